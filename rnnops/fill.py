@@ -1,6 +1,6 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
-**Example sizes.** Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
+**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
 stand. What moves elements does the same for all sizes by which its shapes were inferred alike: conditions that these
 depend on have been noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
 are pinned.

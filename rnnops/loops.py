@@ -1,6 +1,6 @@
 """Loop forms: how an op says that it runs as a loop, their texts, and the contract of an op.
 
-**Forms.** An op has a loop form, or none: then it runs by its reference on every device, and plans say so. A form says
+**Forms**. An op has a loop form, or none: then it runs by its reference on every device, and plans say so. A form says
 all that is needed to compile an op; none is compiled by its name, though passes know some library ops by name, to
 rewrite them. `Pointwise` and `View` are cheap to redo on the backward pass; all else is not (design: "no product is
 redone").

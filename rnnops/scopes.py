@@ -1,11 +1,10 @@
 """Names: scopes that prefix them, and labels from the variables that hold blobs.
 
-Labels: variables that hold blobs where a net is written, shown beside the blobs' names when it is printed.
-
-A label is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is not a part of what plans,
-kernels and caches are found by. Labels are seen in the callers' variables each time that an op is appended: what was
-computed before has its variable by then. Only variables that the running code itself names are looked up, and of their
-values only whether they are blobs of this net.
+**Labels**: variables that hold blobs where a net is written, shown beside the blobs' names when it is printed. A label
+is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is not a part of what plans, kernels
+and caches are found by. Labels are seen in the callers' variables each time that an op is appended: what was computed
+before has its variable by then. Only variables that the running code itself names are looked up, and of their values
+only whether they are blobs of this net.
 
 Limits: a blob whose variable holds another one before the next op is appended has no label, nor has one that is only an
 attribute or an element of something. Before Python 3.13 a function's variables come as a copy that lives as long as its

@@ -1,10 +1,10 @@
 """Sizes as symbols, and the conditions under which a plan for one size is a plan for another.
 
 A symbol is a number that remembers its computation, and the decisions that were made by it. A plan that is made with
-symbols holds for all sizes by which the same would have been decided. Sums and products are
-polynomials over atoms: symbols, which stand for the sizes of feeds, and results of other arithmetic. What compares two
-sizes gets an answer, which becomes a condition of the plan unless it holds for all sizes. What wants a plain number,
-as NumPy and dictionaries do, gets it, and that pins it: the plan is then only for this number.
+symbols holds for all sizes by which the same would have been decided. Sums and products are polynomials over atoms:
+symbols, which stand for the sizes of feeds, and results of other arithmetic. A comparison of two sizes gets an answer,
+which becomes a condition of the plan unless it holds for all sizes. NumPy and dictionaries want a plain number and get
+it, and that pins it: the plan is then only for this number.
 
 A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
 """

@@ -1,17 +1,15 @@
 """Drivers, which every thread of a run calls, and how their threads wait for each other.
 
-Drivers: functions that every thread of a run calls with its rank, `void driver(i64 rank, i64 threads, ptr words)`.
-
+**Drivers**: functions that every thread of a run calls with its rank, `void driver(i64 rank, i64 threads, ptr words)`.
 The words are the addresses of the memory of a run's arrays, then how many elements each has: first the barrier, the
 status and the sizes, then all others. Python writes the addresses of NumPy's objects, as it has nothing to look up for
 these but `id`; what starts a driver replaces them.
 
 Limits: arrays are C-contiguous and live as long as the call; bools are read as bytes.
 
-How threads work together in compiled code: a barrier for a team, a gate between two threads, jobs for workers.
-
-The barrier is the central sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), a phase number taking
-the place of the sense: who arrives reads the phase, then counts itself; the last sets the count back and opens the next
+**How threads work together in compiled code**: a barrier for a team, a gate between two threads, jobs for workers. The
+barrier is the central sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), a phase number taking the
+place of the sense: who arrives reads the phase, then counts itself; the last sets the count back and opens the next
 phase. The gate lets one thread through each time that another opens it; who waits long sleeps on a lock. A job is a
 driver and the words that it is given (`barrier.py`), which stay where they are until all ranks have ended.
 

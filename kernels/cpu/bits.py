@@ -1,23 +1,19 @@
 """Bit patterns of floats: functions of few instructions, and rounding to bfloat16.
 
-Bit patterns of floats, choice without a branch, constants of the operand's dtype.
-
-For NumPy's scalars and arrays, and for symbols (`traced.py`), which become instructions of the operand's width. All
-take float32 and float64.
+**Bit patterns of floats, choice without a branch, constants of the operand's dtype**. For NumPy's scalars and arrays,
+and for symbols (`traced.py`), which become instructions of the operand's width. All take float32 and float64.
 
 Whole numbers that steer bits travel as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest
 integer n and leaves n in the low bits. No float is converted to an integer, as that is undefined for NaN. Valid for
 |z| < 2^22 (2^51); what lies beyond gives arbitrary bits, never a trap.
 
-sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few instructions, exact or rounded once.
-
+**sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few instructions, exact or rounded once**.
 All but sqrt, floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0
 gives 0. Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
 
-bfloat16: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float.
-
-Rounding is to the nearest, of two that are as near to the even one; infinities stay, numbers too large become them, and
-every NaN becomes one and the same. Both functions take float64 too, which is a float32 first.
+**bfloat16**: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float. Rounding is to the
+nearest, of two that are as near to the even one; infinities stay, numbers too large become them, and every NaN becomes
+one and the same. Both functions take float64 too, which is a float32 first.
 
 A number rounded to bfloat16, for products that pointwise kernels do: to the nearest, ties to even.
 

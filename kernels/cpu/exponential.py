@@ -1,35 +1,28 @@
 """Exponentials, logarithms, powers and the error function, and the polynomials they are made of.
 
-Polynomials with constant coefficients, one table for each float dtype.
+**Polynomials with constant coefficients, one table for each float dtype**. By Horner's rule; long ones in two chains,
+of even and of odd powers, which halves the time until the result is there at the price of one product. Product and sum
+are one multiply-add (`traced.py`).
 
-By Horner's rule; long ones in two chains, of even and of odd powers, which halves the time until the result is there at
-the price of one product. Product and sum are one multiply-add (`traced.py`).
-
-exp, expm1, tanh and sigmoid.
-
-exp: x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 as a sum of two numbers, the first times n exact (Cody and
-Waite 1980); exp(r) is a polynomial, and n is added to the bits of the exponent. expm1 keeps exp(r) - 1 by itself:
-2^n (exp(r) - 1) + (2^n - 1). tanh(x) = e / (e + 2) with e = expm1(2 |x|): nothing cancels and it never exceeds 1.
+**exp, expm1, tanh and sigmoid**. exp: x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 as a sum of two numbers, the first
+times n exact (Cody and Waite 1980); exp(r) is a polynomial, and n is added to the bits of the exponent. expm1 keeps
+exp(r) - 1 by itself: 2^n (exp(r) - 1) + (2^n - 1). tanh(x) = e / (e + 2) with e = expm1(2 |x|): nothing cancels and it
+never exceeds 1.
 
 Limit: results of exp and sigmoid below the smallest normal number are 0 or nearby.
 
-erf: x + x P(x^2) below 1; 1 - exp(-Q(|x| - 1)) above, where Q approaches -log(erfc), until erf is 1 to the last bit.
+**erf**: x + x P(x^2) below 1; 1 - exp(-Q(|x| - 1)) above, where Q approaches -log(erfc), until erf is 1 to the last
+bit. Both are computed for every x and one is chosen.
 
-Both are computed for every x and one is chosen.
+**log and log1p, the logarithms**. log: x = m 2^e with m in [sqrt(1/2), sqrt(2)) from the bits of x, f = m - 1 exact,
+log(m) = f - f^2 / 2 + f^3 P(f), plus e ln 2 as a sum of two products, the first exact. Numbers below the smallest
+normal one are scaled up first. log1p(x) = log(u) + c / u, where u is 1 + x rounded and c what the rounding lost.
 
-log and log1p, the logarithms.
-
-log: x = m 2^e with m in [sqrt(1/2), sqrt(2)) from the bits of x, f = m - 1 exact, log(m) = f - f^2 / 2 + f^3 P(f), plus
-e ln 2 as a sum of two products, the first exact. Numbers below the smallest normal one are scaled up first.
-log1p(x) = log(u) + c / u, where u is 1 + x rounded and c what the rounding lost.
-
-pow, for floats and for integers.
-
-x^y = exp(y log x) needs a logarithm far more precise than the result, as y log x may be as large as 88 (709 in
-float64). So log x is a sum of two floats: log m = 2 atanh(s) with s = (m - 1) / (m + 1), and what rounding loses at
-each step is kept. The larger part of each sum has half a mantissa only, which makes products exact (as in the e_pow of
-fdlibm, Ng and others 1993). Edge cases are those of C: `pow(x, 0)` and `pow(1, y)` are 1 even where the other operand
-is NaN.
+**pow, for floats and for integers**. x^y = exp(y log x) needs a logarithm far more precise than the result, as y log x
+may be as large as 88 (709 in float64). So log x is a sum of two floats: log m = 2 atanh(s) with s = (m - 1) / (m + 1),
+and what rounding loses at each step is kept. The larger part of each sum has half a mantissa only, which makes products
+exact (as in the e_pow of fdlibm, Ng and others 1993). Edge cases are those of C: `pow(x, 0)` and `pow(1, y)` are 1 even
+where the other operand is NaN.
 
 Limits: results below the smallest normal number are 0 or nearby. Integer powers below 0 give 1.
 """

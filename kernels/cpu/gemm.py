@@ -29,7 +29,7 @@ memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 
 Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no operand; nothing is checked here
 (`products.py` does for calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
-**Operands rounded to bfloat16.** The same loops with A rounded a block at a time, and B as it is packed.
+**Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
 C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`packing.py`) on the
 stack, once for all panels of B: one vector of work beside N / 2 vectors of multiply-adds of pairs. Weight gradients
 round panels of B the same way, once for each block of rows of C.

@@ -1,11 +1,10 @@
 """Lists of jobs, and what an exported list needs.
 
-Lists of jobs: all that a plan does, one driver after the other, in one call of compiled code.
-
-A list is six numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the
-first place, how many places. A job is a driver, how many threads run it, the words that it is given, and whether all
-threads meet behind it. A place is a word of a job that holds an address of what the caller gives: the word's address,
-which of the given arrays it is, and how many bytes from its beginning. Places are filled in before the first job.
+**Lists of jobs**: all that a plan does, one driver after the other, in one call of compiled code. A list is six
+numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the first place,
+how many places. A job is a driver, how many threads run it, the words that it is given, and whether all threads meet
+behind it. A place is a word of a job that holds an address of what the caller gives: the word's address, which of the
+given arrays it is, and how many bytes from its beginning. Places are filled in before the first job.
 
 Copies and fills of memory are drivers for one thread. Limits: as of drivers and barriers; a list is performed by one
 caller at a time.

@@ -1,22 +1,20 @@
 """Packed matrices: of floats, of int8, and of operands rounded to bfloat16.
 
-Packed matrices: B [K, N] as panels `[panel][K][panel width]`, in the order in which products read them.
-
-Panels are 3 vectors wide; the last one or two are 2 vectors wide where N asks for it (7 vectors: 3, 2, 2), and B of a
-single vector is one narrow panel. So only the last vector can be partial; it is padded with zeros. A packed matrix is a
-1-D array of K * N rounded up to whole vectors; the panel that starts at column c starts at number K * c.
+**Packed matrices**: B [K, N] as panels `[panel][K][panel width]`, in the order in which products read them. Panels are
+3 vectors wide; the last one or two are 2 vectors wide where N asks for it (7 vectors: 3, 2, 2), and B of a single
+vector is one narrow panel. So only the last vector can be partial; it is padded with zeros. A packed matrix is a 1-D
+array of K * N rounded up to whole vectors; the panel that starts at column c starts at number K * c.
 
 Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
 squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5).
 
 Limits: nothing is checked here (`gemm.py` does for calls from Python); no NaN or infinity is treated specially.
 
-Packed matrices of whole numbers of a byte each: panels as those of `packing.py`, of int8 in place of float32.
+**Packed matrices of whole numbers of a byte each**: panels as those of `packing.py`, of int8 in place of float32.
 
 Limits: B holds whole numbers from -127 to 127; it is packed number by number, a nanosecond or some each.
 
-Operands of products rounded to bfloat16, as LLVM IR: rows and columns of float32 as words that products read.
-
+**Operands of products rounded to bfloat16, as LLVM IR**: rows and columns of float32 as words that products read.
 Numbers are rounded to the nearest, of two that are as near to the even one; NaN stays NaN and infinities stay. A word
 is one rounded number as float32 (`SINGLES`), or two that follow each other over k, the first in the upper half
 (`PAIRS`), as multiply-adds of pairs begin with the upper half: both then add up in the same order. Where k is odd the

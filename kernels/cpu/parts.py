@@ -1,17 +1,13 @@
 """Parts of generated drivers in plain Python.
 
-What generated drivers say in plain Python: parts of memory, products, barriers.
+**What generated drivers say in plain Python**: parts of memory, products, barriers. Compiled drivers call the runtime
+for products and barriers. Here a packed matrix is the matrix itself, row by row, in memory that may be larger.
 
-Compiled drivers call the runtime for products and barriers. Here a packed matrix is the matrix itself, row by row, in
-memory that may be larger.
+**What generated drivers say in plain Python for products of operands rounded to bfloat16**. A packed matrix is the
+matrix itself, row by row, as the upper halves of its rounded numbers.
 
-What generated drivers say in plain Python for products of operands rounded to bfloat16.
-
-A packed matrix is the matrix itself, row by row, as the upper halves of its rounded numbers.
-
-What generated drivers say in plain Python for products with whole numbers of a byte each.
-
-A packed matrix is the matrix itself, row by row.
+**What generated drivers say in plain Python for products with whole numbers of a byte each**. A packed matrix is the
+matrix itself, row by row.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """The scalar functions that texts of loop forms name, steps of reductions, and uniform random numbers.
 
-Steps of reductions in plain Python: sums in any order, multiply-adds, extrema that keep NaN.
-
-Compiled code has its own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition,
-that to the accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the
-summands keeps its own. On processors it is one fixed grouping (`rnnops/compiler/targets/cpu/row_sums.py`): the bits of
-a sum follow only from its summands, whatever else a loop does and however wide vectors are. Extrema are one
-instruction each, known for what they are, and exact in any order.
+**Steps of reductions in plain Python**: sums in any order, multiply-adds, extrema that keep NaN. Compiled code has its
+own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition, that to the
+accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the summands keeps
+its own. On processors it is one fixed grouping (`rnnops/compiler/targets/cpu/row_sums.py`): the bits of a sum follow
+only from its summands, whatever else a loop does and however wide vectors are. Extrema are one instruction each, known
+for what they are, and exact in any order.
 
 Limits: accumulator and operand are of one dtype. Which NaN an extremum gives, and the sign of a zero, are left open.
 
-Uniform random numbers from counters: what `rnnops.philox` gives, in compiled code, one number at a time.
-
+**Uniform random numbers from counters**: what `rnnops.philox` gives, in compiled code, one number at a time.
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend only on the counter, so
 rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as their
 products.
@@ -19,11 +17,10 @@ products.
 `seed`, `ordinal`, `t`, `n` and `element` are integers of any type. Of a seed 64 bits count, so int64 and uint64 of the
 same bits give the same numbers; of the others 32. Elements and sizes are 0 or more.
 
-The scalar functions that texts of loop forms name, for processors: those of the table, collected.
-
-Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight
-arithmetic without a branch, a call or (float64 sin and cos apart) a table, which LLVM turns into vector instructions
-when a loop runs over it (`traced.py`). Operands of one call are of one dtype.
+**The scalar functions that texts of loop forms name, for processors**: those of the table, collected. Each is a plain
+Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight arithmetic without a
+branch, a call or (float64 sin and cos apart) a table, which LLVM turns into vector instructions when a loop runs over
+it (`traced.py`). Operands of one call are of one dtype.
 
 Errors are within `ERROR_BOUNDS` for every finite operand whose result is a normal number. Infinities, NaN, zeros and
 numbers below the smallest normal one are right; results below the smallest normal number are too, or are 0. The signs

@@ -1,8 +1,8 @@
 """Rows of a batch: which are active at a step, and in which order threads take them.
 
-Rows that are not over: for each step of a tile, which rows of a batch a thread works on.
+**Rows that are not over**: for each step of a tile, which rows of a batch a thread works on.
 
-The order in which rows are shared out, as a driver: what `schedule/batch_axis.py` computes in NumPy, for few rows.
+**The order in which rows are shared out, as a driver**: what `schedule/batch_axis.py` computes in NumPy, for few rows.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """Functions of words: kernels of integers and addresses as LLVM IR, and their instructions.
 
-Functions of words: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python.
-
-All values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of
-its kind, and do what `words.py` has names for. Numbers that it closes over are constants. Memory is written and
-read through addresses alone, so the same text runs in plain Python, one thread and some hundred times slower.
+**Functions of words**: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python. All
+values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of its
+kind, and do what `words.py` has names for. Numbers that it closes over are constants. Memory is written and read
+through addresses alone, so the same text runs in plain Python, one thread and some hundred times slower.
 
 Limits: `//` and `%` take numbers of 0 or more; both sides of `and`, `or` and a choice are computed; integers wrap; what
 has no meaning here is a SyntaxError that names function and line when the text is made.
 
-What functions of words do with memory and with other threads: loads and stores, atomic ones, calls by address.
-
-In plain Python loads and stores go through `ctypes`; what other threads take part in is there in compiled code only.
+**What functions of words do with memory and with other threads**: loads and stores, atomic ones, calls by address. In
+plain Python loads and stores go through `ctypes`; what other threads take part in is there in compiled code only.
 """
 
 from __future__ import annotations

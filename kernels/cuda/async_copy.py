@@ -1,27 +1,24 @@
 """Memory between blocks: asynchronous copies, ordered accesses, barriers of a group.
 
-Copies from memory into shared memory that go on while a lane does something else, 16 bytes each, and early reads.
-
-A copy reads and writes at some time between its start and `copies_done` of the same lane; other lanes see it after a
+**Copies from memory into shared memory that go on while a lane does something else, 16 bytes each, and early reads**. A
+copy reads and writes at some time between its start and `copies_done` of the same lane; other lanes see it after a
 barrier of the block behind that. It goes past the L1 cache, so that what other blocks wrote is not read from there.
 Before compute capability 8.0 it is a load and a store. The simulator's twin copies at the last moment, in
 `copies_done`: what is read too early is not there, and what changes too early arrives changed. Limit: arrays of the
 simulator count as if they began at a multiple of 16 bytes.
 
-Memory that blocks tell each other of: an addition that releases, and a read that acquires, at the scope of a device.
-
-What a thread wrote before it releases, and what it knew of, is visible to who acquires the place after it. With a
-barrier of the block before the one and after the other, that is so for all lanes of both blocks: PTX's causality order
-goes through barriers. Each instruction has a twin for the simulator, whose memory has one order anyway; tests put
+**Memory that blocks tell each other of**: an addition that releases, and a read that acquires, at the scope of a
+device. What a thread wrote before it releases, and what it knew of, is visible to who acquires the place after it. With
+a barrier of the block before the one and after the other, that is so for all lanes of both blocks: PTX's causality
+order goes through barriers. Each instruction has a twin for the simulator, whose memory has one order anyway; tests put
 another one in its place (`simulated`), which notes what was released and acquired.
 
-Blocks of a group wait for each other, release what they wrote and acquire what the others did.
-
-A group has a word of memory: its highest bit is the turn, the rest counts. Of `members` blocks the first adds
-2^31 - (members - 1), all others 1: when all have come, the sum has turned the highest bit and left zeros below, for
-the next time, in this launch or another one. Every block knows which turn it waits for: it reads the word before it has
-come to any barrier, when the bit cannot turn without it, and counts from there. So nothing is set back between launches
-and no block waits for the answer to its own addition.
+**Blocks of a group wait for each other, release what they wrote and acquire what the others did**. A group has a word
+of memory: its highest bit is the turn, the rest counts. Of `members` blocks the first adds 2^31 - (members - 1), all
+others 1: when all have come, the sum has turned the highest bit and left zeros below, for the next time, in this launch
+or another one. Every block knows which turn it waits for: it reads the word before it has come to any barrier, when the
+bit cannot turn without it, and counts from there. So nothing is set back between launches and no block waits for the
+answer to its own addition.
 
 No block waits for ever: the launch is cooperative, so that all blocks run at the same time; all members of a group
 come to the same barriers in the same order, as a group goes through the same steps and regions; a block comes to a

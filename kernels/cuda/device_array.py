@@ -1,7 +1,6 @@
 """Arrays in the memory of a CUDA device, numbers of the host in them, and kernels that move elements.
 
-Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
-
+**Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills**.
 Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives
 pages when they are written). Elements are read and written only by kernels and copies, in the stream that is current
 (`current_stream`).
@@ -10,14 +9,12 @@ In the simulator the device's memory is the host's, and everything else is the s
 would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
 Streams wait for each other (`memory.py`), those of other libraries too (`exchange.py`).
 
-Numbers of the host in an array of the device: copied, or written by a kernel that has them as arguments.
+**Numbers of the host in an array of the device**: copied, or written by a kernel that has them as arguments. Arguments
+need no wait, and a graph that is captured keeps them, while a copy in a graph would read memory of the host whenever
+the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
 
-Arguments need no wait, and a graph that is captured keeps them, while a copy in a graph would read memory of the
-host whenever the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
-
-Copies, fills and sums of arrays of a CUDA device with any strides: two kernels.
-
-Axes that memory runs through without a gap are joined first; what is left are at most four axes, or several launches.
+**Copies, fills and sums of arrays of a CUDA device with any strides**: two kernels. Axes that memory runs through
+without a gap are joined first; what is left are at most four axes, or several launches.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Arrays shared with other libraries: DLPack and `__cuda_array_interface__`.
 
-DLPack: capsules with arrays for other libraries, and arrays out of theirs, by ctypes; no other package is needed.
-
+**DLPack**: capsules with arrays for other libraries, and arrays out of theirs, by ctypes; no other package is needed.
 The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html): without a version, which
 says nothing of arrays that may not be written, or of version 1, which does by a flag. Whoever takes a capsule renames
 it, and calls the deleter in it at the end; a capsule that was not taken does so itself.
 
-Arrays of other libraries on a CUDA device, and arrays for them: `__cuda_array_interface__`, version 3, and DLPack.
-
-Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says
-nothing of its streams in its interface, and reads nothing of ours; DLPack says it.
+**Arrays of other libraries on a CUDA device, and arrays for them**: `__cuda_array_interface__`, version 3, and DLPack.
+Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says nothing
+of its streams in its interface, and reads nothing of ours; DLPack says it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Matrix products on a CUDA device, in float and on tensor cores.
 
-Matrix products on a CUDA device: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory.
-
+**Matrix products on a CUDA device**: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory.
 The usual two levels of blocking: a block of threads computes a tile of C [tile_rows, tile_columns], going through k in
 slices of `depth`; each slice of A and of B is read once from memory by all threads of the block into shared memory; a
 thread keeps `rows` x `columns` sums in registers, of elements that lie as far apart as there are threads, so that
@@ -16,11 +15,10 @@ operands alike. Shapes are the caller's business. It is there for the simulator,
 installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is, a launch for each product.
 Products of rounded operands are those of `gemm.py`, or cuBLAS's on tensor cores.
 
-Matrix products of rounded operands on tensor cores: what `gemm.py` launches where a product asks for it.
-
-A block of warps computes a tile of C, going through k in slices; of each slice A lies in shared memory as float32 rows,
-B as rounded fragments. A warp has 16 rows and a few tiles of 8 columns (`tensor_cores.py`), its sums in registers.
-An element of C is `addend + sum`, the sum over k in order, a chunk of 16 at a time: tiles change no bit.
+**Matrix products of rounded operands on tensor cores**: what `gemm.py` launches where a product asks for it. A block of
+warps computes a tile of C, going through k in slices; of each slice A lies in shared memory as float32 rows, B as
+rounded fragments. A warp has 16 rows and a few tiles of 8 columns (`tensor_cores.py`), its sums in registers. An
+element of C is `addend + sum`, the sum over k in order, a chunk of 16 at a time: tiles change no bit.
 
 Limits: operands in float32; sums too. A slice is read when the one before is done: it reaches a part of the peak only.
 """

@@ -1,18 +1,16 @@
 """Launches of kernels by a driver, and CUDA graphs that replay them.
 
-CUDA graphs: runs that launch much are recorded, and put into a stream at once when arrays lie where they lay before.
-
-Python takes longer to launch a kernel than a device to run a small one. The first run with certain arrays launches as
-usual, the second is recorded, and from the third on one call launches all: in a loop of training, memory pools give the
-same addresses again and again. What changes from run to run (seeds) kernels read from an array that is written anew.
+**CUDA graphs**: runs that launch much are recorded, and put into a stream at once when arrays lie where they lay
+before. Python takes longer to launch a kernel than a device to run a small one. The first run with certain arrays
+launches as usual, the second is recorded, and from the third on one call launches all: in a loop of training, memory
+pools give the same addresses again and again. What changes from run to run (seeds) kernels read from an array that is
+written anew.
 
 Limits: needs CuPy, whose binding of CUDA graphs this is. Of each driver the `KEPT` addresses that were used last are
 remembered. What cannot be recorded is launched, as before, and `Replays.refused` says why.
 
-What the driver of a generated module calls: launches of its kernels, and products of whole tiles.
-
-Everything that a scan does on a device goes through one object, so that launches can be counted and all of them wait in
-one stream.
+**What the driver of a generated module calls**: launches of its kernels, and products of whole tiles. Everything that a
+scan does on a device goes through one object, so that launches can be counted and all of them wait in one stream.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Memory of a CUDA device: who gives it, pieces of it, and the streams that use them.
 
-Lenders: others who give the memory that work on a CUDA device takes, and say whether a CUDA graph is captured.
-
-A framework that owns the device's memory lends what a call takes: results are then its own, without a copy, and a graph
+**Lenders**: others who give the memory that work on a CUDA device takes, and say whether a CUDA graph is captured. A
+framework that owns the device's memory lends what a call takes: results are then its own, without a copy, and a graph
 that it captures finds all memory in its pool. While one is captured nothing may wait, be copied from the host or be
 read there, or be loaded: what would do so is an error here, before it spoils the graph.
 
-Pieces of a CUDA device's memory, and the streams that use them.
-
-A stream that reads a piece waits for the one that has written it, and one that writes it for all that have used it.
-The host waits for nothing: an event in the one stream is what the other waits for. Work that stays in one stream, as
-that of a run does, has no events.
+**Pieces of a CUDA device's memory, and the streams that use them**. A stream that reads a piece waits for the one that
+has written it, and one that writes it for all that have used it. The host waits for nothing: an event in the one stream
+is what the other waits for. Work that stays in one stream, as that of a run does, has no events.
 
 Limits: what other libraries do with memory of ours, they order themselves; what they have is ordered as they say.
 """

@@ -1,19 +1,16 @@
 """numba's CUDA simulator: whether it is used, and faster launches in it.
 
-Launches in numba's CUDA simulator, several times faster than it runs them by itself.
-
-The simulator polls the threads of a block, wraps each array twice, and looks through a module for its own `cuda` at
-each call of a device function. Here threads of a block wait at a barrier that the last one opens, kernels have NumPy's
-arrays, and a module is changed once a launch, until the launch is over.
+**Launches in numba's CUDA simulator, several times faster than it runs them by itself**. The simulator polls the
+threads of a block, wraps each array twice, and looks through a module for its own `cuda` at each call of a device
+function. Here threads of a block wait at a barrier that the last one opens, kernels have NumPy's arrays, and a module
+is changed once a launch, until the launch is over.
 
 Limits: what only the wrappers have, fields of records as attributes and shapes without negative places, is not there.
 
-One array for all threads of a block where numba's CUDA simulator sometimes makes several.
-
-Its `cuda.shared.array` looks an array up by the line that asks, and makes it where there is none; between the two
-another thread may have asked, which then computes with an array of its own: wrong sums, once in some thousand
-launches (numba 0.68, `FakeCUDAShared.array`). Here both are one step. Arrays of size 0, the dynamic ones, are the
-simulator's business.
+**One array for all threads of a block where numba's CUDA simulator sometimes makes several**. Its `cuda.shared.array`
+looks an array up by the line that asks, and makes it where there is none; between the two another thread may have
+asked, which then computes with an array of its own: wrong sums, once in some thousand launches (numba 0.68,
+`FakeCUDAShared.array`). Here both are one step. Arrays of size 0, the dynamic ones, are the simulator's business.
 """
 
 from __future__ import annotations

@@ -1,30 +1,27 @@
 """Products on tensor cores: fragments, warps, rounding.
 
-bfloat16 on a CUDA device: as `kernels/cpu/bits.py`, bit for bit.
+**bfloat16 on a CUDA device**: as `kernels/cpu/bits.py`, bit for bit.
 
-What `mma.sync` does: which element of a matrix lies in which register of which lane, and the product itself.
-
-A warp of 32 lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]; each lane holds parts of all of them. The places
-are those of the PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for
+**What `mma.sync` does**: which element of a matrix lies in which register of which lane, and the product itself. A warp
+of 32 lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]; each lane holds parts of all of them. The places are
+those of the PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for
 `mma.m16n8k16` of `.bf16` and `.f16`), where lane = 4 * group + member. `multiplied` is the instruction for all lanes at
 once, the twin that the simulator computes with: an element in a wrong lane or register gives a wrong result there, too.
 
 Limits: sums are exact here, and rounded once. Hardware adds products in an order of its own and cuts bits off on the
 way, of which PTX says nothing.
 
-Lanes of a warp that do something together, in the simulator, which knows no warps: each brings what it holds.
+**Lanes of a warp that do something together, in the simulator, which knows no warps: each brings what it holds**. On a
+device a warp's instruction is one for all 32 lanes. Here lanes are threads, which come one after another; who comes
+last does it for all. Tests put another object in the place of `simulated`, whose threads take turns. Limits: all 32
+lanes of a warp come, in the same order of instructions; blocks have one axis of threads.
 
-On a device a warp's instruction is one for all 32 lanes. Here lanes are threads, which come one after another; who
-comes last does it for all. Tests put another object in the place of `simulated`, whose threads take turns.
-Limits: all 32 lanes of a warp come, in the same order of instructions; blocks have one axis of threads.
-
-Tensor cores: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights.
-
-16 numbers of k, a chunk, are multiplied at once, by two instructions of tf32 or by one of bf16 or f16
-(`tensor_cores.py`). What the ISA calls k may be any number of k, so long as both sides take the same: member t of a
-group takes numbers 4 t ... 4 t + 3 of a chunk, so that they come by one read of 16 bytes. Weights lie in the order of
-lanes, `[chunk, tile of 8 columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp
-lie side by side, so that no two meet in a bank.
+**Tensor cores**: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights. 16
+numbers of k, a chunk, are multiplied at once, by two instructions of tf32 or by one of bf16 or f16 (`tensor_cores.py`).
+What the ISA calls k may be any number of k, so long as both sides take the same: member t of a group takes numbers 4 t
+... 4 t + 3 of a chunk, so that they come by one read of 16 bytes. Weights lie in the order of lanes, `[chunk, tile of 8
+columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp lie side by side, so that
+no two meet in a bank.
 
 A warp has one or two times 16 rows, and a few tiles of columns: a tuple of tuples of sums, four for each tile, so that
 no memory holds them; how many there are is known by their type. Each function has a twin for the simulator, exact lane

@@ -1,15 +1,13 @@
 """Tiles of numbers that a lane keeps in registers.
 
-Four numbers that a lane keeps in registers, and tiles, which it reads and writes in memory 16 bytes at once.
+**Four numbers that a lane keeps in registers, and tiles, which it reads and writes in memory 16 bytes at once**. They
+are written out number by number, as in `tiles.py`. What is read or written at once begins at a multiple of 16 bytes;
+the twins for the simulator raise ValueError where it does not, for arrays that begin at such a one.
 
-They are written out number by number, as in `tiles.py`. What is read or written at once begins at a multiple of 16
-bytes; the twins for the simulator raise ValueError where it does not, for arrays that begin at such a one.
-
-Tiles of sums that a lane keeps in registers: written out number by number, whatever a compiler unrolls.
-
-NVIDIA's compiler for compute capability 10.0 leaves short loops over a local array as loops, and the array in local
-memory, which is some hundred times slower than registers. Each function has a twin for the simulator. A tile is a local
-array of `TILE` x `TILE` numbers.
+**Tiles of sums that a lane keeps in registers**: written out number by number, whatever a compiler unrolls. NVIDIA's
+compiler for compute capability 10.0 leaves short loops over a local array as loops, and the array in local memory,
+which is some hundred times slower than registers. Each function has a twin for the simulator. A tile is a local array
+of `TILE` x `TILE` numbers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Cells with an input size and a hidden size, and the table of them by name.
 
-The table of cells by name.
-
-A cell's file enters its class, once, with `@register_cell`. It goes by its `default_name`, is made with
-`(input size, hidden size, name=..., **options)`, takes vectors
-`[N, D]` and gives vectors; its states may have any axes.
+**The table of cells by name**. A cell's file enters its class, once, with `@register_cell`. It goes by its
+`default_name`, is made with `(input size, hidden size, name=..., **options)`, takes vectors `[N, D]` and gives vectors;
+its states may have any axes.
 """
 
 from __future__ import annotations

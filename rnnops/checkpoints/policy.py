@@ -1,14 +1,12 @@
 """Checkpoint policies, and the residuals that each chooses to keep for the backward pass.
 
-Checkpoint policies: what `checkpoints=` may say, and what each says of one net.
+**Checkpoint policies**: what `checkpoints=` may say, and what each says of one net. A policy is one value for a whole
+model; it is asked at every level, by the outer net and by each cell.
 
-A policy is one value for a whole model; it is asked at every level, by the outer net and by each cell.
-
-Residual choice: which forward blobs are kept for the backward pass, and which ops are run again there.
-
-By default no product is redone: of all sets from which backward's reads follow by elementwise ops and views the
-smallest is kept (a minimum cut), and of those the one that leaves the least to redo. Listed blobs, and what follows
-from them by elementwise ops and views, are not kept; their producers run again, transitively, each once.
+**Residual choice**: which forward blobs are kept for the backward pass, and which ops are run again there. By default
+no product is redone: of all sets from which backward's reads follow by elementwise ops and views the smallest is kept
+(a minimum cut), and of those the one that leaves the least to redo. Listed blobs, and what follows from them by
+elementwise ops and views, are not kept; their producers run again, transitively, each once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where to cut so that little is kept: a chain of steps in a number of slots, and nets by minimum cuts.
 
-**Slots.** Optimal checkpointing of a chain of steps: which steps run when, and what is stored in three kinds of slot
+**Slots**. Optimal checkpointing of a chain of steps: which steps run when, and what is stored in three kinds of slot
 (Gruslys and others, Memory-efficient backpropagation through time, 2016; the first is Revolve, Griewank and Walther
 2000):
 
@@ -10,7 +10,7 @@
 
 C counts forward steps, C(t, 1) = t (t + 1) / 2. The state before step 0 is always at hand; slots of states count it.
 
-**Minimum cuts.** The smallest set of blobs from which others follow is a minimum vertex cut. Every blob is a vertex
+**Minimum cuts**. The smallest set of blobs from which others follow is a minimum vertex cut. Every blob is a vertex
 that costs its bytes to keep. Sources are blobs that cannot be computed again, targets blobs that must be at hand. Of
 all smallest cuts the one nearest to the targets is taken, which leaves the least to compute again. Solved as maximum
 flow (Ford and Fulkerson 1956) by Dinic's algorithm (Soviet Math. Doklady 11, 1970). Each phase finds how far every

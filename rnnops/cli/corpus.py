@@ -1,10 +1,8 @@
 """The text of a training run: alphabet, split, batches, and baselines to beat.
 
-The text of a training run: where it comes from, its alphabet, its training part and its held-out part.
-
-Without paths the text is the Python standard library's own sources, which every machine with Python has. Files are
-decoded as UTF-8 (bytes that are none become U+FFFD), newlines become line feeds, and files follow each other in a fixed
-order.
+**The text of a training run**: where it comes from, its alphabet, its training part and its held-out part. Without
+paths the text is the Python standard library's own sources, which every machine with Python has. Files are decoded as
+UTF-8 (bytes that are none become U+FFFD), newlines become line feeds, and files follow each other in a fixed order.
 
 Held-out part: the text is cut into 1 to 40 equal blocks (one per 20,000 characters), and the middle twentieth of each
 block is held out. Alphabet: chosen only from the training part, the at most 127 most frequent characters (of equally
@@ -13,16 +11,14 @@ characters become the replacement symbol U+FFFD, which is always in the alphabet
 
 Limits: bits per character are bits per symbol of this alphabet; the joints between chunks are scored like any text.
 
-Windows over contiguous streams of a text, for truncated back-propagation with carried states.
+**Windows over contiguous streams of a text, for truncated back-propagation with carried states**. The text is cut into
+N equal streams; window k of an epoch holds the steps k*T .. (k+1)*T-1 of every stream, so stream n goes on where it
+stopped in the window before. A window follows from its position, a plain count from the start of training: resuming
+needs nothing else. An epoch leaves out fewer than T*N + N characters at the ends of streams.
 
-The text is cut into N equal streams; window k of an epoch holds the steps k*T .. (k+1)*T-1 of every stream, so stream n
-goes on where it stopped in the window before. A window follows from its position, a plain count from the start of
-training: resuming needs nothing else. An epoch leaves out fewer than T*N + N characters at the ends of streams.
-
-What a model must beat: bits per held-out character of character tables and of two compressors.
-
-Tables: the next character given the last 0 to 3, counted on the training text and interpolated over context lengths by
-Witten and Bell's rule,
+**What a model must beat**: bits per held-out character of character tables and of two compressors. Tables: the next
+character given the last 0 to 3, counted on the training text and interpolated over context lengths by Witten and Bell's
+rule,
 
     p_k(c | context) = (count(context c) + followers(context) * p_{k-1}(c | shorter context))
                        / (count(context) + followers(context)),

@@ -1,6 +1,6 @@
 """The character language model of `rnnops train`: its settings, its cells, and how it is evaluated.
 
-The character language model: embedding, a cell or a stack over time, projection, cross entropy.
+**The character language model**: embedding, a cell or a stack over time, projection, cross entropy.
 
     characters [T, N] -> Embedding -> [T, N, E] -> RNN -> [T, N, H] -> Dense -> scores [T, N, V] -> loss with targets
 

@@ -1,10 +1,8 @@
 """A training run from its options: its progress on standard error, and when it stops.
 
-How many threads NumPy's matrix products use.
-
-The products of one step are small: on two idle cores a second thread makes a step 10 to 30 % faster, and where another
-process holds that core the library waits for it at every product and a step takes ten times as long. One thread also
-makes a curve independent of how many cores there are.
+**How many threads NumPy's matrix products use**. The products of one step are small: on two idle cores a second thread
+makes a step 10 to 30 % faster, and where another process holds that core the library waits for it at every product and
+a step takes ten times as long. One thread also makes a curve independent of how many cores there are.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """One training step after another, and the state that a checkpoint holds.
 
-What a training run is at one moment beside its model, and how both lie in a checkpoint.
-
-A checkpoint is a file of the model. Its user state holds here:
+**What a training run is at one moment beside its model, and how both lie in a checkpoint**. A checkpoint is a file of
+the model. Its user state holds here:
 
 arrays    average/<name>, carried/<place>
 document  program, settings, text (paths, size limit, SHA-256, alphabet), seconds, curves, baselines
 
-One step of training after another: truncated back-propagation with carried states, and averaging.
-
-What a step does follows from the settings, the text and the state before it, never from time, so that a resumed run
-takes the very steps of one that was not disturbed. What is evaluated, sampled and shown is not the last parameters but
-their running average over about the last 200 steps (Polyak and Juditsky 1992), which does what a learning rate that
-decays to zero would do.
+**One step of training after another**: truncated back-propagation with carried states, and averaging. What a step does
+follows from the settings, the text and the state before it, never from time, so that a resumed run takes the very steps
+of one that was not disturbed. What is evaluated, sampled and shown is not the last parameters but their running average
+over about the last 200 steps (Polyak and Juditsky 1992), which does what a learning rate that decays to zero would do.
 """
 
 from __future__ import annotations

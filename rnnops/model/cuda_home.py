@@ -5,12 +5,11 @@ A model's arrays on the CUDA device: parameters, gradients and what optimizers k
 A batch of NumPy arrays is copied to the device, and results to the host when all work of the step is in the stream.
 With a batch that is on the device already, results stay there, and a call returns before the work is done.
 
-Updates of parameters on the CUDA device, by the rule that an optimizer has for NumPy's arrays.
-
-The rule is called with blobs: what it says of them is a net, which is compiled to one elementwise kernel, launched for
-each parameter. Numbers that change from update to update (rates, corrections of bias) are arguments of a launch.
-Clipping by norm sums squares on the device, 64 blocks a gradient, and scales there; whether the norm is finite, the
-host asks when results of the step are there.
+**Updates of parameters on the CUDA device, by the rule that an optimizer has for NumPy's arrays**. The rule is called
+with blobs: what it says of them is a net, which is compiled to one elementwise kernel, launched for each parameter.
+Numbers that change from update to update (rates, corrections of bias) are arguments of a launch. Clipping by norm sums
+squares on the device, 64 blocks a gradient, and scales there; whether the norm is finite, the host asks when results of
+the step are there.
 
 Limit: squares are summed in the dtype of the gradients, so that a float32 norm of 1e19 counts as not finite.
 """

@@ -1,10 +1,9 @@
 """Models: layers, parameters, an optimizer, compiled nets, and a summary as text.
 
-Model: layers, their parameters, an optimizer, and the nets that they are compiled to.
-
-`compile` calls `forward` and `train_one_batch` once, for placeholders. What comes out are nets, which are compiled as
-any other; data of another shape calls the function again, and where it writes the same ops the compiled net stays. A
-model is not to be trained by two threads at once.
+**Model**: layers, their parameters, an optimizer, and the nets that they are compiled to. `compile` calls `forward` and
+`train_one_batch` once, for placeholders. What comes out are nets, which are compiled as any other; data of another
+shape calls the function again, and where it writes the same ops the compiled net stays. A model is not to be trained by
+two threads at once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Optimizers and gradient clipping.
 
-Optimizers: SGD, Adam and AdamW, as values; parameters, gradients and state are dicts of arrays.
-
-Nothing is changed in place: arrays that a run still borrows stay as they are. A state is a flat dict of arrays, so that
-it can be saved as it is: `step`, how many updates there were, which schedules go by, and for each parameter what the
-optimizer keeps of it, as `mean/<name>`; Adam also counts updates by parameter (`updates/<name>`), as some may be frozen
-for a while. Counts are int64 without dimensions.
+**Optimizers**: SGD, Adam and AdamW, as values; parameters, gradients and state are dicts of arrays. Nothing is changed
+in place: arrays that a run still borrows stay as they are. A state is a flat dict of arrays, so that it can be saved as
+it is: `step`, how many updates there were, which schedules go by, and for each parameter what the optimizer keeps of
+it, as `mean/<name>`; Adam also counts updates by parameter (`updates/<name>`), as some may be frozen for a while.
+Counts are int64 without dimensions.
 """
 
 from __future__ import annotations

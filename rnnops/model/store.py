@@ -1,6 +1,6 @@
 """Arrays of a model: where they lie, how they are checked, saved and loaded.
 
-Older versions of model files: one function for each, which gives the arrays that the version after it has.
+**Older versions of model files**: one function for each, which gives the arrays that the version after it has.
 
     1  names as nets have them: `encoder/layer_0/w`, `optimizer/mean/encoder/layer_0/w`; no `optimizer.updates.<name>`
     2  names with dots; Adam counts updates by parameter
@@ -22,10 +22,9 @@ the parameters as they would any safetensors file. Saving writes a temporary fil
 and renames it. Limits: NumPy's booleans, integers and floats of at most 8 bytes; a process that is killed while it
 saves leaves a `.rnnops-*.tmp` behind.
 
-Store: the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
-
-Arrays are replaced, never changed in place, so that what a run borrows and what was given out stays as it is. What
-there is at one moment is one value (`Held`), so that no reader sees half an update.
+**Store**: the arrays of a model, by the names in nets: parameters, and the state of an optimizer. Arrays are replaced,
+never changed in place, so that what a run borrows and what was given out stays as it is. What there is at one moment is
+one value (`Held`), so that no reader sees half an update.
 """
 
 from __future__ import annotations

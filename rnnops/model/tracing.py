@@ -1,7 +1,6 @@
 """Tracing of a model's functions, and the compiled nets that come of it.
 
-Tracing: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
-
+**Tracing**: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
 Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
 what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
 which the function writes the same ops.

@@ -1,6 +1,6 @@
 """`export`: a net as an ONNX file.
 
-Unread results of recurrences are left out before a net is written.
+**Unread results of recurrences are left out before a net is written**.
 """
 
 from __future__ import annotations

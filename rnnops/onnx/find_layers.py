@@ -1,15 +1,13 @@
 """Recurrences that can be written as LSTM, GRU or RNN nodes.
 
-Finds the recurrences of a net that are an ONNX LSTM, GRU or RNN, by inverting their import.
+**Finds the recurrences of a net that are an ONNX LSTM, GRU or RNN, by inverting their import**. The name of an imported
+cell is a hint, never trusted: from it and from what is around the recurrence a node is guessed, imported once more into
+a small net, and that net must be found in the net, op by op with equal attributes and cells. Where it is not, the
+recurrence is written as a Scan.
 
-The name of an imported cell is a hint, never trusted: from it and from what is around the recurrence a node is guessed,
-imported once more into a small net, and that net must be found in the net, op by op with equal attributes and cells.
-Where it is not, the recurrence is written as a Scan.
-
-Finds the recurrences of a net that the presets `LSTM`, `GRU` and `BasicRNN` made, which ONNX has an op for.
-
-A cell is a preset's if it has the same ops in the same places, whatever its blobs are called. Its weights are put into
-the standard's order of gates by ops in the graph, so that they keep their names. With lengths a preset's results differ
+**Finds the recurrences of a net that the presets `LSTM`, `GRU` and `BasicRNN` made, which ONNX has an op for**. A cell
+is a preset's if it has the same ops in the same places, whatever its blobs are called. Its weights are put into the
+standard's order of gates by ops in the graph, so that they keep their names. With lengths a preset's results differ
 from the standard's past a row's end; such a recurrence is written as a Scan.
 """
 

@@ -1,9 +1,8 @@
 """Ops that are functions of simpler ones, defined by ONNX or by a model, put in place.
 
-Ops that ONNX itself defines by simpler ones, in the places where they stand.
-
-They are Attention, LinearAttention (a Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package
-`onnx` says what they stand for, given the types of their inputs. What cannot be told stays as it is.
+**Ops that ONNX itself defines by simpler ones, in the places where they stand**. They are Attention, LinearAttention (a
+Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package `onnx` says what they stand for, given the
+types of their inputs. What cannot be told stays as it is.
 """
 
 from __future__ import annotations

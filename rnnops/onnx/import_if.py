@@ -1,19 +1,17 @@
 """If nodes and sequences of arrays, followed while a file is read.
 
-If nodes, read in place: one branch where sizes decide which, else both, and Where takes one of each two results.
-
-A condition that follows from constants and fixed sizes is known. One that follows from sizes that the file leaves open
-is taken for what it is at sizes that are large and differ; a run at whose sizes it is not is refused by a Reshape.
+**If nodes, read in place**: one branch where sizes decide which, else both, and Where takes one of each two results. A
+condition that follows from constants and fixed sizes is known. One that follows from sizes that the file leaves open is
+taken for what it is at sizes that are large and differ; a run at whose sizes it is not is refused by a Reshape.
 
 A branch becomes nodes of the graph around it, its values under names that nothing else has. So all that is known around
 an If is known inside, and sizes that its values decide can be known as well. Nothing that a branch may hold has an
 effect besides its results, so computing both is harmless. A run refuses in the branch that is not taken what it refuses
 anywhere.
 
-Sequences of arrays: no value of a net is one, so they are followed while a file is read.
-
-A sequence is known by its parts: arrays one by one, and all steps of a Loop in one array `[steps, ...]`. What is read
-of it (an element, all of them joined, its length) becomes ops on these.
+**Sequences of arrays**: no value of a net is one, so they are followed while a file is read. A sequence is known by its
+parts: arrays one by one, and all steps of a Loop in one array `[steps, ...]`. What is read of it (an element, all of
+them joined, its length) becomes ops on these.
 """
 
 from __future__ import annotations

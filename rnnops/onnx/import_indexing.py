@@ -1,9 +1,8 @@
 """ONNX ops that mask, scatter, order and resize.
 
-How Resize and Upsample of ONNX become look-ups and products, axis by axis.
-
-Where a size is open, an axis that grows by a whole number, or to a size that follows from shapes, is looked up by
-integer arithmetic in the run; everything else needs fixed sizes.
+**How Resize and Upsample of ONNX become look-ups and products, axis by axis**. Where a size is open, an axis that grows
+by a whole number, or to a size that follows from shapes, is looked up by integer arithmetic in the run; everything else
+needs fixed sizes.
 """
 
 from __future__ import annotations

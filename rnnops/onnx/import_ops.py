@@ -1,14 +1,12 @@
 """ONNX ops that become one op of rnnops, in one table, and slices that begin where data say.
 
-Slices that begin where data say, of a length that the file says, as look-ups: `dynamic_slice` of JAX.
+**Slices that begin where data say, of a length that the file says, as look-ups: `dynamic_slice` of JAX**. A Slice whose
+ends are its starts and a constant, or whose steps lead beyond every axis, has a size that is known though its place is
+not. Places outside of the axis, which a Slice cuts to it, are an error in a run; so are those that begin before the
+axis' end and go on after it, where a Slice takes nothing: ends from 0 on count from the front.
 
-A Slice whose ends are its starts and a constant, or whose steps lead beyond every axis, has a size that is known though
-its place is not. Places outside of the axis, which a Slice cuts to it, are an error in a run; so are those that begin
-before the axis' end and go on after it, where a Slice takes nothing: ends from 0 on count from the front.
-
-How each plain op of ONNX becomes ops of rnnops: one table, one small rule where the forms differ.
-
-Inputs that decide a shape and are constants of the file become attributes, as if they had been written so.
+**How each plain op of ONNX becomes ops of rnnops**: one table, one small rule where the forms differ. Inputs that
+decide a shape and are constants of the file become attributes, as if they had been written so.
 """
 
 from __future__ import annotations

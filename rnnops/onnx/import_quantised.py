@@ -1,19 +1,17 @@
 """Quantised ops of ONNX, computed in float.
 
-Quantised numbers as floats: zero points, scales and their axes, and sums of products that stay exact.
-
-A quantised array holds whole numbers q of 8 or 16 bits, which stand for `(q - zero_point) * scale`. Whole numbers are
-floats without an error up to 2^24, so all of it runs in the net's float. A float of the same value, its twin, is
-remembered for each integer result that a rule here makes, and a Cast back to float takes it: no number goes through
-integers and back, and gradients go where the file has integers in between. At a Round they stop.
+**Quantised numbers as floats**: zero points, scales and their axes, and sums of products that stay exact. A quantised
+array holds whole numbers q of 8 or 16 bits, which stand for `(q - zero_point) * scale`. Whole numbers are floats
+without an error up to 2^24, so all of it runs in the net's float. A float of the same value, its twin, is remembered
+for each integer result that a rule here makes, and a Cast back to float takes it: no number goes through integers and
+back, and gradients go where the file has integers in between. At a Round they stop.
 
 Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
 them is not computed in a run.
 
-ONNX's quantised ops as ops of rnnops that compute in float (`rnnops.onnx.import_quantised` says how).
-
-Results are whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float
-lies so near to the middle of two whole numbers that it depends on the order of operations which one it is.
+**ONNX's quantised ops as ops of rnnops that compute in float (`rnnops.onnx.import_quantised` says how)**. Results are
+whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float lies so near to
+the middle of two whole numbers that it depends on the order of operations which one it is.
 """
 
 from __future__ import annotations

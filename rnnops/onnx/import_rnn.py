@@ -1,14 +1,12 @@
 """LSTM, GRU and RNN nodes as recurrences: activations, one step, weights.
 
-One step of ONNX's LSTM, GRU and RNN as cells.
+**One step of ONNX's LSTM, GRU and RNN as cells**. Weights come transposed, `w [D, G H]` and `r [H, G H]` for G gates;
+the biases are sums or, for a GRU with `linear_before_reset`, two. With lengths, `y` is zero past a row's end and states
+stay what they were.
 
-Weights come transposed, `w [D, G H]` and `r [H, G H]` for G gates; the biases are sums or, for a GRU with
-`linear_before_reset`, two. With lengths, `y` is zero past a row's end and states stay what they were.
-
-LSTM, GRU and RNN nodes as recurrences: weights cut up outside, a cell, one recurrence for each direction.
-
-With `sequence_lens` a row's Y is zero past its end and Y_h, Y_c are its states at its end; in reverse a row starts at
-its own end. The standard does not say so, ONNX Runtime does.
+**LSTM, GRU and RNN nodes as recurrences**: weights cut up outside, a cell, one recurrence for each direction. With
+`sequence_lens` a row's Y is zero past its end and Y_h, Y_c are its states at its end; in reverse a row starts at its
+own end. The standard does not say so, ONNX Runtime does.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Integers and small arrays of a Loop's body, element by element.
 
-Integers of a graph as sums: `2 * i + T - 1`, where `i` counts a Loop's trips and `T` is a value around it.
+**Integers of a graph as sums**: `2 * i + T - 1`, where `i` counts a Loop's trips and `T` is a value around it. A sum is
+followed through the ops that exporters write between a size and its use: Cast, Squeeze, Reshape, Add, Sub. Two sums
+that are equal say the same number at every trip; sums that differ may still be equal.
 
-A sum is followed through the ops that exporters write between a size and its use: Cast, Squeeze, Reshape, Add, Sub. Two
-sums that are equal say the same number at every trip; sums that differ may still be equal.
-
-Small arrays in a Loop's body element by element: `[0, i]` where `i` counts trips, and what is compared with sizes.
-
+**Small arrays in a Loop's body element by element**: `[0, i]` where `i` counts trips, and what is compared with sizes.
 JAX's and TensorFlow's exporters write the place of a step as a list of places along all axes, and compare it with 0 and
 sizes before they use it. An element is a `LinearSum`, a truth value, or None where it is not known.
 """

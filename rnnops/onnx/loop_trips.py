@@ -1,9 +1,8 @@
 """Trips of a Loop: how many there are, and arrays that it reads one by one.
 
-How many trips a Loop makes: from its trip count, and from comparisons of counters with numbers that stay.
-
-A condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least,
-and where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
+**How many trips a Loop makes**: from its trip count, and from comparisons of counters with numbers that stay. A
+condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least, and
+where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
 """
 
 from __future__ import annotations

@@ -1,25 +1,21 @@
 """Sizes that a file leaves open: names, probes of shapes, and shapes that cannot be known.
 
-`KnownSizes`: a shape that nothing before a run can decide is refused while the file is read.
+**`KnownSizes`**: a shape that nothing before a run can decide is refused while the file is read. What may be known is
+constants, sizes of arrays, and integer arithmetic on them, whatever the sizes will be. It is decided only from ops and
+dtypes, so that it holds for every run; whether the sizes then fit is another matter.
 
-What may be known is constants, sizes of arrays, and integer arithmetic on them, whatever the sizes will be. It is
-decided only from ops and dtypes, so that it holds for every run; whether the sizes then fit is another matter.
-
-What is known of shapes while a file is read: inference with made-up sizes for whatever the file leaves open.
-
-Each open size gets two numbers that occur nowhere else, and types are inferred twice. A size that comes out equal both
-times is fixed; two sizes that are equal both times are one size. Where made-up sizes do not broadcast, as those of a
-table of places that is cut to a sequence's length, the result has another open size there. Where inference fails
-otherwise the type is unknown, and so is all that follows from it: nothing is guessed, and no array of data is ever
-made.
+**What is known of shapes while a file is read**: inference with made-up sizes for whatever the file leaves open. Each
+open size gets two numbers that occur nowhere else, and types are inferred twice. A size that comes out equal both times
+is fixed; two sizes that are equal both times are one size. Where made-up sizes do not broadcast, as those of a table of
+places that is cut to a sequence's length, the result has another open size there. Where inference fails otherwise the
+type is unknown, and so is all that follows from it: nothing is guessed, and no array of data is ever made.
 
 That a value comes out equal both times proves little: `min(T, 100)` is 100 for both of the large sizes. So what depends
 on no made-up size at all is remembered by name; only that is certain, and an op that fails only on it fails always.
 
-Sizes that a file leaves open: what they are called, and fixing them as though the file had them.
-
-An open size has the name that the file gives it, else `INPUT.AXIS`, as in `x.0`. Those of outputs and of graphs inside
-the graph are none that a caller can name: they follow.
+**Sizes that a file leaves open**: what they are called, and fixing them as though the file had them. An open size has
+the name that the file gives it, else `INPUT.AXIS`, as in `x.0`. Those of outputs and of graphs inside the graph are
+none that a caller can name: they follow.
 """
 
 from __future__ import annotations

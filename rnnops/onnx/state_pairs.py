@@ -1,10 +1,9 @@
 """States of a graph: which outputs go on as inputs, and how a net's states are opened.
 
-Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells.
-
-An input is a state where it is what a recurrence begins with, an output where it is what the same recurrence ends with,
-both perhaps laid out anew on the way (reshaped, cut, stacked). So are the last steps that a convolution has seen: an
-output that is cut out of what begins with an input, as `concat([cache, x])[-4:]`. Other states are not found.
+**Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells**. An input is a
+state where it is what a recurrence begins with, an output where it is what the same recurrence ends with, both perhaps
+laid out anew on the way (reshaped, cut, stacked). So are the last steps that a convolution has seen: an output that is
+cut out of what begins with an input, as `concat([cache, x])[-4:]`. Other states are not found.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ops that rnnops inserts by itself.
 
-bfloat16 as uint16, which NumPy has: what is stored between the passes where `residuals="bfloat16"` asks for it.
-
-A bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
+**bfloat16 as uint16, which NumPy has**: what is stored between the passes where `residuals="bfloat16"` asks for it. A
+bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
 """
 
 from __future__ import annotations

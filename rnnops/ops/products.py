@@ -1,7 +1,6 @@
 """Matrix products: exact, with rounded operands, and with int8 weights.
 
-Matrix products of rounded operands: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
-
+**Matrix products of rounded operands**: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
 Each operand is rounded to the nearest number of a format, of two that are as near to the even one:
 
 - bfloat16, the upper half of a float32: 8 of its 24 digits;
@@ -14,11 +13,10 @@ smallest normal one are rounded as well. A product of two such numbers has 22 bi
 it is tiny or huge; products are summed in float32. Gradients are products of the same kind, of rounded operands too,
 and do not see rounding: to them it is the identity.
 
-Matrix products with whole numbers of a byte each: what MatMul becomes whose weights are bound as int8.
-
-A weight w [..., K, N] is kept as q [..., K, N] and a scale [..., N]: `scale = max |column| / 127`, 1 for a column of
-zeros, and `q = w / scale`, rounded to the nearest whole number, of two that are as near to the even one. So q is from
--127 to 127, and each number of w is off by half a scale at most. `x @ w` is `(x @ q) * scale` then, all in float32.
+**Matrix products with whole numbers of a byte each**: what MatMul becomes whose weights are bound as int8. A weight w
+[..., K, N] is kept as q [..., K, N] and a scale [..., N]: `scale = max |column| / 127`, 1 for a column of zeros, and `q
+= w / scale`, rounded to the nearest whole number, of two that are as near to the even one. So q is from -127 to 127,
+and each number of w is off by half a scale at most. `x @ w` is `(x @ q) * scale` then, all in float32.
 
 VNNI, and what is like it, would round x to a byte as well; that is another meaning, and x stays what it is.
 """

@@ -1,9 +1,8 @@
 """The attributes of a RecurrentNetwork op, by name and checked.
 
-What a RecurrentNetwork op says: its cell, and what each input of the cell is bound to.
-
-The op's inputs are the sequences, then the initial states, then the references; its outputs are `all` and `last` of
-each state, then of each other step output, then (in training form) the step workspaces.
+**What a RecurrentNetwork op says**: its cell, and what each input of the cell is bound to. The op's inputs are the
+sequences, then the initial states, then the references; its outputs are `all` and `last` of each state, then of each
+other step output, then (in training form) the step workspaces.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every element of every float input is moved by itself, unless `sample` says othe
 step of the feeds, that element's feed is moved to another place nearby and checked there, against a gradient taken
 there; so a kink hides nothing but itself, and too many of them fail the check.
 
-**Kinks and slopes.** With `f` at x - h, x and x + h the slope is `(f+ - f-) / 2h` and the bend
+**Kinks and slopes**. With `f` at x - h, x and x + h the slope is `(f+ - f-) / 2h` and the bend
 `|(f+ - f0) / h - (f0 - f-) / h|`. A kink or a jump within h of x makes the slope wrong by half the bend, wherever it
 lies. A smooth function bends too, by `h |f''|`, but that compacts with h while its slope stays; at an eighth of h a
 kink either still bends as much or is out of reach and the slope has moved. So a second look at `h / 8` tells the two

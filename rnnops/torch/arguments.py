@@ -1,9 +1,8 @@
 """Arguments of a scan: structures of tensors, their layout, and stand-ins for traced tensors.
 
-Layout: what the tensors of a recurrence look like, and how they lie in the net that runs it.
-
-Where all states and inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the
-result is the same, but rows are not shared out among threads.
+**Layout**: what the tensors of a recurrence look like, and how they lie in the net that runs it. Where all states and
+inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the result is the same,
+but rows are not shared out among threads.
 """
 
 from __future__ import annotations

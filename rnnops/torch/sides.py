@@ -1,11 +1,10 @@
 """Where the tensors of a recurrence lie, and how it is one node of PyTorch's autograd graph there.
 
-Recurrences whose tensors lie on a CUDA device: in PyTorch's stream, in PyTorch's memory, without a copy.
-
-Kernels read tensors where they are. PyTorch lends all memory that a call takes, so that outputs and gradients are its
-own tensors, views of what was lent: nothing goes through an exchange protocol, whose read-only arrays PyTorch refuses.
-Work goes into the stream that is current, for which PyTorch's pool lends, without a wait. So `torch.cuda.graph`
-captures a call like any other work, once one has run before.
+**Recurrences whose tensors lie on a CUDA device**: in PyTorch's stream, in PyTorch's memory, without a copy. Kernels
+read tensors where they are. PyTorch lends all memory that a call takes, so that outputs and gradients are its own
+tensors, views of what was lent: nothing goes through an exchange protocol, whose read-only arrays PyTorch refuses. Work
+goes into the stream that is current, for which PyTorch's pool lends, without a wait. So `torch.cuda.graph` captures a
+call like any other work, once one has run before.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """The context in which a step is traced, and its random numbers.
 
-Random numbers of a step: PyTorch's random functions, written only by uniform numbers.
+**Random numbers of a step**: PyTorch's random functions, written only by uniform numbers. A trace then has one random
+op, `rand_like`, and a self-check can give the step of PyTorch the numbers that the translated step draws. Normal
+numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: what is not in `FUNCTIONS`
+(`multinomial`, dropout of whole features, ...) stays what it is, and is refused.
 
-A trace then has one random op, `rand_like`, and a self-check can give the step of PyTorch the numbers that the
-translated step draws. Normal numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: what
-is not in `FUNCTIONS` (`multinomial`, dropout of whole features, ...) stays what it is, and is refused.
-
-What is different while a step is traced: each class is a context around the step's own code.
-
-Functionalization keeps what a step computes, and loses four things that decide its gradient or its graph: custom
-autograd functions, `no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd
-function is taken for elementwise in what it differentiates, which the self-check of a step proves.
+**What is different while a step is traced**: each class is a context around the step's own code. Functionalization
+keeps what a step computes, and loses four things that decide its gradient or its graph: custom autograd functions,
+`no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd function is taken for
+elementwise in what it differentiates, which the self-check of a step proves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Traces that hold: a step is traced, checked against PyTorch's own, and watched.
 
-The self-check of a step: two steps by the interpreter against PyTorch's own, with all gradients, before first use.
-
+**The self-check of a step**: two steps by the interpreter against PyTorch's own, with all gradients, before first use.
 What a trace cannot see (a custom gradient that is not elementwise, a hook, a decision by data) becomes an error here
 instead of a wrong number.
 """

@@ -1,7 +1,6 @@
 """A step of PyTorch code is traced as a graph of ops, and translated to nets.
 
-Tracing: a step of PyTorch code, run once on tensors without data, as a graph of ops that change nothing in place.
-
+**Tracing**: a step of PyTorch code, run once on tensors without data, as a graph of ops that change nothing in place.
 `make_fx` over functionalization, on fake tensors whose batch size is a symbol: a graph serves all batch sizes for which
 the decisions that the step took by sizes come out the same (`Trace.fits`). Sizes 0 and 1 are traced by themselves, as
 PyTorch broadcasts and squeezes by them.

@@ -1,6 +1,6 @@
 """`Run`: a net on a device, called with arrays.
 
-Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences to fused kernels.
+**Devices**: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences to fused kernels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """States of a stream: their shapes as a user gives them, and their values row by row.
 
-States of a stream as values: what each call begins with, row by row.
-
-A function here makes new states of old ones and changes none. Arrays are read-only, so that states share what they have
-in common.
+**States of a stream as values**: what each call begins with, row by row. A function here makes new states of old ones
+and changes none. Arrays are read-only, so that states share what they have in common.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Addresses of elements, parameters of generated functions, and loops over rows.
 
-Addresses: where the elements of a place lie at step `t`, or in a tile of steps, as expressions of sizes.
+**Addresses**: where the elements of a place lie at step `t`, or in a tile of steps, as expressions of sizes. What
+drivers and kernels of a scan are given: parameters, numbers of a step, a thread's share, and a function that copies.
 
-What drivers and kernels of a scan are given: parameters, numbers of a step, a thread's share, and a function that
-copies.
-
-Row shares: how a driver goes through the rows of a thread, all of them or those that are not over.
-
-A thread keeps its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and
-short rows alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
+**Row shares**: how a driver goes through the rows of a thread, all of them or those that are not over. A thread keeps
+its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and short rows
+alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The module of a scan: its kernels, and the driver that runs them over time.
 
-Write the plan of a scan as a module; a backward pass may run steps of the forward pass again, segment by segment.
-
+**Write the plan of a scan as a module; a backward pass may run steps of the forward pass again, segment by segment**.
 For each row, from the last segment to the first: its states come from the segment's border, all steps run again, which
 leaves in scratch what backward reads of them, then all steps run backward. Nothing else of the forward pass was kept.
 """

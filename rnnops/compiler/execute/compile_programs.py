@@ -1,8 +1,7 @@
 """Which op runs where, and the runner of each op that is not left to the interpreter.
 
-Recurrences that are stepped from Python, their steps compiled: those whose cells hold recurrences.
-
-A step is planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
+**Recurrences that are stepped from Python, their steps compiled**: those whose cells hold recurrences. A step is
+planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
 interpreter. On the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote
 them, and each kernel of a step costs some tens of microseconds, so that a step should be worth more than that.
 """

@@ -1,24 +1,20 @@
 """A recorded plan as C: names, the memory of a caller, the header, the list of jobs, C99 source.
 
-Words that C, C++ and their libraries have taken, and names that are left for what is exported.
+**Words that C, C++ and their libraries have taken, and names that are left for what is exported**. Headers of exports
+are included behind any header of the standard library, whose macros would replace words of ours.
 
-Headers of exports are included behind any header of the standard library, whose macros would replace words of ours.
+**Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
+begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to
+call (a status, states), then results and scratch, which share memory where they live at different times. Weights are
+what lasts and is only read: packed matrices, bound inputs, constants.
 
-Where the arrays of a recorded plan lie once it has left Python: in a caller's memory, or in its weights.
+**The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory**. Its
+numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
 
-The memory begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from
-call to call (a status, states), then results and scratch, which share memory where they live at different times.
-Weights are what lasts and is only read: packed matrices, bound inputs, constants.
-
-The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory.
-
-Its numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
-
-A recorded plan as C99 text: its drivers, the list of its jobs as tables, and three functions for C.
-
-All but `NAME_init`, `NAME_reset` and `NAME_run` is static. Tables hold offsets and no addresses, so that the text is
-for processors of any width; a memory begins with the address of its weights. Limits: one thread; little-endian
-processors, as weights are read as they lie in the file; bools of one byte, IEEE's floats.
+**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and three functions for C. All but
+`NAME_init`, `NAME_reset` and `NAME_run` is static. Tables hold offsets and no addresses, so that the text is for
+processors of any width; a memory begins with the address of its weights. Limits: one thread; little-endian processors,
+as weights are read as they lie in the file; bools of one byte, IEEE's floats.
 """
 
 from __future__ import annotations

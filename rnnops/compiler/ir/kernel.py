@@ -1,15 +1,12 @@
 """Kernel IR: modules, functions and statements, for processors and for devices, and as text for people.
 
-Kernel IR: functions of loops, loads and stores, scalar expressions, products and barriers.
+**Kernel IR**: functions of loops, loads and stores, scalar expressions, products and barriers. A module of a scan has
+pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a driver, which every thread
+runs. Values of the IR are made once; targets render them. Printed, they are Python, which runs.
 
-A module of a scan has pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a
-driver, which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which
-runs.
-
-Kernel IR for people: buffers and variables under the names of the blobs that they hold.
-
-Names of blobs may be any text, and stand for different things at different places: one that is not an identifier, or is
-taken already, is not shown, and the name of the IR stays. Nothing that runs is made from what is shown.
+**Kernel IR for people**: buffers and variables under the names of the blobs that they hold. Names of blobs may be any
+text, and stand for different things at different places: one that is not an identifier, or is taken already, is not
+shown, and the name of the IR stays. Nothing that runs is made from what is shown.
 """
 
 from __future__ import annotations

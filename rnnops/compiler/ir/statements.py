@@ -1,16 +1,14 @@
 """Statements of a step: what one op does to single elements, where these lie, and products.
 
-Layouts: where the elements of a blob lie in the memory of the blob that owns it.
-
-Ops that move elements without computing (Split, Transpose, Concat, Pad, ...) are understood by what their reference
-does to an array of element numbers, so that no op needs a second definition: a result whose numbers are an affine
-function of the position is a view, anything else a copy.
+**Layouts**: where the elements of a blob lie in the memory of the blob that owns it. Ops that move elements without
+computing (Split, Transpose, Concat, Pad, ...) are understood by what their reference does to an array of element
+numbers, so that no op needs a second definition: a result whose numbers are an affine function of the position is a
+view, anything else a copy.
 
 Limits: the numbers of a blob are held while a plan is made, eight bytes an element.
 
-Statements: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not.
-
-Every op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
+**Statements**: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not. Every
+op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
 """
 
 from __future__ import annotations

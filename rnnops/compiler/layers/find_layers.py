@@ -1,22 +1,19 @@
 """The layers of a net, and stacks in one recurrence split into layers.
 
-Splits the backward pass of a stack in one recurrence: one gradient op for each of its layers, the last layer first.
-
+**Splits the backward pass of a stack in one recurrence**: one gradient op for each of its layers, the last layer first.
 States that depend on each other over time are one layer. Gradients of the layers above do not depend on those below, so
-that all steps of a layer may go before all steps of the next; what it hands down at a step becomes a sequence
-`[T, N, ...]`. Ops that run again do so in each layer that reads them.
+that all steps of a layer may go before all steps of the next; what it hands down at a step becomes a sequence `[T, N,
+...]`. Ops that run again do so in each layer that reads them.
 
 rewrite: `dx, dw1, dw2 = RecurrentNetworkGradient(x, w1, w2, ...)`  -->
     `d, dw2 = RecurrentNetworkGradient(w2, ...); dx, dw1 = RecurrentNetworkGradient(x, w1, ..., d)`
 
 Limits: a stack stays one layer where what is handed down is not row by row, as with a parameter that layers share.
 
-The layers of a net: what `pullback.layers` goes through, one after the other, and what each is called.
-
-Ops inside `with net.layer(name)` are one layer of this name, also where it is opened more than once. Every other op
-that reads something is a layer of its own, called by the name of any blob that it makes; a recurrence that splits (a
-stack) is one for each of its parts, called by the names of its states' results. Layers are in the order of their first
-ops.
+**The layers of a net**: what `pullback.layers` goes through, one after the other, and what each is called. Ops inside
+`with net.layer(name)` are one layer of this name, also where it is opened more than once. Every other op that reads
+something is a layer of its own, called by the name of any blob that it makes; a recurrence that splits (a stack) is one
+for each of its parts, called by the names of its states' results. Layers are in the order of their first ops.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """A backward pass cut into steps, one for each layer, and how `pullback.layers` runs them.
 
-The backward pass of a plan by layers: which gradient op belongs to which layer, stacks split into theirs.
+**The backward pass of a plan by layers**: which gradient op belongs to which layer, stacks split into theirs. It is the
+plan's backward net before fusion. Gradient ops belong to the layer of the op whose rule made them; sums of gradients
+and ops that run again belong to none yet.
 
-It is the plan's backward net before fusion. Gradient ops belong to the layer of the op whose rule made them; sums of
-gradients and ops that run again belong to none yet.
+**Cuts a backward pass into steps, one a layer, the last layer first**. An op runs with its layer, or before where a
+later layer needs it (layers that are opened twice); ops that run again run with the first layer that reads them, and
+their results stay for the others; gradients are added up as soon as they are there. A parameter leaves with the lowest
+layer that uses it. Ops are fused within a step, never across.
 
-Cuts a backward pass into steps, one a layer, the last layer first.
-
-An op runs with its layer, or before where a later layer needs it (layers that are opened twice); ops that run again run
-with the first layer that reads them, and their results stay for the others; gradients are added up as soon as they are
-there. A parameter leaves with the lowest layer that uses it. Ops are fused within a step, never across.
-
-Runs a backward pass layer by layer: what `pullback.layers` iterates over.
-
-Between two layers it holds only what later ones read. What it yields it holds no more, and shares no memory with it.
+**Runs a backward pass layer by layer**: what `pullback.layers` iterates over. Between two layers it holds only what
+later ones read. What it yields it holds no more, and shares no memory with it.
 """
 
 from __future__ import annotations

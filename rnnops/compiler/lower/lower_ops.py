@@ -1,9 +1,8 @@
 """From the ops of a step to statements over memory: ops are expanded first, and folds checked.
 
-Whether a reduction can be done in any order and in parts: its combination is tried on some numbers.
-
-Processors fold in order, lanes of a CUDA device in parts that all begin with `start`; a start that changes what it
-meets, or a combination that asks who came first, would give each its own result. Limit: numbers that are not tried.
+**Whether a reduction can be done in any order and in parts**: its combination is tried on some numbers. Processors fold
+in order, lanes of a CUDA device in parts that all begin with `start`; a start that changes what it meets, or a
+combination that asks who came first, would give each its own result. Limit: numbers that are not tried.
 """
 
 from __future__ import annotations

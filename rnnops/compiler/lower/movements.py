@@ -1,25 +1,20 @@
 """Ops that move elements: views, copies and look-ups, lowered by running them on element numbers.
 
-Which ops outside of loops only look at their input another way: offset and strides of what they give.
+**Which ops outside of loops only look at their input another way**: offset and strides of what they give. The op's
+reference says so, run once over element numbers, as for the compiler (`statements.py`). Limits: element numbers take
+some tens of bytes each, for that moment, when a plan is first described or run; arrays without elements are not views.
 
-The op's reference says so, run once over element numbers, as for the compiler (`statements.py`). Limits: element
-numbers take some tens of bytes each, for that moment, when a plan is first described or run; arrays without elements
-are not views.
-
-Lowering by example where sizes are symbols: an op is lowered at some sizes, and what comes out is fitted to them.
-
+**Lowering by example where sizes are symbols**: an op is lowered at some sizes, and what comes out is fitted to them.
 What moves elements is read off a reference that runs on element numbers, for which there must be sizes. Offsets and
 strides are polynomials in these, of degree one in each, for all that only moves: two sizes for each symbol tell which,
 and one more for all, and the sizes at hand, must agree. What does not is lowered for these, and they are pinned.
 
-Look-ups: Gather, its gradient, and labels that must be classes.
+**Look-ups**: Gather, its gradient, and labels that must be classes. An index that is known before a run makes a view or
+a copy of a Gather. Any other is checked when it is used: one out of range is moved inside, so that no memory but the
+blob's own is touched, and the run says that it was there.
 
-An index that is known before a run makes a view or a copy of a Gather. Any other is checked when it is used: one out of
-range is moved inside, so that no memory but the blob's own is touched, and the run says that it was there.
-
-Ops that move elements without computing (Split, Transpose, Concat, Pad, ...), as views and copies.
-
-What such an op does is read off its reference, run on element numbers.
+**Ops that move elements without computing (Split, Transpose, Concat, Pad, ...), as views and copies**. What such an op
+does is read off its reference, run on element numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The cost of byte budgets: bytes against predicted time, as values and as a picture.
 
-The budget curve: what byte budgets make of a training step, from the most that is kept to the least that is enough.
-
+**The budget curve**: what byte budgets make of a training step, from the most that is kept to the least that is enough.
 Each point is what `memory_budget=` takes; between two of them others may lie that differ by little in bytes.
 """
 

@@ -1,8 +1,7 @@
 """Memory over the time of a training step, as values and as a picture.
 
-Memory over the time of a training step: planned bytes from op to op, what for, and what is there at the peak.
-
-The curve counts what memory tables count (`memory_timeline.py`), at three moments of each op. Ops are equally wide.
+**Memory over the time of a training step**: planned bytes from op to op, what for, and what is there at the peak. The
+curve counts what memory tables count (`memory_timeline.py`), at three moments of each op. Ops are equally wide.
 """
 
 from __future__ import annotations

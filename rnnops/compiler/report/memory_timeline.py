@@ -1,15 +1,13 @@
 """The memory of a run from op to op, and tables of its uses.
 
-What memory a run holds from op to op: the allocations of both passes, and the moment when each pass holds most.
-
+**What memory a run holds from op to op**: the allocations of both passes, and the moment when each pass holds most.
 Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come
 from outside, and what the interpreter needs within an op: temporaries of NumPy, the steps of a recurrence.
 
-Which memory arrays lie in, to ask of many others whether they may lie there too.
-
-Answers are those of `np.may_share_memory`, which looks at the lowest and highest address of two arrays; stretches of
-addresses are kept sorted and joined, so that a question costs a bisection. Most arrays need no address: what NumPy or
-the free list has allocated belongs to one array, and views of another one lie elsewhere.
+**Which memory arrays lie in, to ask of many others whether they may lie there too**. Answers are those of
+`np.may_share_memory`, which looks at the lowest and highest address of two arrays; stretches of addresses are kept
+sorted and joined, so that a question costs a bisection. Most arrays need no address: what NumPy or the free list has
+allocated belongs to one array, and views of another one lie elsewhere.
 """
 
 from __future__ import annotations

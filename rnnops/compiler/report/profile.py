@@ -1,13 +1,11 @@
 """Profiles of runs, and the blobs that a training plan saves.
 
-Events of a profile as a file that Perfetto and Chrome show: what ran when, and for how long.
+**Events of a profile as a file that Perfetto and Chrome show**: what ran when, and for how long. The format is that of
+the Trace Event Format document ("complete" events), times in microseconds.
 
-The format is that of the Trace Event Format document ("complete" events), times in microseconds.
-
-Profiles: how long each op of a run takes, how often it runs, and how many bytes it makes.
-
-Ops are measured from outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to
-warm up, which also plan and compile, are not in the averages.
+**Profiles**: how long each op of a run takes, how often it runs, and how many bytes it makes. Ops are measured from
+outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to warm up, which also
+plan and compile, are not in the averages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The schedule of a plan, as values and as a picture.
 
-The schedule of a plan as values: what runs in which order, over tiles and steps, on which threads, in what memory.
-
+**The schedule of a plan as values**: what runs in which order, over tiles and steps, on which threads, in what memory.
 Names, sizes and orders are those of the plan; nothing is measured, and no lane says how long it takes.
 """
 

@@ -1,21 +1,18 @@
 """Work on bound weights, done once: folded, laid out, scaled, or made int8.
 
-Scales convolutions: what a BatchNormalization does to their channels is done to weights, once, when these are bound.
-
-The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are given
-(not those of the batch) and that follow, with all that the convolution reads besides x, from what is bound.
+**Scales convolutions**: what a BatchNormalization does to their channels is done to weights, once, when these are
+bound. The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are
+given (not those of the batch) and that follow, with all that the convolution reads besides x, from what is bound.
 
 Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
 
-Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/products.py`).
+**Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/products.py`)**. A
+weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What else
+reads it reads it as it was.
 
-A weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What
-else reads it reads it as it was.
-
-What follows only from bound inputs and constants is a net of its own, which is run once, when they are bound.
-
-So weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers
-and recurrences stay where they are, as do ops whose results are outputs.
+**What follows only from bound inputs and constants is a net of its own, which is run once, when they are bound**. So
+weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers and
+recurrences stay where they are, as do ops whose results are outputs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Groups of ops around recurrences that run row by row as one kernel.
 
-Groups of ops that work row by row: which ops around recurrences can run as one compiled pass over rows.
-
-Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of
-its first result (that of steps, in a batch of one row), and whatever is read or written along it. An op joins a group
-if every row of its results follows from the same row of its operands, or if it sums over rows; what is such a sum is
-for later groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing,
-or far less than reading what they make (constants, views, one-hot codes), are free: each group that reads one has it.
+**Groups of ops that work row by row**: which ops around recurrences can run as one compiled pass over rows. Greedy, in
+the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of its first
+result (that of steps, in a batch of one row), and whatever is read or written along it. An op joins a group if every
+row of its results follows from the same row of its operands, or if it sums over rows; what is such a sum is for later
+groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less
+than reading what they make (constants, views, one-hot codes), are free: each group that reads one has it.
 
 Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
 do ops of more than `MANY_BLOBS` operands and results.

@@ -1,7 +1,6 @@
 """The residuals of a training plan: policies, segments, predicted times and byte budgets.
 
-Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes.
-
+**Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes**.
 Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more forward pass
 over what lies in it. Products are not computed again: only cells without any come into question.
 
@@ -9,20 +8,17 @@ How many steps a segment has, or that a recurrence cannot run in any, says its p
 
 Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
 
-Predicted time of a training step, before any data exists.
+**Predicted time of a training step, before any data exists**. The unit is a step that does nothing twice, taken for
+three forward passes: one forward, and two for the two products that the gradient of each product needs. What is done
+again adds its share of the multiply-adds of products. Steps without products, whose states may be large, count by
+elementwise results and by the bytes kept of them past the cache.
 
-The unit is a step that does nothing twice, taken for three forward passes: one forward, and two for the two products
-that the gradient of each product needs. What is done again adds its share of the multiply-adds of products. Steps
-without products, whose states may be large, count by elementwise results and by the bytes kept of them past the cache.
-
-The fastest way to run backward within a byte budget.
-
-Ways are tried in order of predicted time: everything kept; no product done again; the same with longer segments, where
-recurrences go in any; results of products kept; states kept; recurrences in parts, each run forward at most twice, the
-largest parts first (two-level checkpointing: Chen and others 2016); then as many slots as fit, of the kind that takes
-the fewest steps. Counted is what is kept between the passes and what the backward pass makes again, not outputs, feeds,
-parameters, gradients, nor scratch of kernels. Parts of less than a tile of the CPU device come last: sums over steps
-are rounded another way there.
+**The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time: everything kept; no
+product done again; the same with longer segments, where recurrences go in any; results of products kept; states kept;
+recurrences in parts, each run forward at most twice, the largest parts first (two-level checkpointing: Chen and others
+2016); then as many slots as fit, of the kind that takes the fewest steps. Counted is what is kept between the passes
+and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of kernels. Parts of less
+than a tile of the CPU device come last: sums over steps are rounded another way there.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
 """

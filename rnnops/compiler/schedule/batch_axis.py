@@ -1,10 +1,10 @@
 """Rows of the batch: the axis of each blob that they lie along, the threads that share them, the loop over them.
 
-**The batch axis.** At first it is known, by meaning and not by size, that axis 0 of sequences and states runs over the
+**The batch axis**. At first it is known, by meaning and not by size, that axis 0 of sequences and states runs over the
 batch. A statement that reads one axis of a blob along one of its own hands the axis on to all that it reads or writes
 along it.
 
-**Shares.** Threads share out rows of the batch, or columns of the products of a step. Threads that own rows never wait
+**Shares**. Threads share out rows of the batch, or columns of the products of a step. Threads that own rows never wait
 within a loop, but each reads all weights at every step, which takes longer than the arithmetic where its rows are few.
 Threads that share out columns read but their part of the weights, for all rows, and wait for each other before and
 after the products of a step. The faster way follows from a model of one step:
@@ -15,7 +15,7 @@ after the products of a step. The faster way follows from a model of one step:
 The constants were measured on two kinds of servers of 2023 and 2025; on others the choice may be off by some, results
 never are. Limits: rows that end by lengths keep to rows; elementwise work is taken to cost the same in both.
 
-**Rows outside.** Each row goes through all steps of a tile before the next one begins, so that its states stay in
+**Rows outside**. Each row goes through all steps of a tile before the next one begins, so that its states stay in
 cache. That is worth it where states are most of what a step touches, as where a state is a matrix. It is not where each
 step's states are kept, which lie far apart for a row. A row that ends by lengths goes through the steps that it lasts,
 and through those past its end. The choice goes by shape and not by threads, as sums within a row may be rounded another

@@ -1,13 +1,11 @@
 """Loop nests: which statements share one loop, and statements over large states.
 
-Loop nests: which statements of a pointwise kernel share one pass over the features.
+**Loop nests**: which statements of a pointwise kernel share one pass over the features. Greedy loop fusion (Kennedy and
+McKinley 1993, without reordering): a statement joins the nest of its extents that is furthest from the end without
+coming before anything it needs, if all that it shares with the statements there is the same element; or, from the last
+statement to the first, the other way round.
 
-Greedy loop fusion (Kennedy and McKinley 1993, without reordering): a statement joins the nest of its extents that is
-furthest from the end without coming before anything it needs, if all that it shares with the statements there is the
-same element; or, from the last statement to the first, the other way round.
-
-Statements over large states: nothing goes through memory that need not, and no sum waits for itself at each number.
-
+**Statements over large states**: nothing goes through memory that need not, and no sum waits for itself at each number.
 Copies are read where they come from. A sum over two axes is one over the outer, for all places of the inner side by
 side, and then one over these: a single number that everything is added to would be a chain of waits.
 """

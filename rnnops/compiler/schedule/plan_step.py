@@ -1,16 +1,14 @@
 """The passes from a scan to a step plan, in order, and the check after each of them.
 
-Checks of a step after every pass, in every compile, so that an error names the pass that made it.
-
-Every node reads owners that nodes before it have written, completely: a node that reads a sum that is not finished, or
-a product that is added up elsewhere, would compute a wrong number. Accesses lie within the memory of their owners.
+**Checks of a step after every pass, in every compile, so that an error names the pass that made it**. Every node reads
+owners that nodes before it have written, completely: a node that reads a sum that is not finished, or a product that is
+added up elsewhere, would compute a wrong number. Accesses lie within the memory of their owners.
 
 Limit: sizes that are symbols are not compared, as each comparison of symbols becomes a condition of a plan.
 
-From a scan to a step plan: the passes on a step, in order, and those on its plan.
-
-Rows of the batch are independent in most cells; then threads share them out, and what folds rows (gradients of weights)
-is summed apart. Where a step mixes rows, all its rows are one, on one thread, and `whole` says why.
+**From a scan to a step plan**: the passes on a step, in order, and those on its plan. Rows of the batch are independent
+in most cells; then threads share them out, and what folds rows (gradients of weights) is summed apart. Where a step
+mixes rows, all its rows are one, on one thread, and `whole` says why.
 """
 
 from __future__ import annotations

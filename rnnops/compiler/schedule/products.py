@@ -1,10 +1,9 @@
 """Products of a step: which run blocked, which sums build up in place, which are transposed.
 
-Large products of a step: which matrix products run as blocked products, and how matrices are packed for them.
-
-A product of rows with a matrix that is the same at every step is blocked (`StepProduct`). A product whose inner axis
-runs over the batch is blocked over a whole tile of steps (`Contraction`): the gradient of a weight. All other products
-stay statements of pointwise kernels.
+**Large products of a step**: which matrix products run as blocked products, and how matrices are packed for them. A
+product of rows with a matrix that is the same at every step is blocked (`StepProduct`). A product whose inner axis runs
+over the batch is blocked over a whole tile of steps (`Contraction`): the gradient of a weight. All other products stay
+statements of pointwise kernels.
 """
 
 from __future__ import annotations

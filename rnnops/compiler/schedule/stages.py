@@ -1,10 +1,10 @@
 """Loops over time: which nodes run step after step, which run for all steps at once, which are dead.
 
-**Work apart.** Work that a loop over steps neither makes nor reads does not wait with it from step to step. Threads
+**Work apart**. Work that a loop over steps neither makes nor reads does not wait with it from step to step. Threads
 lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work of other
 widths would make them own rows.
 
-**Stages.** The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go
+**Stages**. The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go
 step by step. Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers)
 and loops over its steps (odd numbers); elementwise work stays in the loop that uses it.
 """

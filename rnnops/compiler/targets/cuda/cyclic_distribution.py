@@ -1,8 +1,7 @@
 """Regions of a loop over steps, how blocks share out their features, and which products go together.
 
-Regions of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
-
-A region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of
+**Regions of a loop**: what blocks of a CUDA device do together at a step, and which features each of them owns. A
+region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of
 elementwise work is done feature by feature where everything it writes lies so, else row by row. With period P element e
 of a row belongs to the block that owns feature e modulo P: of LSTM's gates [N, 4H] with P = H a block owns all four
 gates of its features, so that what follows the product needs no other block.

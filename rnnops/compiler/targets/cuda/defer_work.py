@@ -1,15 +1,13 @@
 """Work moved past a barrier, and reads moved before it.
 
-Elementwise work that no wait needs to wait for: what only sums over steps, and products of a tile, will read.
+**Elementwise work that no wait needs to wait for**: what only sums over steps, and products of a tile, will read. A
+region before a wait is split in two: what products of the step read, or a later step, comes before the block says that
+it has arrived, the rest between that and the wait, when lanes would be idle. LSTM's gradient of a bias is such: each
+lane adds to numbers in memory, one after another. A block may do it while others are past the wait: it reads nothing
+that another region of the loop changes. Limits: only what is done feature by feature, all of whose operands lie in
+memory anyway; only where no product but partial sums is between the region and the wait.
 
-A region before a wait is split in two: what products of the step read, or a later step, comes before the block says
-that it has arrived, the rest between that and the wait, when lanes would be idle. LSTM's gradient of a bias is such:
-each lane adds to numbers in memory, one after another. A block may do it while others are past the wait: it reads
-nothing that another region of the loop changes. Limits: only what is done feature by feature, all of whose operands lie
-in memory anyway; only where no product but partial sums is between the region and the wait.
-
-Kernel IR of early reads: while blocks wait, what they will read between this wait and the next one comes nearer.
-
+**Kernel IR of early reads**: while blocks wait, what they will read between this wait and the next one comes nearer.
 That is what no block writes in the loop: preactivations that a product is added to, and what was kept of the forward
 pass, which elementwise work behind the wait reads, of this step or of the next one. It lies in memory far behind L2,
 from where the last step's copies were read long ago. Limits: a blob counts if its rows of the batch lie one behind the

@@ -1,24 +1,20 @@
 """How the lanes of a block, and the blocks of a group, share out a loop nest.
 
-How the lanes of a block of CUDA threads share out a nest of loops.
+**How the lanes of a block of CUDA threads share out a nest of loops**. All lanes take iterations of one axis, or teams
+of neighbouring lanes take iterations of one axis and the lanes of a team those of another: one further in, or, where
+few features are summed over many rows, one further out. An axis may be shared out where its iterations write to
+elements of their own, or gather in registers what lanes fold together later. Of what is possible the cheapest is taken,
+by a count of accesses and waits: neighbouring lanes should touch neighbouring numbers, and none should be idle. Limits:
+the count knows a block of `LANES` in teams of `MATES`, whatever there are; two axes at most are shared out.
 
-All lanes take iterations of one axis, or teams of neighbouring lanes take iterations of one axis and the lanes of a
-team those of another: one further in, or, where few features are summed over many rows, one further out. An axis may
-be shared out where its iterations write to elements of their own, or gather in registers what lanes fold together
-later. Of what is possible the cheapest is taken, by a count of accesses and waits: neighbouring lanes should touch
-neighbouring numbers, and none should be idle. Limits: the count knows a block of `LANES` in teams of `MATES`, whatever
-there are; two axes at most are shared out.
-
-Nests of a row that several blocks of a group share out: what each of them does, and whose each element is.
-
-Of the blocks that have a row, each takes a part of one axis of a nest (the positions of an encoder, the features of a
+**Nests of a row that several blocks of a group share out**: what each of them does, and whose each element is. Of the
+blocks that have a row, each takes a part of one axis of a nest (the positions of an encoder, the features of a
 context), or all do the whole nest, each for itself, in memory of its own, or the first one does it alone. Element `e`
 of what parts write belongs to the part that has `e // width % size` of the axis.
 
-Elements of a tile counted through by all lanes, with columns, rows and steps: no division of 64 bits in a loop.
-
-Devices divide 64 bits by some hundred instructions, which elementwise work would wait for. Rows and steps have 32
-bits; elements may have more, so their columns and rows are counted on by a stride instead.
+**Elements of a tile counted through by all lanes, with columns, rows and steps: no division of 64 bits in a loop**.
+Devices divide 64 bits by some hundred instructions, which elementwise work would wait for. Rows and steps have 32 bits;
+elements may have more, so their columns and rows are counted on by a stride instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A loop over steps on a CUDA device: its barriers, and products whose inner axis is shared out.
 
-Where blocks wait for each other in a loop over steps: before what reads or writes what other blocks have touched.
-
+**Where blocks wait for each other in a loop over steps**: before what reads or writes what other blocks have touched.
 Each region of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
 product reads all of its left side, unless blocks share out its inner axis: then each reads its own features, and
 partial sums go from all to all). Two regions need a wait between them where they touch the same element, one of them
@@ -11,13 +10,12 @@ to need a wait gets one, at every step, until none is found. LSTM needs one wait
 Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same, but
 where blocks share rows.
 
-Which products of a loop have their inner axis shared out by the members of a group, and what that costs.
-
-A block reads all of a left side, `rows * inner` numbers, where members own columns of the weights. Where they own rows
-of them instead, each multiplies the numbers of its own features; it writes and reads `rows * columns` partial sums, up
-to zeros that fill tiles. So gate gradients times weights take half of what LSTM's would, as there are four gates to a
-feature; a product with one number to a feature, as a forward pass has, would take more. A wait more or less counts as
-what could be read meanwhile.
+**Which products of a loop have their inner axis shared out by the members of a group, and what that costs**. A block
+reads all of a left side, `rows * inner` numbers, where members own columns of the weights. Where they own rows of them
+instead, each multiplies the numbers of its own features; it writes and reads `rows * columns` partial sums, up to zeros
+that fill tiles. So gate gradients times weights take half of what LSTM's would, as there are four gates to a feature; a
+product with one number to a feature, as a forward pass has, would take more. A wait more or less counts as what could
+be read meanwhile.
 
 Limits: the left side and the result have whole numbers of features in a row, with the period of the loop; one decision
 is made for all products of a loop that would read and write less.

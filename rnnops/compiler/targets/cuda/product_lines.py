@@ -1,7 +1,6 @@
 """Kernel IR of products: with a shared inner axis, and those that the driver starts.
 
-Kernel IR of products that the driver starts by themselves: of a whole tile, or of a step if weights leave the chip.
-
+**Kernel IR of products that the driver starts by themselves**: of a whole tile, or of a step if weights leave the chip.
 Those that do not depend on each other are started together (`cyclic_distribution.py`).
 """
 

@@ -1,30 +1,26 @@
 """Pointwise kernels for blocks of CUDA threads: a row a block, a feature a lane, a part of a row.
 
-Pointwise kernels for a block of CUDA threads: the same nests, whose loops the lanes of the block share out.
-
-Which loops, `lane_nests.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each
-has gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that
-iterations may share), all lanes go through the nest, and lane 0 alone writes.
+**Pointwise kernels for a block of CUDA threads**: the same nests, whose loops the lanes of the block share out. Which
+loops, `lane_nests.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each has
+gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that iterations
+may share), all lanes go through the nest, and lane 0 alone writes.
 
 After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
 each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done
 by all lanes alike.
 
-Pointwise kernels for single features: the same nests, each lane of a CUDA device going through those of its own.
-
-A lane calls the function for a row and a feature `u`, and does all nests of the program for it, one after another,
+**Pointwise kernels for single features**: the same nests, each lane of a CUDA device going through those of its own. A
+lane calls the function for a row and a feature `u`, and does all nests of the program for it, one after another,
 without a look at any other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. What a row has but one
 number of is computed by all lanes alike, and written by the one of feature 0.
 
-Pointwise kernels for a block that has a part of a row: some iterations of nests of `row_kernels.py`.
+**Pointwise kernels for a block that has a part of a row**: some iterations of nests of `row_kernels.py`. Of a nest that
+parts share out a block does its part of one axis, of others all or nothing (`lane_nests.py`). What all parts compute
+each keeps for itself; numbers that others read the first part writes for them.
 
-Of a nest that parts share out a block does its part of one axis, of others all or nothing (`lane_nests.py`). What all
-parts compute each keeps for itself; numbers that others read the first part writes for them.
-
-Elementwise work that leaves a block's numbers of a product's left side in its shared memory too.
-
-Where blocks share out the inner axis of a loop's only product, what a block multiplies is what its lanes have just
-written: the product then reads it there, and not from L2, 270 cycles away, where products of the tile will find it.
+**Elementwise work that leaves a block's numbers of a product's left side in its shared memory too**. Where blocks share
+out the inner axis of a loop's only product, what a block multiplies is what its lanes have just written: the product
+then reads it there, and not from L2, 270 cycles away, where products of the tile will find it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,20 @@
 """How blocks share out a loop over steps, and what each keeps in shared memory.
 
-Loops over steps whose products round their operands, and run on tensor cores: who has what, and where it lies.
-
+**Loops over steps whose products round their operands, and run on tensor cores: who has what, and where it lies**.
 Blocks share out such a loop as any other (`share_blocks.py`), but for what a block reads: weights for tensor cores lie
 as fragments, 16 bits each where they are rounded to bfloat16 or float16, and rows are multiplied 16 at once. How many
-groups there are a model of what a step costs says (`step_cost.py`): with more of them a block reads fewer rows, and
-has more columns. Products of such a loop that round nothing keep their weights as they are.
-Limits: members share out columns alone, each reads the whole left side of its group's rows.
+groups there are a model of what a step costs says (`step_cost.py`): with more of them a block reads fewer rows, and has
+more columns. Products of such a loop that round nothing keep their weights as they are. Limits: members share out
+columns alone, each reads the whole left side of its group's rows.
 
-How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory.
-
-Blocks form groups; a group owns rows of the batch, and its members share out the features of what these rows need. A
-member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
-weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
-groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
-the loop goes step by step from the host, a product and the elementwise work after it each a launch. Members are no
-more than share features as evenly as that many would. Where steps should take less time so (`step_cost.py`), members
-share out the inner axis of products (`loop.py`).
+**How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory**. Blocks form
+groups; a group owns rows of the batch, and its members share out the features of what these rows need. A member keeps
+its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the weights are
+best, since each reads the whole state of its group's rows at every step; what blocks are left form further groups, of
+four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights, the loop
+goes step by step from the host, a product and the elementwise work after it each a launch. Members are no more than
+share features as evenly as that many would. Where steps should take less time so (`step_cost.py`), members share out
+the inner axis of products (`loop.py`).
 
 The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by
 rows, then the largest. Limits: one loop at a time is planned, from its sizes only.

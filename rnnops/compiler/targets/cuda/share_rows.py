@@ -1,22 +1,20 @@
 """Rows that several blocks share, and steps at which all rows of a group are finished.
 
-Steps at which all rows of a group of blocks are over: they leave products and waits, and do what is left of a step.
-
+**Steps at which all rows of a group of blocks are over**: they leave products and waits, and do what is left of a step.
 What is left is the step simplified for rows that are over (`finished_rows.py`): states stay or are zeros, gradients go
 on, and what the backward pass will read is computed as ever, since another group may be one of longer rows there. It is
-only elementwise work, in which blocks own what they own at other steps, so that no block waits. Between
-the two kinds of steps a group waits once.
+only elementwise work, in which blocks own what they own at other steps, so that no block waits. Between the two kinds
+of steps a group waits once.
 
 Limits: of steps that have a product or a wait left, like those of attention whose context goes on, no group leaves
 anything; a group whose last row is not over does all of a step for all its rows.
 
-Rows that several blocks share: what is done row by row, with more blocks in a group than it has rows.
-
-Nests of a row's work are shared out along an axis, each block of the row its part, so that all blocks of a group read
-an encoder at once. A wait comes between two nests where one reads what other parts have written. Small nests whose
-results all parts need (a softmax over the positions of an encoder) are done by all of them, each for itself, where that
-costs less than waiting; of what outlasts the step each then writes its part. Which nests those are a count decides, of
-accesses one after another and of waits, and rows stay with one block each where waits do not save twice their cost.
+**Rows that several blocks share**: what is done row by row, with more blocks in a group than it has rows. Nests of a
+row's work are shared out along an axis, each block of the row its part, so that all blocks of a group read an encoder
+at once. A wait comes between two nests where one reads what other parts have written. Small nests whose results all
+parts need (a softmax over the positions of an encoder) are done by all of them, each for itself, where that costs less
+than waiting; of what outlasts the step each then writes its part. Which nests those are a count decides, of accesses
+one after another and of waits, and rows stay with one block each where waits do not save twice their cost.
 
 Attention so has its energies by positions, its softmax by all and its context by features: one wait more a step.
 

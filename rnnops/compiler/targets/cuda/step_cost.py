@@ -1,17 +1,15 @@
 """The predicted time of a step on a CUDA device, without and with tensor cores.
 
-What a step of a loop on a CUDA device should cost, in microseconds: a model, for devices that are not at hand.
-
-A step is a sum of parts that follow each other: each product reads its left side from L2 into shared memory, a slice
+**What a step of a loop on a CUDA device should cost, in microseconds**: a model, for devices that are not at hand. A
+step is a sum of parts that follow each other: each product reads its left side from L2 into shared memory, a slice
 while the one before is multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes
 partial sums to L2 and reads those of others; blocks wait for each other, and some time goes to all the rest. Every
 constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part hides behind
 another but what a block writes, blocks are as busy as the busiest, L2 gives its latency and its bytes, and takes as
 many, whatever the traffic.
 
-What a step of a loop should cost whose products run on tensor cores: beside `step_cost.py`, with its constants.
-
-A product takes the longest of three: what is read of shared memory, multiply-adds, and how long a warp takes from one
+**What a step of a loop should cost whose products run on tensor cores**: beside `step_cost.py`, with its constants. A
+product takes the longest of three: what is read of shared memory, multiply-adds, and how long a warp takes from one
 chunk of k to the next. Limits: those of `step_cost.py`.
 """
 

@@ -1,16 +1,14 @@
 """The CUDA device as a target: how scans are written, where their memory lies, what stays interpreted.
 
-Whether an index was out of range in a pass: asked once, at its end, as the host waits for the answer.
+**Whether an index was out of range in a pass**: asked once, at its end, as the host waits for the answer. Kernels go on
+with the nearest index that is not, and note that one was. Without an open check, each scan that may meet such an index
+is asked by itself.
 
-Kernels go on with the nearest index that is not, and note that one was. Without an open check, each scan that may
-meet such an index is asked by itself.
-
-Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there, or copied.
+**Ops that are not compiled, on arrays of a CUDA device**: what moves elements is a view there, or copied.
 
 Limit: all else goes through the host: arrays without elements, ops without a compiled form.
 
-The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
-
+**The CUDA device as a target of scans**: loops over steps are kernels, products of tiles are launched by themselves.
 Arrays lie on the device from the first op to the last, those of recurrences that Python steps through too.
 """
 
