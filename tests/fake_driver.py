@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.compiler.targets import target as modules
+from rnnops.compiler.targets import target
 from rnnops.kernels.cuda import (
     blas,
     device_array,
@@ -311,5 +311,5 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 def forget() -> None:
     """What a process remembers of its device, and kernels that were made for it."""
     kernels = device_array.moving_kernel, device_array.adding_kernel, device_array.writing_kernel, gemm.product_kernel
-    for remembered in (facade._configured, facade._described, blas._found, modules._load, *kernels):
+    for remembered in (facade._configured, facade._described, blas._found, target._load, *kernels):
         remembered.cache_clear()

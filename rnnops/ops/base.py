@@ -28,7 +28,7 @@ def quiet(function: Callable[Parameters, Returned]) -> Callable[Parameters, Retu
 
 
 def elementwise(function: np.ufunc) -> Callable[..., Array]:
-    """A reference that has at each place a function of the operands there; one of two operands folds any number."""
+    """A reference that applies a NumPy function element by element; one of two operands folds any number of them."""
 
     @quiet
     def reference(schema: OpSchema, call: Call, *arrays: Array) -> Array:

@@ -61,7 +61,7 @@ class Successors:
         self._lists = {name for name, *_ in self._places}
 
     def _places_in(self, entries: list[Any]) -> Iterator[tuple[int, int | None, int, int]]:
-        """Places in a list, and in the tuple there, and whose part stands there."""
+        """For each part in a list: its place, its place within a tuple, the numbers of its root and of the part."""
         for place, entry in enumerate(entries):
             if id(entry) in self._owners:
                 yield place, None, *self._owners[id(entry)]

@@ -17,7 +17,7 @@ from word_nets import T, feeds_of, stacks_feeds, stacks_net, words_net
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets import target as modules
+from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda.device_array import DeviceArray
@@ -182,7 +182,7 @@ def test_a_driver_copies_feeds_and_results_alone_in_one_stream(cupy: bool, monke
     """Kernels do not run here; what there is to do for them does."""
     net = stacks_net()
     feeds = given_to(net)
-    monkeypatch.setattr(cuda_target, "load_module", modules._load.__wrapped__)  # its kernels are of this driver alone
+    monkeypatch.setattr(cuda_target, "load_module", target._load.__wrapped__)  # its kernels are of this driver alone
     with fake_device(cupy) as fakes:
         run = run_of(net, checkpoints=Slots(2, steps=1))
         for round_ in range(2):

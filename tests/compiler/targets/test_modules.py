@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.compiler.targets import target as modules
+from rnnops.compiler.targets import target
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels import object_cache
 
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[3]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, and no module remembered."""
     monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
-    modules._load.cache_clear()
+    target._load.cache_clear()
     yield tmp_path / "cache"
-    modules._load.cache_clear()
+    target._load.cache_clear()
 
 
 def files(folder: Path) -> list[Path]:
@@ -44,7 +44,7 @@ def test_a_file_that_is_there_is_used(folder: Path) -> None:
     load_module("NUMBER = 1\n")
     (path,) = files(folder)
     before = path.stat()
-    modules._load.cache_clear()
+    target._load.cache_clear()
     assert load_module("NUMBER = 1\n").NUMBER == 1
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert path.stat().st_ino == before.st_ino
@@ -65,7 +65,7 @@ def test_a_half_written_file_is_written_again(folder: Path, left: str) -> None:
     load_module("NUMBER = 1\n")
     (path,) = files(folder)
     path.write_text(left)
-    modules._load.cache_clear()
+    target._load.cache_clear()
     assert load_module("NUMBER = 1\n").NUMBER == 1
     assert path.read_text() == "NUMBER = 1\n"
 

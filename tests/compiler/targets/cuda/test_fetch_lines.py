@@ -13,7 +13,7 @@ from whole_grid import whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets import target as modules
+from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import async_copy
 
@@ -87,7 +87,7 @@ def test_rows_are_fetched_whole_where_blocks_own_rows() -> None:
 @pytest.mark.parametrize("cell", [ro.LSTM, ro.LayerNormLSTM])
 def test_nothing_is_fetched_from_beyond_an_array(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[tuple[int, int]] = []
-    monkeypatch.setattr(modules, "_load", modules._load.__wrapped__)  # which would remember what it has imported
+    monkeypatch.setattr(target, "_load", target._load.__wrapped__)  # which would remember what it has imported
     monkeypatch.setattr(async_copy, "fetch_early", lambda array, place: places.append((place, len(array))))
     run, feeds = run_and_feeds(cell)
     out, pullback = run.vjp(feeds)
