@@ -7,8 +7,8 @@ from math import prod
 
 from bench.nets import UserNet, user_net
 from bench.problems import ENCODER_STEPS, Problem, Shape, Size
-from rnnops.infer import infer
-from rnnops.schema import Call
+from rnnops.net.infer import infer
+from rnnops.net.schema import Call
 from rnnops.types import Type
 
 MOVES = ("Split", "Concat", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Constant", "Identity")

@@ -27,7 +27,7 @@ from bench.cuda_loops import directions, loops_written, predicted
 from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
-from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
+from rnnops.compiler.run.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda

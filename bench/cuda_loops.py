@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.lower.scan import Scan
+from rnnops.compiler.run.compiled_scan import CompiledScan
 from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.share_blocks import rounding_of

@@ -16,7 +16,7 @@ from bench.contender import Bench, Contender, named
 from bench.counting import MOVES, Work, product_flops
 from bench.problems import Array, Arrays, Problem, Shape
 from rnnops.cells.base import initial_name
-from rnnops.infer import infer
+from rnnops.net.infer import infer
 from rnnops.types import Type
 
 PREFIX = "preset "

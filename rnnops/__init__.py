@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from sys import modules as _modules
 from typing import TYPE_CHECKING, Any
 
 from rnnops.arguments import did_you_mean as _did_you_mean
-from rnnops.blob import Blob as Blob
 from rnnops.errors import (
     ArgumentError as ArgumentError,
     BudgetError as BudgetError,
@@ -33,72 +33,106 @@ from rnnops.errors import (
     UnknownNameError as UnknownNameError,
     out_of_memory_of as _out_of_memory_of,
 )
-from rnnops.net import Net as Net
-from rnnops.op import init_params as init_params
-from rnnops.ops import (
+from rnnops.net.blob import Blob as Blob
+from rnnops.net.names import name_scope as name_scope
+from rnnops.net.net import Net as Net
+from rnnops.net.op import init_params as init_params
+from rnnops.net.schema import OpSchema as _OpSchema, op_names as op_names
+from rnnops.ops.activation import (
+    elu as elu,
+    gelu as gelu,
+    hard_sigmoid as hard_sigmoid,
+    leaky_relu as leaky_relu,
+    relu as relu,
+    selu as selu,
+    sigmoid as sigmoid,
+    softplus as softplus,
+    softsign as softsign,
+    tanh as tanh,
+)
+from rnnops.ops.arithmetic import (
     abs as abs,
     add as add,
-    and_ as and_,
-    argmax as argmax,
-    atan as atan,
-    average_pool as average_pool,
-    batch_normalization as batch_normalization,
-    cast as cast,
-    ceil as ceil,
-    clip as clip,
-    concat as concat,
-    constant as constant,
-    constant_of_shape as constant_of_shape,
-    conv as conv,
-    conv_transpose as conv_transpose,
-    cos as cos,
-    cosh as cosh,
-    cumprod as cumprod,
-    cumsum as cumsum,
     div as div,
-    dropout as dropout,
-    einsum as einsum,
-    elu as elu,
-    equal as equal,
     erf as erf,
     exp as exp,
-    expand as expand,
-    expm1 as expm1,
-    flatten as flatten,
-    floor as floor,
-    gather as gather,
-    gelu as gelu,
-    gemm as gemm,
-    global_average_pool as global_average_pool,
-    global_max_pool as global_max_pool,
-    greater as greater,
-    greater_or_equal as greater_or_equal,
-    hard_sigmoid as hard_sigmoid,
-    identity as identity,
-    layer_normalization as layer_normalization,
-    leaky_relu as leaky_relu,
-    less as less,
-    less_or_equal as less_or_equal,
     log as log,
-    log1p as log1p,
-    log_softmax as log_softmax,
-    lp_pool as lp_pool,
-    matmul as matmul,
-    max as max,
-    max_pool as max_pool,
-    mean as mean,
-    min as min,
-    mod as mod,
     mul as mul,
     neg as neg,
-    not_ as not_,
-    one_hot as one_hot,
-    or_ as or_,
-    pad as pad,
     pow as pow,
-    random_uniform_like as random_uniform_like,
-    range as range,
     reciprocal as reciprocal,
+    sign as sign,
+    sqrt as sqrt,
+    sub as sub,
+)
+from rnnops.ops.comparison import (
+    and_ as and_,
+    cast as cast,
+    clip as clip,
+    equal as equal,
+    greater as greater,
+    greater_or_equal as greater_or_equal,
+    identity as identity,
+    less as less,
+    less_or_equal as less_or_equal,
+    max as max,
+    min as min,
+    not_ as not_,
+    or_ as or_,
+    where as where,
+)
+from rnnops.ops.convolution import conv as conv, conv_transpose as conv_transpose
+from rnnops.ops.einsum import einsum as einsum
+from rnnops.ops.functions import (
+    atan as atan,
+    ceil as ceil,
+    cos as cos,
+    cosh as cosh,
+    expm1 as expm1,
+    floor as floor,
+    log1p as log1p,
+    mod as mod,
+    round as round,
+    sin as sin,
+    sinh as sinh,
+    tan as tan,
+)
+from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
+from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
+from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
+from rnnops.ops.movement import (
+    concat as concat,
+    expand as expand,
+    flatten as flatten,
+    reshape as reshape,
+    split as split,
+    squeeze as squeeze,
+    tile as tile,
+    transpose as transpose,
+    unsqueeze as unsqueeze,
+)
+from rnnops.ops.normalization import (
+    batch_normalization as batch_normalization,
+    layer_normalization as layer_normalization,
+    log_softmax as log_softmax,
+    rms_normalization as rms_normalization,
+    softmax as softmax,
+)
+from rnnops.ops.ordering import argmax as argmax, cumprod as cumprod, cumsum as cumsum, topk as topk
+from rnnops.ops.pooling import (
+    average_pool as average_pool,
+    global_average_pool as global_average_pool,
+    global_max_pool as global_max_pool,
+    lp_pool as lp_pool,
+    max_pool as max_pool,
+)
+from rnnops.ops.products import (
+    gemm as gemm,
+    matmul as matmul,
+)
+from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
+from rnnops.ops.reduction import (
+    mean as mean,
     reduce_log_sum_exp as reduce_log_sum_exp,
     reduce_max as reduce_max,
     reduce_mean as reduce_mean,
@@ -106,43 +140,17 @@ from rnnops.ops import (
     reduce_prod as reduce_prod,
     reduce_sum as reduce_sum,
     reduce_sum_square as reduce_sum_square,
-    relu as relu,
-    reshape as reshape,
-    rms_normalization as rms_normalization,
-    round as round,
-    scatter_elements as scatter_elements,
-    scatter_nd as scatter_nd,
-    select_valid as select_valid,
-    selu as selu,
-    shape as shape,
-    sigmoid as sigmoid,
-    sign as sign,
-    sin as sin,
-    sinh as sinh,
-    slice as slice,
-    softmax as softmax,
-    softmax_cross_entropy_loss as softmax_cross_entropy_loss,
-    softplus as softplus,
-    softsign as softsign,
-    split as split,
-    sqrt as sqrt,
-    squeeze as squeeze,
-    stop_gradient as stop_gradient,
-    sub as sub,
     sum as sum,
-    tan as tan,
-    tanh as tanh,
-    tile as tile,
-    topk as topk,
-    transpose as transpose,
-    unsqueeze as unsqueeze,
-    where as where,
-    with_gradient as with_gradient,
+)
+from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd as scatter_nd
+from rnnops.ops.shapes import (
+    constant as constant,
+    constant_of_shape as constant_of_shape,
+    range as range,
+    shape as shape,
 )
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
-from rnnops.schema import op_names as op_names
-from rnnops.scopes import name_scope as name_scope
-from rnnops.util import LOADING as _LOADING
+from rnnops.util import LOADING as _LOADING, MovedModule as _MovedModule
 from rnnops.version import VERSION as VERSION
 
 if TYPE_CHECKING:
@@ -156,8 +164,8 @@ if TYPE_CHECKING:
         LayerNormMILSTM as LayerNormMILSTM,
     )
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
-    from rnnops.compiler.buffers.memory import release_memory as release_memory
-    from rnnops.parse import parse_net as parse_net
+    from rnnops.compiler.memory.memory import release_memory as release_memory
+    from rnnops.net.parse import parse_net as parse_net
 
 __version__ = VERSION
 # Loaded at first use, so that `import rnnops` stays light.
@@ -165,13 +173,16 @@ _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("cells", "checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("BasicRNN", "GRU", "LSTM", "LayerNormLSTM", "LayerNormMILSTM", "MILSTM"), "rnnops.cells"),
-    "parse_net": "rnnops.parse",
+    "parse_net": "rnnops.net.parse",
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
-    "release_memory": "rnnops.compiler.buffers.memory",
+    "release_memory": "rnnops.compiler.memory.memory",
     **dict.fromkeys(_MODULES, "rnnops"),
 }
-# What other libraries call functions that are here.
+# Modules that users' ops and passes import by name: former names, for one release.
+_MOVED = {"blob": "net.blob", "infer": "net.infer", "loops": "net.loop_forms", "op": "net.op", "schema": "net.schema"}
+_modules.update({f"rnnops.{old}": _MovedModule(f"rnnops.{old}", f"rnnops.{new}") for old, new in _MOVED.items()})
+# Names in other libraries -> names here.
 _MEANINGS = {
     "concatenate": "concat", "cat": "concat", "stack": "concat", "chunk": "split", "take": "gather", "arctan": "atan",
     "negative": "neg", "absolute": "abs", "power": "pow", "multiply": "mul", "subtract": "sub", "divide": "div",
@@ -201,3 +212,8 @@ def __getattr__(name: str) -> Any:
             raise found from error
     globals()[name] = value
     return value
+
+
+for _name, _op in tuple(globals().items()):
+    if isinstance(_op, _OpSchema):  # as `help` and `inspect` name it
+        _op.__name__ = _name

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rnnops.blob import Blob
 from rnnops.errors import GradientError, NamedRule
 from rnnops.interpreter import Program
-from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.net.blob import Blob
+from rnnops.net.names import absolute_names, name_scope
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, NotKept, OpSchema, schema_of
 from rnnops.ops.internal import sum_to
 from rnnops.rewrites import prune
-from rnnops.schema import Call, NotKept, OpSchema, schema_of
-from rnnops.scopes import absolute_names, name_scope
 from rnnops.types import Type, is_float
 
 

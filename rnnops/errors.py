@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rnnops.op import Op
+    from rnnops.net.op import Op
 
 
 class RnnopsError(Exception):
@@ -72,7 +72,7 @@ class OpError(RnnopsError):
     """An op is declared wrongly, or does not do what it declares; for those who write ops.
 
     Example:
-        >>> from rnnops.schema import OpSchema, register
+        >>> from rnnops.net.schema import OpSchema, register
         >>> class Square(OpSchema):
         ...     loop = "x * x"
         >>> register(Square())

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule, out_of_memory_of
-from rnnops.infer import infer
-from rnnops.net import Net
-from rnnops.op import Op
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call, OpSchema, RunContext, form_of, schema_of
 from rnnops.rewrites import rewritten
-from rnnops.schema import Call, OpSchema, RunContext, form_of, schema_of
 from rnnops.twin_array import TwinArray
 from rnnops.types import OPAQUE, Array, Type, is_float
 from rnnops.util import cached_property

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.net import Net
-from rnnops.op import Input, Op
-from rnnops.schema import schema_of
-from rnnops.sizes import Size
-from rnnops.text import is_net
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import schema_of
+from rnnops.net.text import is_net
+from rnnops.symbolic.sizes import Size
 
 
 def rewritten(

@@ -18,12 +18,14 @@ import secrets
 import stat
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import heapify, heappop, heappush
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -59,6 +61,21 @@ class LazyModule:
             value = getattr(import_module(self._name), name)
         setattr(self, name, value)
         return value
+
+
+class MovedModule(ModuleType):
+    """A module's former name for one release: hands out names of the new module, with a DeprecationWarning."""
+
+    def __init__(self, name: str, new: str) -> None:
+        super().__init__(name, f"Moved to `{new}`.")
+        self.__file__ = None
+        self._new = new
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # questions of the import system and of other tools
+            raise AttributeError(name)
+        warnings.warn(f"{self.__name__} is {self._new} now", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(self._new), name)
 
 
 LOADING = threading.RLock()  # held while a module of rnnops, or one that it wrote, is imported

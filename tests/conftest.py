@@ -20,7 +20,7 @@ from verify_kernels import verify, verify_device
 from rnnops.cells import sized
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
-from rnnops.schema import REGISTRY
+from rnnops.net.schema import REGISTRY
 
 LISTS = {mark: Path(__file__).with_name(f"{mark}.txt") for mark in ("slow", "ci")}  # of cases beside the default tier
 PYTORCH = str(Path(__file__).with_name("pytorch")) + os.sep

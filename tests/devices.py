@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 
 Device = Callable[[ro.Net], ro.Run]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.compiler.ir.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
-from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
+from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
+from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu.llvm_text import rows_text
 from rnnops.compiler.targets.cpu.scalar_definitions import scalar_functions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised

@@ -11,8 +11,8 @@ from devices import on_device
 from rejection import rejects
 
 import rnnops as ro
+from rnnops.net.schema import REGISTRY
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY
 
 pytestmark = pytest.mark.usefixtures("device")
 

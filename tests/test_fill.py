@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rnnops.fill import Fresh, NoTemplateError, Own, Shared, Template, filled_now
-from rnnops.sizes import Symbols, Values, said
+from rnnops.symbolic.fill import Fresh, NoTemplateError, Own, Shared, Template, filled_now
+from rnnops.symbolic.sizes import Symbols, Values, said
 from rnnops.util import cached_property
 
 

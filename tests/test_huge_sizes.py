@@ -167,7 +167,7 @@ def test_memory_that_runs_out_while_a_plan_is_made_is_named(monkeypatch: pytest.
     def no_room(program: Program) -> ro.Net:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("rnnops.compiler.pipeline.REWRITES_OF_SHAPES", (no_room,))
+    monkeypatch.setattr("rnnops.compiler.run.pipeline.REWRITES_OF_SHAPES", (no_room,))
     net = ro.Net("n")
     x = net.input("x")
     net.outputs(y=ro.reduce_sum(x.net.apply("Exp", [x]), axes=[0]))

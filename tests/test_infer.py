@@ -7,7 +7,7 @@ import pytest
 from devices import DEVICES
 
 import rnnops as ro
-from rnnops.infer import FOLD_LIMIT, infer
+from rnnops.net.infer import FOLD_LIMIT, infer
 from rnnops.types import Type
 
 

@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler import pipeline
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.ir import expressions as ir, statements as ir_statements
-from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, MatrixOperand, Pointer, Statement, Store, Vector
-from rnnops.compiler.ir.scan import LoweredStep
-from rnnops.compiler.ir.statements import Node
+from rnnops.compiler.lower import expressions as ir, statements as ir_statements
+from rnnops.compiler.lower.kernel import Array, Assign, Do, For, If, MatrixOperand, Pointer, Statement, Store, Vector
+from rnnops.compiler.lower.scan import LoweredStep
+from rnnops.compiler.lower.statements import Node
+from rnnops.compiler.run import pipeline
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
 from rnnops.kernels.cpu import parts, pointwise
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
-from rnnops.loops import Pointwise
-from rnnops.net import Net
-from rnnops.op import Op
+from rnnops.net.loop_forms import Pointwise
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import register
 from rnnops.ops.base import Unary
-from rnnops.schema import register
 
 ROOT = Path(__file__).parent.parent
 SHAPES = {"xs": (5, 3, 4), "h0": (3, 4), "w": (4, 4)}
@@ -121,9 +121,9 @@ def soft_root(x: Any) -> Any:
 PROGRAM = """
 import numpy as np
 import rnnops as ro
-from rnnops.loops import Pointwise
+from rnnops.net.loop_forms import Pointwise
 from rnnops.ops.base import Unary
-from rnnops.schema import register
+from rnnops.net.schema import register
 
 class SoftRoot(Unary):
     differentiable = False

@@ -11,7 +11,7 @@ from numba import cuda
 from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.async_copy import add_release, load_acquire

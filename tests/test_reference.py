@@ -22,7 +22,7 @@ from each import check_each
 from public_names import public_names
 
 import rnnops as ro
-from rnnops.schema import REGISTRY
+from rnnops.net.schema import REGISTRY
 from rnnops.util import cached_property
 
 CANNOT_FAIL = {"rnnops.op_names", "rnnops.devices", "rnnops.release_memory"}
@@ -39,7 +39,7 @@ RETURNED = (  # classes of objects that users get and do not make: their methods
     "rnnops.compiler.api.compile.Device",
     "rnnops.compiler.api.planning_run.PlannedRun",
     "rnnops.compiler.api.stream.Stream",
-    "rnnops.compiler.export.export_native.ExportedFiles",
+    "rnnops.compiler.run.export_native.ExportedFiles",
     "rnnops.compiler.report.budget_curve.BudgetCurve",
     "rnnops.compiler.report.budget_curve.Estimate",
     "rnnops.compiler.report.budget_curve.EstimateTable",
@@ -53,8 +53,8 @@ RETURNED = (  # classes of objects that users get and do not make: their methods
     "rnnops.compiler.report.profile.Profile",
     "rnnops.compiler.report.profile.SavedBlob",
     "rnnops.compiler.report.profile.SavedResiduals",
-    "rnnops.op.Input",
-    "rnnops.op.Op",
+    "rnnops.net.op.Input",
+    "rnnops.net.op.Op",
     "rnnops.pictures.drawing.Drawing",
     "rnnops.recurrent.scan.CellFunction",
     "rnnops.types.Type",

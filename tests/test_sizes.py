@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.sizes import Size, Symbols, is_symbolic, said, settled, whole
+from rnnops.symbolic.sizes import Size, Symbols, is_symbolic, said, settled, whole
 
 ARITHMETIC: list[Callable[[Any, Any], Any]] = [
     operator.add,

@@ -13,15 +13,14 @@ import pytest
 from broken_texts import BROKEN
 
 import rnnops as ro
-from rnnops import ops
 from rnnops.autodiff import differentiate
 from rnnops.interpreter import prepare
-from rnnops.net import Net
-from rnnops.op import Op
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.parse import DEPTH, parse_net
+from rnnops.net.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.ops.internal import sum_to
-from rnnops.parse import DEPTH, parse_net
 from rnnops.recurrent.training_form import training_form
-from rnnops.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOAT, INTEGERS, Shape, Type
 
 
@@ -94,11 +93,11 @@ def lstm() -> Net:
     net = Net("my_lstm")
     x_t, h_prev, c_prev = net.inputs("x_t", "h_prev", "c_prev")
     w, b = net.parameter("w", (3, 16)), net.parameter("b", (16,), ("uniform", -0.1, 1))
-    gates = (x_t @ w + ops.tile(h_prev, [1, 4]) + b).named("gates")
+    gates = (x_t @ w + ro.tile(h_prev, [1, 4]) + b).named("gates")
     with net.layer("cell"):
-        i, f, o, g = ops.split(gates, 4, axis=-1)
-        c = (ops.sigmoid(f) * c_prev + ops.sigmoid(i) * ops.tanh(g)).named("c")
-    net.outputs(h_t=ops.sigmoid(o) * ops.tanh(c), c_t=c)
+        i, f, o, g = ro.split(gates, 4, axis=-1)
+        c = (ro.sigmoid(f) * c_prev + ro.sigmoid(i) * ro.tanh(g)).named("c")
+    net.outputs(h_t=ro.sigmoid(o) * ro.tanh(c), c_t=c)
     return net
 
 
@@ -138,8 +137,8 @@ def typed() -> Net:
     """A net whose sizes are known, with sizes computed in the net."""
     net = Net("gradients", float_dtype="float64")
     x, n = net.input("x", shape=(2, 3)), net.input("n", "int32", shape=())
-    size = ops.gather(ops.shape(x), [1]) * 2 / 2
-    total = sum_to(ops.reshape(x, ops.concat([size, net.constant([2])], axis=0)) * 0.5, (1, 2)).named("total")
+    size = ro.gather(ro.shape(x), [1]) * 2 / 2
+    total = sum_to(ro.reshape(x, ro.concat([size, net.constant([2])], axis=0)) * 0.5, (1, 2)).named("total")
     net.append("Probe", [n, total])
     net.outputs(total, total_again=total)
     return net

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.compiler.execute.recorder import RecordedArray, made_array
+from rnnops.compiler.run.recorder import RecordedArray, made_array
 
 VIEWS = {
     "in order": ((4, 6), 0, (6, 1)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rnnops.compiler.ir.expressions import (
+from rnnops.compiler.lower.expressions import (
     INDEX,
     LOGIC,
     BinaryExpr,
@@ -23,7 +23,7 @@ from rnnops.compiler.ir.expressions import (
     names_in,
     parts_of,
 )
-from rnnops.compiler.ir.kernel import (
+from rnnops.compiler.lower.kernel import (
     Array,
     Assign,
     Callee,

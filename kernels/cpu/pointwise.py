@@ -9,7 +9,7 @@ for what they are, and exact in any order.
 
 Limits: accumulator and operand are of one dtype. Which NaN an extremum gives, and the sign of a zero, are left open.
 
-**Uniform random numbers from counters**: what `rnnops.philox` gives, in compiled code, one number at a time.
+**Uniform random numbers from counters**: what `rnnops.kernels.philox` gives, in compiled code, one number at a time.
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend only on the counter, so
 rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as their
 products.
@@ -34,8 +34,8 @@ from typing import Any
 
 from rnnops.kernels.cpu.bits import maximum, minimum
 from rnnops.kernels.cpu.traced import Symbol, select
+from rnnops.kernels.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 from rnnops.kernels.scalar_functions import TABLE, implementations
-from rnnops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 
 
 def add_any_order(accumulator: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Uniform random numbers from counters on a CUDA device: bit for bit what `rnnops.philox` gives, one number at a time.
+"""Uniform random numbers from counters on a CUDA device: the bits of `rnnops.kernels.philox`, one number at a time.
 
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Words of 32 bits are kept in uint64: numba
 knows no wider product than its operands, and the device's compiler sees the upper zeros.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cuda.overloads import of_integers
-from rnnops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
+from rnnops.kernels.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 
 MULTIPLIER_0, MULTIPLIER_1 = map(np.uint64, MULTIPLIERS)
 KEY_STEP_0, KEY_STEP_1 = map(np.uint64, KEY_STEPS)

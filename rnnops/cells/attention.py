@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell, Step, parameter, require_blob, require_cell
 from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, by_gate
 from rnnops.cells.sized import SizedCell, count_of, register_cell
 from rnnops.errors import NetError
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import sqrt
 from rnnops.ops.comparison import cast, less, where

@@ -9,13 +9,13 @@ from itertools import chain, count
 from typing import ClassVar
 
 from rnnops.arguments import check_flags, named_options
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.net import Net, require_net
+from rnnops.net.blob import Blob
+from rnnops.net.names import absolute_names, check_name
+from rnnops.net.net import Net, require_net
 from rnnops.ops.indexing import select_valid
 from rnnops.ops.movement import concat, transpose
 from rnnops.recurrent import recurrent_net
-from rnnops.scopes import absolute_names, check_name
 from rnnops.types import Array
 
 

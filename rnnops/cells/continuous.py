@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.cells.base import Step
 from rnnops.cells.sized import SizedCell, count_of, finite, register_cell
 from rnnops.errors import NetError
+from rnnops.net.blob import Blob
 from rnnops.ops.activation import relu, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute
 from rnnops.ops.base import number

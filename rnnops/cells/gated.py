@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.cells.base import Step
 from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 from rnnops.ops.normalization import layer_normalization

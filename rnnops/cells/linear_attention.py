@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.cells.base import Step
 from rnnops.cells.gated import GATES, by_gate
 from rnnops.cells.sized import SizedCell, count_of, register_cell
 from rnnops.errors import NetError
+from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute, exp, sqrt
 from rnnops.ops.comparison import max as maximum

@@ -8,14 +8,14 @@ from itertools import count, pairwise
 from typing import Any
 
 from rnnops.arguments import check_flags, named_arguments
-from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GRUCell, LayerNormLSTMCell, LayerNormMILSTMCell, LSTMCell, MILSTMCell
 from rnnops.cells.simple import BasicRNNCell
 from rnnops.cells.wrappers import MultiRNNCell, UnrolledCell
 from rnnops.errors import NetError
-from rnnops.net import Net, require_net
-from rnnops.scopes import absolute_names, check_name
+from rnnops.net.blob import Blob
+from rnnops.net.names import absolute_names, check_name
+from rnnops.net.net import Net, require_net
 
 Preset = Callable[..., Any]
 

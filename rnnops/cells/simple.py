@@ -7,10 +7,10 @@ from math import exp, sqrt
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.cells.base import Step
 from rnnops.cells.sized import SizedCell, finite, register_cell
 from rnnops.errors import NetError
+from rnnops.net.blob import Blob
 from rnnops.ops.activation import relu, sigmoid, tanh
 from rnnops.ops.comparison import min as minimum
 from rnnops.ops.movement import split

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.cells.base import Initializer, RNNCell, Step
 from rnnops.errors import NetError
+from rnnops.net.blob import Blob
 from rnnops.ops.base import number
 from rnnops.ops.movement import split
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.cells.base import Step
 from rnnops.cells.linear_attention import HeadCell, outer, read, unit
 from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import exp, sqrt
 from rnnops.ops.functions import expm1

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell, Step, require_cell
 from rnnops.errors import NetError
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze
 from rnnops.ops.random import dropout
 from rnnops.ops.shapes import constant_of_shape, shape

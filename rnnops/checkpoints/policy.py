@@ -20,10 +20,10 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.slot_schedule import check_count, check_slots, find_cuts, minimum_cut
 from rnnops.errors import CheckpointError, NoBottleneckError, UnknownCheckpointError
 from rnnops.interpreter import Program
-from rnnops.loops import PRODUCTS, ProductForm, View
-from rnnops.net import Net
-from rnnops.op import Input, Op
-from rnnops.schema import Call, form_of, schema_of
+from rnnops.net.loop_forms import PRODUCTS, ProductForm, View
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.types import Type
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"

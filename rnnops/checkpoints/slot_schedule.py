@@ -38,8 +38,8 @@ import numpy as np
 
 from rnnops.errors import CheckpointError
 from rnnops.interpreter import Program
-from rnnops.op import Op
-from rnnops.sizes import settled
+from rnnops.net.op import Op
+from rnnops.symbolic.sizes import settled
 from rnnops.types import Array
 
 

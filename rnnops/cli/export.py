@@ -15,7 +15,7 @@ from rnnops.cli.onnx_command import constant
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import FeedError, SaveError
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.types import Array, Shape
 from rnnops.util import LazyModule
 
@@ -26,7 +26,7 @@ else:  # training does without the package onnx
     onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
     open_sizes, outline = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.outline")
 if TYPE_CHECKING:
-    from rnnops.compiler.export.export_native import ExportedFiles
+    from rnnops.compiler.run.export_native import ExportedFiles
 
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header, which is JSON
 

@@ -22,13 +22,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rnnops.arguments import did_you_mean
-from rnnops.blob import Blob
 from rnnops.cells import CELLS, RNNCell
 from rnnops.cli.corpus import Streams
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError
 from rnnops.model import RNN, Adam, Dense, Dropout, Embedding, InverseRoot, Model, Placeholder, WarmUp
 from rnnops.model.losses import softmax_cross_entropy
+from rnnops.net.blob import Blob
 from rnnops.types import Array
 
 DTYPES = ("float32", "float64")

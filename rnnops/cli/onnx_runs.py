@@ -15,7 +15,7 @@ from rnnops.cli.onnx_file import OnnxFile, shapes_of_feeds
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.onnx.compare import (
     THEIRS,
     ChosenSizes,

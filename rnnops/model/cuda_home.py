@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-import rnnops.ops as ops
+import rnnops as ro
 from rnnops.compiler import Pullback, Run, compile as compile_net
 from rnnops.compiler.api.cuda_run import are_on_host, placed
 from rnnops.compiler.api.feeds import as_array, is_on_cuda
 from rnnops.compiler.api.run import CUDA
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import OptimizerError
 from rnnops.kernels.cuda.device_array import on_device, written
 from rnnops.kernels.cuda.facade import card
@@ -36,7 +36,7 @@ from rnnops.kernels.cuda.memory import current_stream
 from rnnops.model.optimizers import Optimizer, check_norm
 from rnnops.model.store import Arrays, Confirm, Home
 from rnnops.model.tracing import LOSS
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.types import is_float
 
 
@@ -154,7 +154,7 @@ class DeviceUpdates:
         """`total, grad -> total`, with the sum of all squares added."""
         net = Net("global_norm")
         total, grad = net.inputs("total", "grad")
-        squares = ops.reduce_sum(np.square(self._clipped(grad)), axes=[0, 1], keepdims=0)
+        squares = ro.reduce_sum(np.square(self._clipped(grad)), axes=[0, 1], keepdims=0)
         net.outputs(total=total + squares)
         return compile_net(net, device=CUDA)
 
@@ -162,8 +162,8 @@ class DeviceUpdates:
     def _clip(self) -> Run:
         """`total -> scale, norm`."""
         net = Net("clip_by_global_norm")
-        norm, limit = ops.sqrt(net.input("total")), float(self.optimizer.max_norm or 0.0)
-        net.outputs(norm=norm, scale=ops.where(norm > limit, limit / norm, 1.0))
+        norm, limit = ro.sqrt(net.input("total")), float(self.optimizer.max_norm or 0.0)
+        net.outputs(norm=norm, scale=ro.where(norm > limit, limit / norm, 1.0))
         return compile_net(net, device=CUDA)
 
     def _clipped(self, grad: Any) -> Any:

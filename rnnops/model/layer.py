@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.arguments import named_options
-from rnnops.blob import Blob
 from rnnops.cells.base import parameter
 from rnnops.errors import ModelError
-from rnnops.net import Net
-from rnnops.scopes import check_name
+from rnnops.net.blob import Blob
+from rnnops.net.names import check_name
+from rnnops.net.net import Net
 from rnnops.types import FLOAT, Shape, Type, dtype_name, is_float
 
 

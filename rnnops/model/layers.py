@@ -12,12 +12,12 @@ from inspect import signature
 from typing import Any
 
 from rnnops.arguments import check_flags, did_you_mean
-from rnnops.blob import Blob
 from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
 from rnnops.errors import ModelError
 from rnnops.model.layer import Layer, sizes_of
 from rnnops.model.schedules import is_number
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.ops.comparison import cast
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, transpose

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.cells.attention import valid_steps
 from rnnops.errors import ModelError
 from rnnops.model.layer import Layer, sizes_of
 from rnnops.model.layers import check_size
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.ops.activation import softplus
 from rnnops.ops.arithmetic import abs as abs_
 from rnnops.ops.comparison import cast, equal, less, min as minimum, where

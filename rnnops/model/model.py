@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.arguments import check_flags
-from rnnops.blob import Blob
 from rnnops.compiler.api.feeds import memory_named
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
@@ -38,6 +37,7 @@ from rnnops.model.layer import (
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_names, dotted, home_of
 from rnnops.model.tracing import LOSS, Graph, Graphs, minimize
+from rnnops.net.blob import Blob
 from rnnops.types import FLOATS, dtype_name
 
 HEAD = ("layer", "kind", "output", "parameters")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.arguments import check_flags, named_settings
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import GradientNormError, OptimizerError
 from rnnops.model.schedules import Schedule, is_number, is_real, rate_at, require
 from rnnops.types import Array, Type, type_of

@@ -46,12 +46,12 @@ from safetensors.numpy import save_file
 from rnnops.compiler import Pullback
 from rnnops.compiler.api.feeds import from_dlpack
 from rnnops.compiler.api.run import CUDA
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import ModelError, RnnopsError, SaveError
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.tracing import LOSS
-from rnnops.net import Net
-from rnnops.op import init_params
+from rnnops.net.net import Net
+from rnnops.net.op import init_params
 from rnnops.types import FLOATS, Array, Type, type_of
 from rnnops.util import replaced
 

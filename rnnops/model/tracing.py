@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rnnops.blob import Blob
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
-from rnnops.compiler.pipeline import PlanCache
 from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
+from rnnops.compiler.run.pipeline import PlanCache
 from rnnops.errors import ModelError
 from rnnops.model.layer import (
     Arguments,
@@ -30,7 +29,8 @@ from rnnops.model.layer import (
     unique,
     writing,
 )
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.types import Array, Type, is_float
 
 LOSS, OUTPUT = "loss", "output"

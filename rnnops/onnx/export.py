@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.infer import infer
 from rnnops.model import Model
-from rnnops.net import Net
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
 from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
 from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
@@ -33,9 +35,7 @@ from rnnops.onnx.package import (
     helper,
     onnx_opset_version,
 )
-from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.schema import Call, schema_of
 from rnnops.types import FLOAT, FLOATS, Array, Type
 from rnnops.util import replaced
 

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.node import element_type, write_tensor
 from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.windows import geometry_of
-from rnnops.schema import Call, schema_of
 from rnnops.types import BOOL, Array, Shape, is_float
 
 FLOAT_ATTRIBUTES = ("alpha", "beta", "gamma", "epsilon", "momentum")

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnnops.net import Net
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call
 from rnnops.onnx.export_ops import GraphWriter, value_info
 from rnnops.onnx.node import element_type
 from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
-from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, State
-from rnnops.schema import Call
 from rnnops.types import Type
 
 FAR = 2**62  # beyond any end

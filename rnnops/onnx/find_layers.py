@@ -21,18 +21,18 @@ from typing import Any, TypeAlias
 from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GATES, GRUCell, LSTMCell
 from rnnops.cells.simple import BasicRNNCell
-from rnnops.net import Net
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call
+from rnnops.net.text import format_net, format_value, is_net
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
 from rnnops.onnx.node import KINDS as ATTRIBUTE_KINDS, Node
 from rnnops.onnx.open_sizes import MadeUpSizes, Probes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError
 from rnnops.onnx.read_graph import result_names
-from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune
-from rnnops.schema import Call
-from rnnops.text import format_net, format_value, is_net
 
 PORTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")

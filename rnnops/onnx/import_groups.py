@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.onnx.import_ops import append, layer_normalization, sized
 from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.onnx.open_sizes import fixed_dims

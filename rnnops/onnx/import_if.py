@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from rnnops.net.names import free_name
 from rnnops.onnx.node import copied, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper
-from rnnops.scopes import free_name
 from rnnops.types import BOOL
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.onnx.import_groups import extent, inside, numbers_along
 from rnnops.onnx.import_ops import append
 from rnnops.onnx.node import Node, Rule, element_dtype

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnops.net.names import free_name
 from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
@@ -20,7 +21,6 @@ from rnnops.onnx.loop_trips import LoopSteps, Trips
 from rnnops.onnx.node import copied, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
-from rnnops.scopes import free_name
 from rnnops.types import Type
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.onnx.import_ops import WINDOWS
 from rnnops.onnx.import_quantised import (
     EXACT,

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
+from rnnops.net.schema import schema_of
 from rnnops.onnx.loop_elements import FAR, Around
 from rnnops.onnx.node import LIMITS, Node, Rule, element_dtype, read_tensor
 from rnnops.ops.arithmetic import abs as abs_, sign
@@ -27,7 +28,6 @@ from rnnops.ops.indexing import cuts_and_fills, gather, slice as slice_
 from rnnops.ops.movement import flatten, reshape
 from rnnops.ops.random import random_uniform_like
 from rnnops.ops.shapes import constant_of_shape, shape
-from rnnops.schema import schema_of
 from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.ops.comparison import cast, clip, equal, max as max_, min as min_, where

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.onnx.node import Node
 from rnnops.onnx.package import OnnxError
 from rnnops.ops.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh

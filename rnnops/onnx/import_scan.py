@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.names import free_name
+from rnnops.net.net import Net
 from rnnops.onnx.node import Node
 from rnnops.onnx.open_sizes import Known, fixed_dims
 from rnnops.onnx.package import GraphProto
@@ -20,7 +21,6 @@ from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
 from rnnops.recurrent import recurrent_net
 from rnnops.recurrent.recurrence import Features
-from rnnops.scopes import free_name
 from rnnops.types import Type
 
 FAR = 2**62  # beyond any end

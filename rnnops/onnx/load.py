@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnops.net import Net
+from rnnops.net.names import absolute_names, check_name
+from rnnops.net.net import Net
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_OPS
@@ -34,7 +35,6 @@ from rnnops.onnx.package import (
     onnx_opset_version,
 )
 from rnnops.onnx.read_graph import GraphModel, GraphReader
-from rnnops.scopes import absolute_names, check_name
 from rnnops.types import FLOATS, Array
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rnnops.net.names import free_name
 from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, LinearSum, combined, each, is_far, is_number, whole
 from rnnops.onnx.node import attributes_of, constant_value, copied, read_tensor
 from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
-from rnnops.scopes import free_name
 from rnnops.types import Array
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from rnnops.onnx.package import NodeProto, TensorProto, helper
 from rnnops.types import Array
 
 if TYPE_CHECKING:
+    from rnnops.net.op import Op
     from rnnops.onnx.read_graph import GraphReader
-    from rnnops.op import Op
 if TYPE_CHECKING:
     from rnnops.onnx.loop_body import LoopBody
 

@@ -21,8 +21,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.onnx.open_sizes import Known, Probes
 from rnnops.onnx.package import (
     AttributeProto,

@@ -29,12 +29,12 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.infer import infer_call, is_integer_arithmetic
-from rnnops.net import Net
+from rnnops.net.infer import infer_call, is_integer_arithmetic
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import schema_of
 from rnnops.onnx.package import GraphProto, OnnxError, ValueInfoProto
-from rnnops.op import Op
 from rnnops.ops.base import Binary, Variadic
-from rnnops.schema import schema_of
 from rnnops.types import FLOAT, Array, Shape, Type, broadcast_shapes
 
 ALWAYS_KNOWN = ("Constant", "Shape")

@@ -14,8 +14,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.names import check_name, free_name
+from rnnops.net.net import Net
+from rnnops.net.op import Op
 from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
@@ -32,10 +34,8 @@ from rnnops.onnx.node import (
 )
 from rnnops.onnx.open_sizes import Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, about
-from rnnops.op import Op
 from rnnops.ops.comparison import identity
 from rnnops.rewrites import prune
-from rnnops.scopes import check_name, free_name
 from rnnops.types import FLOAT, Array
 
 LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import LoopForm, Pointwise
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, register
 from rnnops.ops.arithmetic import abs, erf, erf_array, exp  # noqa: A004
 from rnnops.ops.base import Unary, choice, elementwise, number, quiet
 from rnnops.ops.comparison import where
-from rnnops.schema import Call, Gradients, register
 from rnnops.types import Array, Shape
 
 TANH_SCALE, TANH_CUBE = math.sqrt(2.0 / math.pi), 0.044715  # of Gelu's approximation by tanh

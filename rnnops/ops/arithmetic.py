@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import LoopForm, Pointwise
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.schema import Call, Gradients, register
 from rnnops.ops.base import Binary, Unary, elementwise, quiet
-from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, NUMERIC, Array
 
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, Union
 
 import numpy as np
 
-from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
-from rnnops.loops import LoopForm, Pointwise
-from rnnops.net import Net, common_net
-from rnnops.schema import Call, OpSchema
-from rnnops.sizes import whole
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.net import Net, common_net
+from rnnops.net.schema import Call, OpSchema
+from rnnops.symbolic.sizes import whole
 from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
 
 MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob, Operand
-from rnnops.loops import LoopForm, Pointwise
-from rnnops.net import common_net
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import Comparison, Unary, Variadic, elementwise, nested
 from rnnops.ops.internal import sum_to
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape, dtype_name, is_float
 
 

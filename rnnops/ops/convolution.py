@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.loops import Expansion, View
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, View
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.base import choice, quiet
 from rnnops.ops.indexing import pad
 from rnnops.ops.internal import sum_to
@@ -38,7 +39,6 @@ from rnnops.ops.windows import (
     windows_of,
     word,
 )
-from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import FLOATS, Array, Shape
 
 

@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.loops import Expansion
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import quiet
 from rnnops.ops.comparison import and_, equal, identity, where
 from rnnops.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.ordering import numbered
 from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_sum
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import NUMERIC, Array, Shape, is_float
 
 MOST_LABELS = 32  # as many axes as NumPy has for such a sum

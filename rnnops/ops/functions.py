@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob, Operand
-from rnnops.loops import LoopForm, Pointwise
-from rnnops.net import common_net
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, register
 from rnnops.ops.base import Binary, Unary, elementwise, flag, quiet
-from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, Array
 
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Kernel, LoopForm, Pointwise, Reduction, View
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Kernel, LoopForm, Pointwise, Reduction, View
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.base import Unary, quiet
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
 BITS = "uint16"

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Expansion, Kernel
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, Kernel
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.arithmetic import exp
 from rnnops.ops.base import append_sized, choice, quiet, required_sizes
 from rnnops.ops.comparison import and_, cast, equal, not_, or_, where
@@ -18,7 +19,6 @@ from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, 
 from rnnops.ops.normalization import log_softmax, log_softmax_array
 from rnnops.ops.reduction import reduce_sum
 from rnnops.ops.shapes import constant_of_shape
-from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOATS, INTEGERS, Array, Shape, is_float
 
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.loops import LoopForm, View
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import LoopForm, View
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import Sizes, append_sized, axes_given, flag, required_sizes, sizes_of
 from rnnops.ops.internal import sum_to, transposed_copy
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import Array, Shape
 
 

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Expansion
-from rnnops.net import common_net
-from rnnops.op import Op
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion
+from rnnops.net.net import common_net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import exp, log, reciprocal, sqrt
 from rnnops.ops.base import Unary, flag, number, quiet
 from rnnops.ops.internal import normalized, sum_to
 from rnnops.ops.movement import expand, reshape
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
-from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Expansion, LoopForm
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, LoopForm
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.base import flag, quiet
 from rnnops.ops.comparison import and_, equal, identity, not_, or_, where
 from rnnops.ops.indexing import pad
 from rnnops.ops.movement import concat, first_only, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
-from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import NUMERIC, Array, Shape, is_float
 
 FEW = 8  # largest elements that compiled code finds one after another; for more the reference sorts

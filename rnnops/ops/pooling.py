@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.loops import Expansion
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import sign, sqrt
 from rnnops.ops.base import MANY_OPERANDS, Unary, flag, quiet
 from rnnops.ops.comparison import cast, equal, greater, where
@@ -29,7 +30,6 @@ from rnnops.ops.windows import (
     windows_of,
     word,
 )
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
 
 

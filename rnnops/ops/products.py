@@ -27,12 +27,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnops.blob import Blob, Operand
-from rnnops.loops import Expansion, ProductForm
-from rnnops.net import common_net
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.loop_forms import Expansion, ProductForm
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import Binary, choice, flag, number, quiet
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
 

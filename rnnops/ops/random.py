@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
 from rnnops.errors import FeedError, NetError, op_label
-from rnnops.loops import Kernel
-from rnnops.net import common_net
-from rnnops.op import Op
+from rnnops.kernels.philox import uniform_rows
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Kernel
+from rnnops.net.net import common_net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.ops.base import quiet
-from rnnops.philox import uniform_rows
-from rnnops.schema import Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 
@@ -173,7 +173,8 @@ def uniform_array(call: Call, shape: Shape, context: RunContext) -> Array:
             hint="Pass seed=; dropout wants none with training=False.",
         )
     rows, row_size = (shape[0], prod(shape[1:])) if shape else (1, 1)
-    return uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size).reshape(shape)
+    numbers: Array = uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size)
+    return numbers.reshape(shape)
 
 
 def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Expansion, LoopForm, Reduction
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, LoopForm, Reduction
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.arithmetic import exp, log
 from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, elementwise, flag, fold, quiet, sizes_of, summed
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import expand, first_only, reshape_to
-from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
 
 

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Expansion, LoopForm
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, LoopForm
+from rnnops.net.net import common_net
+from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import div, mul
 from rnnops.ops.base import choice, quiet
 from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
@@ -19,7 +20,6 @@ from rnnops.ops.internal import INDEX_DTYPES, scatter_add
 from rnnops.ops.movement import concat, reshape, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_prod
 from rnnops.ops.shapes import constant_of_shape
-from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import BOOL, Array, Shape, is_float
 
 INF = float("inf")

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.blob import Blob, Number, Operand
-from rnnops.infer import FOLD_LIMIT
-from rnnops.loops import LoopForm, Pointwise
-from rnnops.net import Net, common_net, require_net
+from rnnops.net.blob import Blob, Number, Operand
+from rnnops.net.infer import FOLD_LIMIT
+from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.net import Net, common_net, require_net
+from rnnops.net.schema import REQUIRED, Call, OpSchema, no_gradient, register
 from rnnops.ops.base import Sizes, append_sized, quiet, required_sizes
-from rnnops.schema import REQUIRED, Call, OpSchema, no_gradient, register
 from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAxes, dtype_name
 
 

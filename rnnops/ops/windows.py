@@ -15,16 +15,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.loops import View
-from rnnops.net import common_net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import View
+from rnnops.net.net import common_net
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import Unary, choice
 from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import scatter_add
 from rnnops.ops.movement import reshape_to
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
-from rnnops.sizes import whole
+from rnnops.symbolic.sizes import whole
 from rnnops.types import ANY, Array, Shape
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")

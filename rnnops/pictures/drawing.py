@@ -17,7 +17,9 @@ from itertools import pairwise, takewhile
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from rnnops.infer import infer_call, known_types
+from rnnops.net.infer import infer_call, known_types
+from rnnops.net.schema import schema_of
+from rnnops.net.text import format_value, is_net
 from rnnops.pictures.svg import (
     SMALL,
     TITLE,
@@ -32,8 +34,6 @@ from rnnops.pictures.svg import (
     text,
     text_width,
 )
-from rnnops.schema import schema_of
-from rnnops.text import format_value, is_net
 from rnnops.types import FLOAT, OPAQUE, Type
 from rnnops.util import folded, scrolled
 
@@ -401,8 +401,8 @@ def _way(points: Sequence[Point], arrow: bool) -> str:
 
 
 if TYPE_CHECKING:
-    from rnnops.net import Net
-    from rnnops.op import Input, Op
+    from rnnops.net.net import Net
+    from rnnops.net.op import Input, Op
     from rnnops.types import Shape
 
 WIDTH = 72  # letters of a line of results of a recurrence

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rnnops.arguments import did_you_mean, is_flag, named_arguments
-from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
-from rnnops.net import Net
-from rnnops.op import Input, some_of
+from rnnops.net.blob import Blob
+from rnnops.net.names import absolute_names
+from rnnops.net.net import Net
+from rnnops.net.op import Input, some_of
 from rnnops.recurrent import op as _op
 from rnnops.recurrent.recurrence import Features, Link
-from rnnops.scopes import absolute_names
 
 
 class Binder:

@@ -38,15 +38,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rnnops.interpreter import Program, fold_constants, prepare_again
-from rnnops.loops import MATMULS, View
-from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.net.loop_forms import MATMULS, View
+from rnnops.net.names import free_name
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.ops.base import MANY_OPERANDS
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.rewrites import prune, rewritten
-from rnnops.schema import Call, form_of, schema_of
-from rnnops.scopes import free_name
 from rnnops.types import FLOATS
 from rnnops.util import cached_property
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rnnops.blob import Blob
 from rnnops.interpreter import Program, prepare
-from rnnops.loops import Kernel
-from rnnops.op import Op
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Kernel
+from rnnops.net.op import Op
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts, verify_recurrence
 from rnnops.recurrent.stepping import run_backward, run_forward
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.types import OPAQUE, Array, Shape, Type
 
 ATTRIBUTES: dict[str, Any] = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from rnnops.errors import RecurrentError
-from rnnops.net import Net
-from rnnops.op import Op
+from rnnops.net.net import Net
+from rnnops.net.op import Op
 from rnnops.ops.indexing import FEATURE_AXES, TIME_MAJOR
 from rnnops.types import Shape, Type
 from rnnops.util import cached_property

@@ -8,10 +8,11 @@ from inspect import Parameter, signature
 from typing import Any, NoReturn
 
 from rnnops.arguments import did_you_mean, named_arguments
-from rnnops.blob import Blob, Operand
 from rnnops.errors import RecurrentError
-from rnnops.net import Net, common_net
-from rnnops.ops import select_valid, squeeze
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.net import Net, common_net
+from rnnops.ops.indexing import select_valid
+from rnnops.ops.movement import squeeze
 from rnnops.recurrent.build import recurrent_net
 from rnnops.types import Array, dtype_name
 

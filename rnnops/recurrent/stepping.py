@@ -22,9 +22,9 @@ from typing import Any, cast
 import numpy as np
 
 from rnnops.interpreter import Kernel, Program, Workspace, execute
-from rnnops.op import Op
+from rnnops.net.op import Op
+from rnnops.net.schema import RunContext
 from rnnops.recurrent.recurrence import Recurrence, State
-from rnnops.schema import RunContext
 from rnnops.types import Array, Shape, Type, is_float, type_of
 
 

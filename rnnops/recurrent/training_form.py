@@ -36,18 +36,18 @@ from rnnops.checkpoints.policy import (
     choose_residuals,
 )
 from rnnops.errors import CheckpointError, GradientError
-from rnnops.fill import agreed
 from rnnops.interpreter import Program, fold_constants, prepare_again
-from rnnops.loops import MATMULS, Pointwise, Reduction, View
-from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.net.loop_forms import MATMULS, Pointwise, Reduction, View
+from rnnops.net.names import free_name
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.rewrites import rewritten
-from rnnops.schema import Call, form_of, is_ours, schema_of
-from rnnops.scopes import free_name
+from rnnops.symbolic.fill import agreed
 from rnnops.types import Array, Shape, is_float
 
 Axes = Sequence[int | None]

@@ -25,7 +25,7 @@ import numpy as np
 
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import ArgumentError, DeviceError, FeedError, GradientError, RnnopsError
-from rnnops.net import Net, require_net
+from rnnops.net.net import Net, require_net
 from rnnops.types import Array, Shape, is_float
 
 

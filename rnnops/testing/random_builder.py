@@ -9,10 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.infer import infer_call
-from rnnops.net import Net
-from rnnops.ops import (
+from rnnops import (
     erf,
     expand,
     gather,
@@ -27,6 +24,9 @@ from rnnops.ops import (
     tanh,
     unsqueeze,
 )
+from rnnops.net.blob import Blob
+from rnnops.net.infer import infer_call
+from rnnops.net.net import Net
 from rnnops.types import BOOL, Array, Shape, Type, is_float
 
 Choice = TypeVar("Choice")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from math import log, prod
 from typing import Any
 
-from rnnops import ops
-from rnnops.blob import Blob
+import rnnops as ro
+from rnnops.net.blob import Blob
 from rnnops.testing.random_builder import LARGEST, Builder, Draw, Item, fit
 
 Bound = Callable[[float], float]
@@ -32,81 +32,81 @@ def _more(bound: float) -> float:
 
 def _square_by_its_slope(x: Blob) -> Blob:
     """A square whose gradient is given, which is the one it has."""
-    return ops.with_gradient(ops.stop_gradient(x * x), x, ops.stop_gradient(2.0 * x)) * 0.5
+    return ro.with_gradient(ro.stop_gradient(x * x), x, ro.stop_gradient(2.0 * x)) * 0.5
 
 
 UNARY: tuple[tuple[Callable[[Blob], Blob], Bound], ...] = (
-    (ops.neg, _same),
-    (ops.abs, _same),
-    (ops.identity, _same),
-    (ops.relu, _same),
-    (ops.elu, _same),
-    (ops.gelu, _same),
-    (ops.sigmoid, _one),
-    (ops.tanh, _one),
-    (ops.softsign, _one),
-    (ops.hard_sigmoid, _one),
-    (ops.erf, _one),
-    (ops.sin, _one),
-    (ops.cos, _one),
-    (ops.softplus, _more),
-    (ops.selu, lambda bound: 1.1 * bound + 1.8),
-    (lambda x: ops.leaky_relu(x, alpha=0.3), _same),
-    (lambda x: ops.elu(x, alpha=0.4), _same),
-    (lambda x: ops.gelu(x, approximate="tanh"), _same),
-    (lambda x: ops.hard_sigmoid(x, alpha=0.3, beta=0.4), _one),
-    (lambda x: ops.exp(ops.tanh(x)), lambda bound: 2.8),
-    (lambda x: ops.log(ops.softplus(x) + 0.4), _more),
-    (lambda x: ops.sqrt(x * x + 0.3), _more),
-    (lambda x: ops.reciprocal(x * x + 1.0), _one),
-    (lambda x: x * 0.5 + ops.sign(x) * 0.2, _same),
-    (lambda x: ops.floor(x) * 0.4 + x * 0.3, _more),
-    (lambda x: ops.ceil(x) * 0.4 - x * 0.3, _more),
-    (lambda x: ops.round(x * 1.7) * 0.2 + x * 0.5, _more),
-    (lambda x: ops.atan(x * 2.0), lambda bound: 1.6),
-    (lambda x: x * ops.random_uniform_like(x), _same),
-    (lambda x: ops.log1p(ops.softplus(x)), _more),
-    (lambda x: ops.expm1(ops.tanh(x)), lambda bound: 1.8),
-    (lambda x: ops.sinh(ops.sin(x)), lambda bound: 1.2),
-    (lambda x: ops.cosh(ops.softsign(x)), lambda bound: 1.6),
-    (lambda x: ops.tan(ops.erf(x)), lambda bound: 1.6),
-    (lambda x: _square_by_its_slope(ops.tanh(x)), _one),
-    (lambda x: ops.clip(x, -0.7, 0.9), _one),
-    (lambda x: ops.clip(x, min=-0.4), _same),
-    (lambda x: ops.clip(x, max=0.6), _same),
+    (ro.neg, _same),
+    (ro.abs, _same),
+    (ro.identity, _same),
+    (ro.relu, _same),
+    (ro.elu, _same),
+    (ro.gelu, _same),
+    (ro.sigmoid, _one),
+    (ro.tanh, _one),
+    (ro.softsign, _one),
+    (ro.hard_sigmoid, _one),
+    (ro.erf, _one),
+    (ro.sin, _one),
+    (ro.cos, _one),
+    (ro.softplus, _more),
+    (ro.selu, lambda bound: 1.1 * bound + 1.8),
+    (lambda x: ro.leaky_relu(x, alpha=0.3), _same),
+    (lambda x: ro.elu(x, alpha=0.4), _same),
+    (lambda x: ro.gelu(x, approximate="tanh"), _same),
+    (lambda x: ro.hard_sigmoid(x, alpha=0.3, beta=0.4), _one),
+    (lambda x: ro.exp(ro.tanh(x)), lambda bound: 2.8),
+    (lambda x: ro.log(ro.softplus(x) + 0.4), _more),
+    (lambda x: ro.sqrt(x * x + 0.3), _more),
+    (lambda x: ro.reciprocal(x * x + 1.0), _one),
+    (lambda x: x * 0.5 + ro.sign(x) * 0.2, _same),
+    (lambda x: ro.floor(x) * 0.4 + x * 0.3, _more),
+    (lambda x: ro.ceil(x) * 0.4 - x * 0.3, _more),
+    (lambda x: ro.round(x * 1.7) * 0.2 + x * 0.5, _more),
+    (lambda x: ro.atan(x * 2.0), lambda bound: 1.6),
+    (lambda x: x * ro.random_uniform_like(x), _same),
+    (lambda x: ro.log1p(ro.softplus(x)), _more),
+    (lambda x: ro.expm1(ro.tanh(x)), lambda bound: 1.8),
+    (lambda x: ro.sinh(ro.sin(x)), lambda bound: 1.2),
+    (lambda x: ro.cosh(ro.softsign(x)), lambda bound: 1.6),
+    (lambda x: ro.tan(ro.erf(x)), lambda bound: 1.6),
+    (lambda x: _square_by_its_slope(ro.tanh(x)), _one),
+    (lambda x: ro.clip(x, -0.7, 0.9), _one),
+    (lambda x: ro.clip(x, min=-0.4), _same),
+    (lambda x: ro.clip(x, max=0.6), _same),
     (lambda x: 2.0**x * 0.3, lambda bound: 2.5),
-    (lambda x: ops.cast(ops.cast(x, "float"), "float"), _same),
+    (lambda x: ro.cast(ro.cast(x, "float"), "float"), _same),
 )
 BINARY: tuple[tuple[Callable[[Blob, Blob], Blob], Callable[[float, float], float]], ...] = (
-    (ops.add, lambda a, b: a + b),
-    (ops.sub, lambda a, b: a + b),
-    (ops.mul, lambda a, b: a * b),
+    (ro.add, lambda a, b: a + b),
+    (ro.sub, lambda a, b: a + b),
+    (ro.mul, lambda a, b: a * b),
     (lambda a, b: a / (b * b + 1.0), lambda a, b: a),
     (lambda a, b: a * 0.6 + b * 0.4, max),
-    (lambda a, b: (ops.softplus(a) + 0.3) ** ops.tanh(b), lambda a, b: a + 3.5),
-    (lambda a, b: ops.mod(a, ops.exp(ops.tanh(b))) * 0.3 + a * 0.2, lambda a, b: a + 1.0),
-    (ops.max, max),
-    (ops.min, max),
-    (ops.mean, max),
-    (ops.sum, lambda a, b: a + b),
-    (lambda a, b: ops.sum(a, b, a), lambda a, b: 2 * a + b),
-    (lambda a, b: ops.max(a, b, 0.2), max),
-    (lambda a, b: ops.min(a, 0.3, b), max),
-    (lambda a, b: ops.mean(a, b, b, 1.0), max),
+    (lambda a, b: (ro.softplus(a) + 0.3) ** ro.tanh(b), lambda a, b: a + 3.5),
+    (lambda a, b: ro.mod(a, ro.exp(ro.tanh(b))) * 0.3 + a * 0.2, lambda a, b: a + 1.0),
+    (ro.max, max),
+    (ro.min, max),
+    (ro.mean, max),
+    (ro.sum, lambda a, b: a + b),
+    (lambda a, b: ro.sum(a, b, a), lambda a, b: 2 * a + b),
+    (lambda a, b: ro.max(a, b, 0.2), max),
+    (lambda a, b: ro.min(a, 0.3, b), max),
+    (lambda a, b: ro.mean(a, b, b, 1.0), max),
 )
 INTEGER: tuple[Callable[[Blob], Blob], ...] = (
     lambda i: i + 1,
     lambda i: i * 2 - 3,
     lambda i: i / 2,
-    lambda i: ops.mod(i, 3),
-    ops.abs,
-    ops.neg,
-    ops.sign,
-    lambda i: ops.max(i, 1),
-    lambda i: ops.clip(i, 0, 2),
+    lambda i: ro.mod(i, 3),
+    ro.abs,
+    ro.neg,
+    ro.sign,
+    lambda i: ro.max(i, 1),
+    lambda i: ro.clip(i, 0, 2),
 )
-LOGIC: tuple[Callable[[Blob, Blob], Blob], ...] = (ops.and_, ops.or_, ops.equal, lambda a, b: ops.not_(a))
-COMPARISONS = (ops.greater, ops.greater_or_equal, ops.less, ops.less_or_equal)
+LOGIC: tuple[Callable[[Blob, Blob], Blob], ...] = (ro.and_, ro.or_, ro.equal, lambda a, b: ro.not_(a))
+COMPARISONS = (ro.greater, ro.greater_or_equal, ro.less, ro.less_or_equal)
 
 
 def unary(builder: Builder) -> None:
@@ -145,7 +145,7 @@ def compared(builder: Builder) -> None:
 def truncated(builder: Builder) -> None:
     """A float as an integer: what follows has no gradient."""
     item = builder.operand()
-    builder.add(ops.cast(item.blob * 2.0, builder.draw.pick(["int32", "int64"])), 2.0 * item.bound)
+    builder.add(ro.cast(item.blob * 2.0, builder.draw.pick(["int32", "int64"])), 2.0 * item.bound)
 
 
 def counted(builder: Builder) -> None:
@@ -162,7 +162,7 @@ def decided(builder: Builder) -> None:
     """Logic, and comparisons of integers; then a choice, most likely by them."""
     if builder.integers and builder.draw.chance(0.4):
         item = builder.choose(builder.integers)
-        compare = builder.draw.pick([ops.equal, *COMPARISONS])
+        compare = builder.draw.pick([ro.equal, *COMPARISONS])
         builder.add(compare(item.blob, builder.draw.integer(0, 2)), 1.0)
     else:
         if not builder.bools:
@@ -181,9 +181,9 @@ def chosen(builder: Builder) -> None:
     if fitting and builder.draw.chance(0.6):
         condition = builder.choose(fitting).blob
     else:
-        condition = ops.less(item.blob, builder.draw.number())
+        condition = ro.less(item.blob, builder.draw.number())
     pair = (item.blob, other) if builder.draw.chance(0.5) else (other, item.blob)
-    builder.add(ops.where(condition, *pair), max(item.bound, 3.0))
+    builder.add(ro.where(condition, *pair), max(item.bound, 3.0))
 
 
 def as_float(builder: Builder) -> None:
@@ -193,7 +193,7 @@ def as_float(builder: Builder) -> None:
         return compared(builder)
     item = builder.choose(items)
     weight = round(1.0 / max(item.bound, 1.0), 3)
-    blob = ops.cast(item.blob, "float") * weight
+    blob = ro.cast(item.blob, "float") * weight
     partner = builder.partner(item.shape)
     builder.add(blob * partner.blob if builder.draw.chance(0.6) else blob + partner.blob, partner.bound + 1.0)
     return None
@@ -202,25 +202,25 @@ def as_float(builder: Builder) -> None:
 def clipped(builder: Builder) -> None:
     """Clip with bounds that are blobs."""
     item, bounds = builder.operand(), builder.operand()
-    low = ops.reduce_mean(bounds.blob, keepdims=0) - 0.6
+    low = ro.reduce_mean(bounds.blob, keepdims=0) - 0.6
     high = builder.parameter(()).blob + 0.7 if builder.draw.chance(0.5) else None
-    builder.add(ops.clip(item.blob, low, high), max(item.bound, bounds.bound) + 0.6)
+    builder.add(ro.clip(item.blob, low, high), max(item.bound, bounds.bound) + 0.6)
 
 
 def dropped(builder: Builder) -> None:
     item = builder.operand()
-    builder.add(ops.dropout(item.blob, builder.draw.pick([0.0, 0.25, 0.5])), 2.0 * item.bound)
+    builder.add(ro.dropout(item.blob, builder.draw.pick([0.0, 0.25, 0.5])), 2.0 * item.bound)
 
 
 def constant(builder: Builder) -> None:
     """Numbers made from a shape."""
     item = builder.operand()
     if builder.draw.chance(0.5):
-        filled = ops.constant_of_shape(builder.net, ops.shape(item.blob), builder.draw.number())
+        filled = ro.constant_of_shape(builder.net, ro.shape(item.blob), builder.draw.number())
         builder.add(filled - item.blob, item.bound + 1.0)
     else:
-        count = ops.squeeze(ops.shape(item.blob, start=-1), [0]) if item.rank else 1
-        places = ops.cast(ops.range(0, count, 1, net=builder.net), "float")
+        count = ro.squeeze(ro.shape(item.blob, start=-1), [0]) if item.rank else 1
+        places = ro.cast(ro.range(0, count, 1, net=builder.net), "float")
         builder.add(item.blob * (places * 0.3 - 0.5), 2.0 * item.bound)
 
 
@@ -235,7 +235,7 @@ def split(builder: Builder) -> None:
     axis, draw = builder.axis(item), builder.draw
     size = item.shape[axis]
     first = draw.integer(0, size)
-    pieces = ops.split(item.blob, [first, size - first] if draw.chance(0.5) else min(2, size), axis=axis)
+    pieces = ro.split(item.blob, [first, size - first] if draw.chance(0.5) else min(2, size), axis=axis)
     for piece in pieces:
         if prod(builder.shape(piece)) and draw.chance(0.7):
             builder.add(piece, item.bound)
@@ -248,7 +248,7 @@ def concat(builder: Builder) -> None:
         return split(builder)
     other = builder.operand(lambda other: other.shape == item.shape)
     blob = other.blob if other.shape == item.shape else fit(builder, other, item.shape)
-    builder.add(ops.concat([item.blob, blob], axis=axis), max(item.bound, other.bound))
+    builder.add(ro.concat([item.blob, blob], axis=axis), max(item.bound, other.bound))
     return None
 
 
@@ -259,7 +259,7 @@ def sliced(builder: Builder) -> None:
     forward = draw.chance(0.6)
     start = draw.integer(0, size - 1)
     ends, step = (99, draw.integer(1, 2)) if forward else (-99, -draw.integer(1, 2))
-    builder.add(ops.slice(item.blob, [start - (size if draw.chance(0.5) else 0)], [ends], [axis], [step]), item.bound)
+    builder.add(ro.slice(item.blob, [start - (size if draw.chance(0.5) else 0)], [ends], [axis], [step]), item.bound)
 
 
 def reshaped(builder: Builder) -> None:
@@ -267,12 +267,12 @@ def reshaped(builder: Builder) -> None:
     count = prod(item.shape)
     rows = draw.pick([k for k in range(1, count + 1) if count % k == 0])
     functions: list[Callable[[Blob], Blob]] = [
-        lambda x: ops.reshape(x, [rows, -1]),
-        lambda x: ops.reshape(x, [-1]),
-        ops.squeeze,
-        ops.transpose,
-        lambda x: ops.unsqueeze(x, [draw.pick([0, -1])]),
-        lambda x: ops.flatten(x, axis=draw.integer(0, item.rank)),
+        lambda x: ro.reshape(x, [rows, -1]),
+        lambda x: ro.reshape(x, [-1]),
+        ro.squeeze,
+        ro.transpose,
+        lambda x: ro.unsqueeze(x, [draw.pick([0, -1])]),
+        lambda x: ro.flatten(x, axis=draw.integer(0, item.rank)),
     ]
     builder.add(draw.pick(functions)(item.blob), item.bound)
 
@@ -281,7 +281,7 @@ def transposed(builder: Builder) -> None:
     item, perm = builder.of_rank(2), list[int]()
     while len(perm) < item.rank:
         perm.append(builder.draw.pick([axis for axis in range(item.rank) if axis not in perm]))
-    builder.add(ops.transpose(item.blob, perm=perm), item.bound)
+    builder.add(ro.transpose(item.blob, perm=perm), item.bound)
 
 
 def widened(builder: Builder) -> None:
@@ -292,18 +292,18 @@ def widened(builder: Builder) -> None:
     axis = draw.integer(0, item.rank - 1)
     choice = draw.integer(0, 3)
     if choice == 0:
-        builder.add(ops.tile(item.blob, [2 if k == axis else 1 for k in range(item.rank)]), item.bound)
+        builder.add(ro.tile(item.blob, [2 if k == axis else 1 for k in range(item.rank)]), item.bound)
     elif choice == 1:
-        builder.add(ops.expand(item.blob, [2, *(1,) * item.rank]), item.bound)
+        builder.add(ro.expand(item.blob, [2, *(1,) * item.rank]), item.bound)
     elif choice == 2:
         other = builder.operand(lambda i: i.rank <= item.rank and i.shape == item.shape[item.rank - i.rank :])
         small = other if other.shape == item.shape[item.rank - other.rank :] else item
-        builder.add(ops.expand(small.blob, ops.shape(item.blob)), small.bound)
+        builder.add(ro.expand(small.blob, ro.shape(item.blob)), small.bound)
     else:
         mode = draw.pick(["constant", "edge", "reflect", "wrap"])
         pads = [draw.integer(0, 1), draw.integer(-1, 1) if item.shape[axis] > 1 else 1]
         value = builder.parameter(()).blob if draw.chance(0.3) else draw.number()
-        builder.add(ops.pad(item.blob, pads, value, mode=mode, axes=[axis]), max(item.bound, 1.0))
+        builder.add(ro.pad(item.blob, pads, value, mode=mode, axes=[axis]), max(item.bound, 1.0))
     return None
 
 
@@ -314,11 +314,11 @@ def gathered(builder: Builder) -> None:
     size = item.shape[axis]
     indices = [i for i in builder.integers if prod(i.shape) * prod(item.shape) // size <= LARGEST]
     if indices and draw.chance(0.6):
-        place = ops.clip(builder.choose(indices).blob, -size, size - 1)
-        builder.add(ops.gather(item.blob, place, axis=axis), item.bound)
+        place = ro.clip(builder.choose(indices).blob, -size, size - 1)
+        builder.add(ro.gather(item.blob, place, axis=axis), item.bound)
     else:
         chosen = [draw.integer(-size, size - 1) for _ in range(draw.integer(1, 2))]
-        builder.add(ops.gather(item.blob, chosen if draw.chance(0.8) else chosen[0], axis=axis), item.bound)
+        builder.add(ro.gather(item.blob, chosen if draw.chance(0.8) else chosen[0], axis=axis), item.bound)
 
 
 def scattered(builder: Builder) -> None:
@@ -329,29 +329,29 @@ def scattered(builder: Builder) -> None:
     bound = item.bound * max(item.bound, 1.0) if reduction == "mul" else 2.0 * item.bound
     fitting = [i for i in builder.integers if i.shape == item.shape]
     if fitting and draw.chance(0.6):
-        place = ops.clip(builder.choose(fitting).blob, -size, size - 1)
-        place = place if place.dtype == "int64" else ops.cast(place, "int64")
+        place = ro.clip(builder.choose(fitting).blob, -size, size - 1)
+        place = place if place.dtype == "int64" else ro.cast(place, "int64")
     else:  # each element of the axis once, in another order
         turn = [(k + draw.integer(0, 1)) % size for k in range(size)]
         along = [size if k == axis % item.rank else 1 for k in range(item.rank)]
-        place = ops.expand(ops.reshape(builder.net.constant(turn, "int64"), along), list(item.shape))
+        place = ro.expand(ro.reshape(builder.net.constant(turn, "int64"), along), list(item.shape))
     if draw.chance(0.6):
-        blob = ops.scatter_elements(item.blob, place, ops.tanh(item.blob) * 0.9, axis, reduction)
+        blob = ro.scatter_elements(item.blob, place, ro.tanh(item.blob) * 0.9, axis, reduction)
     else:
         rows = builder.net.constant([[draw.integer(0, item.shape[0] - 1)] for _ in range(2)], "int64")
-        updates = ops.gather(ops.sin(item.blob), [0, -1])
-        blob = ops.scatter_nd(item.blob, rows, updates, reduction)
+        updates = ro.gather(ro.sin(item.blob), [0, -1])
+        blob = ro.scatter_nd(item.blob, rows, updates, reduction)
     builder.add(blob, max(bound * max(item.bound, 1.0), 1.0))
 
 
 REDUCTIONS: tuple[tuple[Callable[..., Blob], Callable[[float, int], float]], ...] = (
-    (ops.reduce_sum, lambda bound, count: bound * count),
-    (ops.reduce_mean, lambda bound, count: bound),
-    (ops.reduce_max, lambda bound, count: bound),
-    (ops.reduce_min, lambda bound, count: bound),
-    (ops.reduce_sum_square, lambda bound, count: bound * bound * count),
-    (ops.reduce_log_sum_exp, lambda bound, count: bound + log(count)),
-    (ops.reduce_prod, lambda bound, count: max(bound, 1.0) ** count),
+    (ro.reduce_sum, lambda bound, count: bound * count),
+    (ro.reduce_mean, lambda bound, count: bound),
+    (ro.reduce_max, lambda bound, count: bound),
+    (ro.reduce_min, lambda bound, count: bound),
+    (ro.reduce_sum_square, lambda bound, count: bound * bound * count),
+    (ro.reduce_log_sum_exp, lambda bound, count: bound + log(count)),
+    (ro.reduce_prod, lambda bound, count: max(bound, 1.0) ** count),
 )
 STEEP = 1e3  # a product of more than this has slopes that differences do not see
 
@@ -372,15 +372,15 @@ def ordered(builder: Builder) -> None:
     axis = builder.axis(item)
     choice = draw.integer(0, 4)
     if choice == 4:
-        blob = ops.cumprod(ops.tanh(item.blob) * 1.2, axis, draw.integer(0, 1), draw.integer(0, 1))
+        blob = ro.cumprod(ro.tanh(item.blob) * 1.2, axis, draw.integer(0, 1), draw.integer(0, 1))
         builder.add(blob, 1.2 ** item.shape[axis])
     elif choice == 0:
-        blob = ops.cumsum(item.blob, axis, draw.integer(0, 1), draw.integer(0, 1))
+        blob = ro.cumsum(item.blob, axis, draw.integer(0, 1), draw.integer(0, 1))
         builder.add(blob, item.bound * item.shape[axis])
     elif choice == 1:
-        builder.add(ops.argmax(item.blob, axis, draw.integer(0, 1)), float(item.shape[axis]))
+        builder.add(ro.argmax(item.blob, axis, draw.integer(0, 1)), float(item.shape[axis]))
     else:
-        values, indices = ops.topk(item.blob, draw.integer(1, item.shape[axis]), axis)
+        values, indices = ro.topk(item.blob, draw.integer(1, item.shape[axis]), axis)
         builder.add(values, item.bound)
         builder.add(indices, float(item.shape[axis]))
 
@@ -390,12 +390,12 @@ def normalized(builder: Builder) -> None:
     axis = builder.axis(item)
     choice = draw.integer(0, 4)
     if choice == 0:
-        builder.add(ops.softmax(item.blob, axis=axis), 1.0)
+        builder.add(ro.softmax(item.blob, axis=axis), 1.0)
     elif choice == 1:
-        builder.add(ops.log_softmax(item.blob, axis=axis), 2.0 * item.bound + log(item.shape[axis]))
+        builder.add(ro.log_softmax(item.blob, axis=axis), 2.0 * item.bound + log(item.shape[axis]))
     elif choice == 2:
         scale = builder.parameter(item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]).blob
-        blob = ops.rms_normalization(item.blob, scale, axis, epsilon=0.2)
+        blob = ro.rms_normalization(item.blob, scale, axis, epsilon=0.2)
         builder.add(blob, prod(item.shape[axis:]) ** 0.5)
     elif choice == 3:
         by_channels(builder)
@@ -403,7 +403,7 @@ def normalized(builder: Builder) -> None:
         shape = item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]
         scale = builder.parameter(shape).blob
         bias = builder.parameter(shape).blob if draw.chance(0.6) else None
-        blob = ops.layer_normalization(item.blob, scale, bias, axis=axis, epsilon=0.2)
+        blob = ro.layer_normalization(item.blob, scale, bias, axis=axis, epsilon=0.2)
         builder.add(blob, prod(item.shape[axis:]) ** 0.5 + 1.0)
 
 
@@ -412,8 +412,8 @@ def by_channels(builder: Builder) -> None:
     item, draw = builder.of_rank(1), builder.draw
     channels = item.shape[1:2] or (1,)
     scale, bias, mean, var = (builder.parameter(channels).blob for _ in range(4))
-    results = ops.batch_normalization(
-        item.blob, scale, bias, mean, ops.softplus(var), 0.2, draw.integer(0, 1), momentum=0.6
+    results = ro.batch_normalization(
+        item.blob, scale, bias, mean, ro.softplus(var), 0.2, draw.integer(0, 1), momentum=0.6
     )
     if isinstance(results, tuple):
         builder.add(results[0], prod(item.shape) ** 0.5 + 1.0)
@@ -447,9 +447,9 @@ def mixed(builder: Builder) -> None:
     blob = other.blob if other.shape == item.shape else item.blob
     if builder.draw.chance(0.3):
         equation = builder.draw.pick(["...ij,...kj", "...ij,...ij->...j", "...ij,...kj->...ki"])
-        builder.add(ops.einsum(equation, item.blob, blob), 3.0 * item.bound * max(item.bound, other.bound))
+        builder.add(ro.einsum(equation, item.blob, blob), 3.0 * item.bound * max(item.bound, other.bound))
         return None
-    turned = ops.transpose(blob, perm=[*range(item.rank - 2), item.rank - 1, item.rank - 2])
+    turned = ro.transpose(blob, perm=[*range(item.rank - 2), item.rank - 1, item.rank - 2])
     pair = (item.blob, turned) if builder.draw.chance(0.5) else (turned, item.blob)
     builder.add(pair[0] @ pair[1], 3.0 * item.bound * max(item.bound, other.bound))
     return None
@@ -465,7 +465,7 @@ def general_product(builder: Builder) -> None:
     weight = builder.parameter((n, k) if trans_b else (k, n))
     bias = draw.pick([None, *(builder.parameter(shape).blob for shape in ((), (n,), (m, 1)))])
     options = {"transA": trans_a, "transB": trans_b, "alpha": draw.number(0.3, 0.9), "beta": draw.number()}
-    blob = ops.gemm(item.blob, weight.blob, bias, **options)  # type: ignore[arg-type]
+    blob = ro.gemm(item.blob, weight.blob, bias, **options)  # type: ignore[arg-type]
     builder.add(blob, k * item.bound + 1.0)
     return None
 
@@ -476,15 +476,15 @@ def classified(builder: Builder) -> None:
     labels = (item.shape[0], *item.shape[2:])
     fitting = [i for i in builder.integers if i.shape == labels]
     if fitting and draw.chance(0.7):
-        classes = ops.clip(builder.choose(fitting).blob, 0, item.shape[1] - 1)
+        classes = ro.clip(builder.choose(fitting).blob, 0, item.shape[1] - 1)
     else:
         classes = builder.net.constant(draw.integers(labels, 0, item.shape[1] - 1))
     if draw.chance(0.4):
         values = builder.parameter((2,)).blob if draw.chance(0.7) else (-0.5, 0.5)
-        builder.add(ops.one_hot(classes, item.shape[1], values, axis=draw.pick([0, -1])), 1.0)
+        builder.add(ro.one_hot(classes, item.shape[1], values, axis=draw.pick([0, -1])), 1.0)
         return
-    weights = ops.sigmoid(builder.parameter(item.shape[1:2]).blob) + 0.2 if draw.chance(0.4) else None
-    loss = ops.softmax_cross_entropy_loss(item.blob, classes, weights, reduction=draw.pick(["mean", "sum", "none"]))
+    weights = ro.sigmoid(builder.parameter(item.shape[1:2]).blob) + 0.2 if draw.chance(0.4) else None
+    loss = ro.softmax_cross_entropy_loss(item.blob, classes, weights, reduction=draw.pick(["mean", "sum", "none"]))
     builder.add(loss, 2.0 * item.bound * prod(labels) + 2.0)
 
 
@@ -499,12 +499,12 @@ def convolved(builder: Builder) -> None:
     bias = builder.parameter((made,)).blob if draw.chance(0.4) else None
     if draw.chance(0.6):
         weight = builder.parameter((made, channels // group, *kernel))
-        blob = ops.conv(item.blob, weight.blob, bias, pads=pads, **options)
+        blob = ro.conv(item.blob, weight.blob, bias, pads=pads, **options)
         met = channels // group * prod(kernel)
     else:
         weight = builder.parameter((channels, made // group, *kernel))
         more = [draw.integer(0, stride - 1) for stride in strides]
-        blob = ops.conv_transpose(item.blob, weight.blob, bias, output_padding=more, **options)
+        blob = ro.conv_transpose(item.blob, weight.blob, bias, output_padding=more, **options)
         met = channels // group * prod(kernel)
     _add(builder, blob, met * item.bound + 1.0)
 
@@ -521,13 +521,13 @@ def pooled(builder: Builder) -> None:
     }
     choice = draw.integer(0, 4)
     if choice == 0:
-        blob = ops.max_pool(item.blob, kernel, **{**options, "pads": None})
+        blob = ro.max_pool(item.blob, kernel, **{**options, "pads": None})
     elif choice == 1:
-        blob = ops.average_pool(item.blob, kernel, count_include_pad=draw.integer(0, 1), **options)
+        blob = ro.average_pool(item.blob, kernel, count_include_pad=draw.integer(0, 1), **options)
     elif choice == 2:
-        blob = ops.lp_pool(ops.softplus(item.blob) + 0.4, kernel, p=draw.integer(1, 3), **{**options, "pads": None})
+        blob = ro.lp_pool(ro.softplus(item.blob) + 0.4, kernel, p=draw.integer(1, 3), **{**options, "pads": None})
     else:
-        blob = (ops.global_max_pool if choice == 3 else ops.global_average_pool)(item.blob)
+        blob = (ro.global_max_pool if choice == 3 else ro.global_average_pool)(item.blob)
     _add(builder, blob, item.bound if choice != 2 else (item.bound + 1.2) * prod(kernel))
 
 

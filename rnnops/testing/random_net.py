@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from rnnops import ops
-from rnnops.blob import Blob
+import rnnops as ro
 from rnnops.cells import BasicRNNCell, DropoutCell, GRUCell, LSTMCell, MultiRNNCell, RNNCell
 from rnnops.errors import FeedError
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.recurrent import Link, recurrent_net
 from rnnops.testing import random_makers
 from rnnops.testing.random_builder import TAME, Builder, Draw, Item, fit
@@ -180,7 +180,7 @@ class DrawnRecurrence:
         seen = self.inner.declare(self.cell.input(f"{name}_prev"), shape, TAME)
         if window == 1:
             return DrawnState(name, initial, features, window, offset, seen)
-        newest = ops.squeeze(ops.slice(seen.blob, [-1], [99], axes=[0]), [0])
+        newest = ro.squeeze(ro.slice(seen.blob, [-1], [99], axes=[0]), [0])
         return DrawnState(name, initial, features, window, offset, self.inner.add(newest, TAME))
 
     def initial_value(self, shape: Shape) -> Item:
@@ -245,7 +245,7 @@ class DrawnRecurrence:
         if self.lengths is None or self.timestep is None or self.draw.chance(0.15):
             return blob
         drop = 0 if self.reverse else self.draw.integer(0, 1)
-        return ops.select_valid(blob, state.previous.blob, self.lengths, self.timestep, drop)
+        return ro.select_valid(blob, state.previous.blob, self.lengths, self.timestep, drop)
 
     # -- the op --------------------------------------------------------------------------------------------------
 

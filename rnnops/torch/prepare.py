@@ -15,7 +15,7 @@ from rnnops import util
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planning_run import PlannedRun
 from rnnops.compiler.api.run import Run
-from rnnops.schema import schema_of
+from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError

@@ -22,10 +22,10 @@ from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.torch.errors import StepError
 from rnnops.types import Array
 from rnnops.util import LazyModule

@@ -29,8 +29,8 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rnnops.kernels.philox import uniform_rows
 from rnnops.ops.random import as_floats
-from rnnops.philox import uniform_rows
 from rnnops.torch.errors import StepError
 
 Draw = Callable[[Tensor], Tensor]

@@ -30,8 +30,8 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 import rnnops as ro
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import RULES, AtenNode, op_name
 from rnnops.torch.aten.table import array_of

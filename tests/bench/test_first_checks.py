@@ -18,7 +18,7 @@ from bench.first_minutes import FAILED, HUNG, MISSING, OK, Outcome, judged, page
 from bench.first_runs import MODEL, RESULT
 from bench.first_steps import Part
 from bench.problems import Size
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.step_cost import CLOCK
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import async_copy

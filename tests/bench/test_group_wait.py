@@ -18,7 +18,7 @@ import rnnops as ro
 from bench.first_jobs import kernels_of
 from bench.nets import user_net
 from bench.problems import Size
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 
 net = user_net("lstm")

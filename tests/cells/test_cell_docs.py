@@ -15,7 +15,7 @@ from each import check_each
 
 import rnnops as ro
 from rnnops.cells.base import initial_name
-from rnnops.op import Initializer
+from rnnops.net.op import Initializer
 
 N, D, H = 2, 6, 8
 OPTIONS: dict[str, dict[str, Any]] = {

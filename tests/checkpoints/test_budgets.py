@@ -8,7 +8,7 @@ from part_cells import busy_feeds, busy_net, results
 
 import rnnops as ro
 from rnnops.checkpoints import Slots
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.recurrent import parts as parted
 
 T, N, H = 60, 2, 8

@@ -11,9 +11,9 @@ from part_cells import busy_feeds, busy_net, results
 
 import rnnops as ro
 from rnnops.checkpoints import Slots, forward_steps, slots
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.net.schema import RunContext
 from rnnops.recurrent.parts import Part, Parted, Parts
-from rnnops.schema import RunContext
 
 PLAIN = Options(compiled=False, tile=2, least_work=0)
 

@@ -10,8 +10,8 @@ import pytest
 
 import rnnops as ro
 from rnnops.checkpoints.policy import nets_in
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.saving.choose_saved import runs_again
+from rnnops.compiler.memory.choose_saved import runs_again
+from rnnops.compiler.run.compiled_scan import Options
 
 Arrays = dict[str, np.ndarray]
 POLICIES = (None, "all", "speed", "memory", ["*gates*"])

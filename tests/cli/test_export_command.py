@@ -15,7 +15,7 @@ from train_runs import TINY, train, write_text
 import rnnops as ro
 from rnnops.cli.export import read_model
 from rnnops.cli.main import main
-from rnnops.compiler.export.export_native import ExportedFiles
+from rnnops.compiler.run.export_native import ExportedFiles
 
 
 def export(*arguments: object) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
-from rnnops.compiler.layers.layer_plan import layered_backward
+from rnnops.compiler.run.layer_plan import layered_backward
 from rnnops.testing.gradient_check import output_grads
 
 Arrays = dict[str, np.ndarray]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.export.export_native import ExportedFiles
+from rnnops.compiler.run.export_native import ExportedFiles
 
 CC = os.environ.get("CC") or "cc"
 SOURCE_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.api.planning_run import PlannedRun
-from rnnops.fill import Fresh, Shared
-from rnnops.sizes import Size
+from rnnops.symbolic.fill import Fresh, Shared
+from rnnops.symbolic.sizes import Size
 
 WORKED_OUT = ("derived", "memory")  # at the first use
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from native_loops import NativeRows
 
-from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, compare
-from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Store
+from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name, compare
+from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Store
 from rnnops.compiler.lower.scalar_expressions import Constants, scalar_expression
-from rnnops.infer import infer_call
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
-from rnnops.op import Op
-from rnnops.schema import REGISTRY, Call
+from rnnops.net.infer import infer_call
+from rnnops.net.op import Op
+from rnnops.net.schema import REGISTRY, Call
 from rnnops.testing.gradient_check import tolerance_of
 from rnnops.types import type_of
 

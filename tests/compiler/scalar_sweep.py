@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.loops import Pointwise, ProductForm
+from rnnops.net.loop_forms import Pointwise, ProductForm
+from rnnops.net.schema import REGISTRY, OpSchema
 from rnnops.ops.base import Binary, Unary, Variadic
 from rnnops.ops.reduction import SumOfProducts
-from rnnops.schema import REGISTRY, OpSchema
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS
 
 Array = npt.NDArray[Any]

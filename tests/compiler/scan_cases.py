@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
-from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Access, Statement, dense
 from rnnops.compiler.lower.lower_ops import expand_ops, lower_ops
-from rnnops.compiler.pipeline import live_net, training_structure, with_memory
+from rnnops.compiler.lower.scan import Lowered
+from rnnops.compiler.lower.statements import Access, Statement, dense
+from rnnops.compiler.run.backward import BackwardScan
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.forward import ForwardScan
+from rnnops.compiler.run.pipeline import live_net, training_structure, with_memory
 from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
-from rnnops.schema import schema_of
+from rnnops.net.schema import schema_of
 from rnnops.types import Type
 
 Array = np.ndarray

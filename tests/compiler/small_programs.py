@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import rnnops as ro
 from rnnops.checkpoints.policy import DEFAULT_POLICY, Policy
-from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Access, dense
 from rnnops.compiler.lower.lower_ops import lower_ops
-from rnnops.compiler.saving.choose_saved import Saved, by_policy
+from rnnops.compiler.lower.scan import Lowered
+from rnnops.compiler.lower.statements import Access, dense
+from rnnops.compiler.memory.choose_saved import Saved, by_policy
 from rnnops.interpreter import Program, prepare
-from rnnops.schema import Call
+from rnnops.net.schema import Call
 from rnnops.types import Shape, Type
 
 STEPS, ROWS = 4, (2, 3)  # of recurrences: T, and N with D

@@ -17,8 +17,8 @@ from word_nets import words_net
 import rnnops as ro
 from rnnops.compiler.api import planning_run
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.pipeline import ForwardPlan
-from rnnops.compiler.plan_templates import PlanTemplates
+from rnnops.compiler.run.pipeline import ForwardPlan
+from rnnops.compiler.run.plan_templates import PlanTemplates
 from rnnops.errors import RnnopsError
 from rnnops.types import Type
 

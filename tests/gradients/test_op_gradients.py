@@ -14,8 +14,8 @@ from each import check_each
 from gradient_cases import CASES, Case
 
 import rnnops as ro
+from rnnops.net.schema import REGISTRY, no_gradient, register
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY, no_gradient, register
 from rnnops.testing import check_gradient
 
 CONSTANT = {"Constant", "ConstantOfShape", "Shape", "Range"}  # their results depend on no input that has a gradient

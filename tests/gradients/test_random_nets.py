@@ -11,7 +11,7 @@ import pytest
 from random_feeds import bits
 
 import rnnops as ro
-from rnnops.op import Op
+from rnnops.net.op import Op
 from rnnops.ops.activation import Tanh
 from rnnops.rewrites import prune
 from rnnops.testing import RandomNet, check_devices, check_gradient, checked_loans, random_net

@@ -14,13 +14,13 @@ from cuda_marks import in_simulator
 from fake_driver import FakeArray, FakeKernel, Fakes, fake_device
 from without_simulator import run_compiler
 
-from rnnops.blob import Blob
 from rnnops.compiler.targets.cuda import target
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import device_array, facade, gemm, launches, memory, streams
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.memory import MemoryPiece, in_stream
 from rnnops.model import Adam, Cosine, Dense, Model, cuda_home, mean_squared_error
+from rnnops.net.blob import Blob
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 

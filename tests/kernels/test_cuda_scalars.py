@@ -27,9 +27,9 @@ from rnnops.kernels.cuda import (
     tensor_cores,
     trigonometry,
 )
+from rnnops.kernels.philox import uniform_rows
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS, implementations
 from rnnops.ops.internal import bits_of, numbers_of
-from rnnops.philox import uniform_rows
 
 pytestmark = pytest.mark.skipif(
     not facade.SIMULATED, reason="only in the simulator has code for processors these texts"

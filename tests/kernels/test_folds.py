@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from native_loops import ELEMENT, ZERO, NativeRows, folded, number
 
-from rnnops.compiler.ir.expressions import Expr, Load, ScalarCall
+from rnnops.compiler.lower.expressions import Expr, Load, ScalarCall
 from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.exponential import exp
 from rnnops.kernels.cpu.pointwise import add_any_order, larger, smaller

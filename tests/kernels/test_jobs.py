@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from word_drivers import call, driver
 
-from rnnops.compiler.execute.recorder import (
+from rnnops.compiler.run.recorder import (
     JobList,
     NotRecordedError,
     Recorded,

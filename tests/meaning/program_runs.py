@@ -13,7 +13,7 @@ from program_text import Program
 from recipe import Recipe
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4}

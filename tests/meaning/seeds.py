@@ -89,7 +89,7 @@ def _options_text(recipe: Recipe) -> str:
     tuned = {key: options.pop(key) for key in TUNED if key in options}
     text = f"options = {options}\n"
     if tuned:
-        text += "from rnnops.compiler.execute.compiled_scan import Options\n"
+        text += "from rnnops.compiler.run.compiled_scan import Options\n"
         text += f"options['tuning'] = Options(threads={options.get('threads', 1)}, **{tuned})\n"
     return text
 

@@ -15,8 +15,8 @@ from recipe import Layer, Recipe, State, draw_recipe
 from shrink_recipe import shrink
 from verdicts import BESIDE, RELATIONS, examine
 
-from rnnops.blob import Blob
-from rnnops.loops import Pointwise
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Pointwise
 from rnnops.ops.activation import Tanh
 
 RECIPE = Recipe(

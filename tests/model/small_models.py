@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.model import RNN, Dense, Dropout, Embedding, Layer, LayerNorm, Model, Placeholder, mean_squared_error
 from rnnops.model.losses import softmax_cross_entropy
+from rnnops.net.blob import Blob
 
 Arrays = dict[str, np.ndarray]
 D, H, C = 5, 7, 4

@@ -18,9 +18,9 @@ from small_models import (
 )
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.model import SGD, Adam, Dense, Model, Optimizer, Placeholder, mean_squared_error
 from rnnops.model.model import step_seed
+from rnnops.net.blob import Blob
 
 
 def test_names_have_dots_and_shared_layers_one_name() -> None:

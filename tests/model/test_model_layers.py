@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.model import (
     RNN,
     Attention,
@@ -23,6 +22,7 @@ from rnnops.model import (
     sigmoid_cross_entropy,
     softmax_cross_entropy,
 )
+from rnnops.net.blob import Blob
 from rnnops.testing import check_gradient
 
 T, N, D, H = 4, 3, 5, 6

@@ -18,8 +18,8 @@ from small_models import (
 )
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.model import SGD, Adam, Dense, Layer, Model, Placeholder
+from rnnops.net.blob import Blob
 
 
 class Branches(Model):

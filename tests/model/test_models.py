@@ -26,8 +26,8 @@ from small_models import (
 )
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.model import SGD, Adam, Dense, Model, Placeholder
+from rnnops.net.blob import Blob
 
 RATE, MOMENTUM = 0.3, 0.9
 WAYS = [{"use_graph": True}, {"use_graph": True, "sequential": True}, {"use_graph": False}]

@@ -14,10 +14,10 @@ from cuda_marks import in_simulator, on_cuda
 from small_models import Tagger, tagger_batch
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.kernels.cuda import device_array, facade
 from rnnops.kernels.cuda.device_array import DeviceArray
 from rnnops.model import RNN, SGD, Adam, AdamW, Cosine, Dense, Model, Optimizer, mean_squared_error
+from rnnops.net.blob import Blob
 
 pytestmark = on_cuda
 OPTIMIZERS: dict[str, Optimizer] = {

@@ -26,7 +26,7 @@ from scan_models import scan_model
 from sequence_ops_model import sequence_ops_model
 
 import rnnops as ro
-from rnnops.infer import infer
+from rnnops.net.infer import infer
 from rnnops.onnx import OnnxModel, load_model
 from rnnops.types import FLOAT, Type
 

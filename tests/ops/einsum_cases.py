@@ -8,7 +8,7 @@ from functools import partial
 from einsum_equations import EQUATIONS
 from op_cases import Case, floats, integers
 
-import rnnops.ops as ro
+import rnnops as ro
 
 
 def einsum_cases() -> Iterator[Case]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from op_cases import INF, Case, Shapes, floats, use
 
-import rnnops.ops as ro
+import rnnops as ro
 
 MINUS_INF = np.array([[-INF, -INF], [-INF, 1.0]])
 

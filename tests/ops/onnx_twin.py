@@ -11,8 +11,8 @@ import numpy.typing as npt
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from rnnops.op import Op
-from rnnops.schema import Call, schema_of
+from rnnops.net.op import Op
+from rnnops.net.schema import Call, schema_of
 
 Array = npt.NDArray[Any]
 OPSET = 20

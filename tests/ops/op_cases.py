@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.infer import infer
-from rnnops.net import Net
-from rnnops.schema import Call, RunContext, schema_of
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
+from rnnops.net.schema import Call, RunContext, schema_of
 from rnnops.types import FLOAT, type_of
 
 Array = npt.NDArray[Any]

@@ -14,9 +14,9 @@ from op_cases import EDGES, INF, NAN, SEED, SHAPES, Array, Case, Shapes, bools, 
 from scatter_cases import scatter_cases
 from window_cases import WINDOW_CASES, window_op_cases
 
-import rnnops.ops as ro
+import rnnops as ro
+from rnnops.kernels.philox import uniform_rows
 from rnnops.ops.base import quiet
-from rnnops.philox import uniform_rows
 
 PAIRS = [((), ()), ((7,), ()), ((2, 7), (7,)), ((2, 1), (1, 7)), ((0, 7), (7,)), ((1,), (0,)), ((2, 1, 7), (2, 1))]
 MINUS_INF = np.array([[-INF, -INF], [-INF, 1.0]])

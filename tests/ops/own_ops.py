@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 import rnnops as ro
-from rnnops.blob import Blob
-from rnnops.loops import Pointwise, Reduction, View
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Pointwise, Reduction, View
+from rnnops.net.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.ops.base import Binary, Unary
 from rnnops.ops.reduction import Reduce
-from rnnops.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from op_cases import Array, Case, bools, floats, integers, use
 
-import rnnops.ops as ro
+import rnnops as ro
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 ROWS = np.array([[0, -1, 1], [2, 2, 0]])  # of an axis of three, some twice

@@ -11,9 +11,9 @@ from devices import PLAIN
 from own_ops import OWN, Distance, Mirror, NonzeroProduct, registered
 
 import rnnops as ro
-from rnnops.loops import KERNELS, Expansion, Kernel, Pointwise, ProductForm, Reduction, View
+from rnnops.net.loop_forms import KERNELS, Expansion, Kernel, Pointwise, ProductForm, Reduction, View
+from rnnops.net.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.ops.base import Binary, Unary, Variadic
-from rnnops.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.types import ANY
 
 SUM = "{a} + {b}"

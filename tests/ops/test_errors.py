@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from op_cases import evaluate
 
-import rnnops.ops as ro
+import rnnops as ro
 from rnnops.errors import GradientError, NetError, TypeRuleError
-from rnnops.infer import infer
-from rnnops.net import Net
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
+from rnnops.net.schema import REGISTRY, RunContext
 from rnnops.ops.internal import normalize, scatter_add, sum_to
 from rnnops.ops.random import dropout_grad
-from rnnops.schema import REGISTRY, RunContext
 from rnnops.types import FLOAT, Type
 
 Build = Callable[..., Any]

@@ -10,8 +10,8 @@ import pytest
 from rejection import rejects
 
 import rnnops as ro
+from rnnops.net.schema import REGISTRY, Call, OpSchema, register
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY, Call, OpSchema, register
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)
 

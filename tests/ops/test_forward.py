@@ -13,14 +13,14 @@ from op_cases import Case, run_case
 from op_table import CASES, INTERNAL_CASES
 from uniformity import uniform_probability
 
-import rnnops.ops as ro
+import rnnops as ro
 from rnnops import compile as compile_net
 from rnnops.errors import FeedError
-from rnnops.infer import infer
-from rnnops.net import Net
+from rnnops.kernels.philox import uniform_rows
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
+from rnnops.net.schema import REGISTRY, RunContext, op_names
 from rnnops.ops.random import dropout_grad
-from rnnops.philox import uniform_rows
-from rnnops.schema import REGISTRY, RunContext, op_names
 from rnnops.types import Type, type_of
 
 Array = npt.NDArray[Any]

@@ -14,12 +14,12 @@ from each import check_each
 from op_cases import Case, Run, declare, evaluate, run_case
 from op_table import CASES, INTERNAL_CASES
 
-from rnnops.blob import Blob
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
-from rnnops.loops import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
+from rnnops.net.net import Net
+from rnnops.net.schema import REGISTRY, Call, RunContext
 from rnnops.ops.internal import bits_of, numbers_of
-from rnnops.schema import REGISTRY, Call, RunContext
 from rnnops.types import FLOAT
 
 Array = npt.NDArray[Any]

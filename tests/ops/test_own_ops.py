@@ -30,12 +30,12 @@ from own_ops import (
 )
 
 import rnnops as ro
-from rnnops.blob import Blob
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade
-from rnnops.net import Net
-from rnnops.op import Op
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
+from rnnops.net.op import Op
 from rnnops.testing import check_devices, check_gradient, random_net
 
 T, N, D = 4, 3, 4

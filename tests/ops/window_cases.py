@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from op_cases import Array, Case, floats, integers, use
 
-import rnnops.ops as ro
+import rnnops as ro
 from rnnops.ops.convolution import conv_matrix, matrix_conv
 from rnnops.ops.windows import channels_first, channels_last, windows
 

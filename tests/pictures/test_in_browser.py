@@ -12,7 +12,7 @@ from gallery import GALLERY, HOSTILE
 from picture_browser import measured
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.pictures.drawing import Drawing
 from rnnops.pictures.svg import Picture
 

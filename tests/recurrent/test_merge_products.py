@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.pipeline import live_net
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.pipeline import live_net
 from rnnops.interpreter import Program, prepare
 from rnnops.recurrent.cell_rewrites import MANY, NARROW, merge_in_step, merge_products
 from rnnops.recurrent.op import cell_program
@@ -158,7 +158,9 @@ def test_random_nets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ro.testing.random_net(seed)
     feeds = dict(made.feeds)
     wanted = ro.compile(made.net, device="reference")(feeds, seed=seed, training=True)
-    monkeypatch.setattr("rnnops.compiler.pipeline.REWRITES_OF_SHAPES", (lambda one: merge_products(one, NARROW, 0),))
+    monkeypatch.setattr(
+        "rnnops.compiler.run.pipeline.REWRITES_OF_SHAPES", (lambda one: merge_products(one, NARROW, 0),)
+    )
     came = ro.compile(made.net, device="reference")(feeds, seed=seed, training=True)
     for name, array in wanted.items():
         np.testing.assert_allclose(came[name], array, rtol=1e-9, atol=1e-9, err_msg=name)

@@ -10,7 +10,7 @@ import pytest
 from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 
 Arrays = dict[str, np.ndarray]

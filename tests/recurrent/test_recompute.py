@@ -12,8 +12,8 @@ from by_hand import assert_agrees, random_arrays
 from devices import on_device
 
 import rnnops as ro
+from rnnops.net.schema import REGISTRY, Call
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY, Call
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -9,8 +9,8 @@ import pytest
 
 import rnnops as ro
 from rnnops.interpreter import Workspace, execute, prepare
+from rnnops.net.schema import RunContext
 from rnnops.recurrent.training_form import row_axes
-from rnnops.schema import RunContext
 from rnnops.types import Type
 
 N, D = 4, 3

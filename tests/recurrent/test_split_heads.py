@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.interpreter import prepare
 from rnnops.recurrent.cell_rewrites import MOST, SMALLEST, split_in_step
 from rnnops.types import Type

@@ -11,9 +11,9 @@ import pytest
 from rejection import rejects
 
 import rnnops as ro
+from rnnops.net.schema import REGISTRY, register
 from rnnops.ops.activation import Relu, Tanh
 from rnnops.ops.arithmetic import Mul
-from rnnops.schema import REGISTRY, register
 from rnnops.testing import CheckError, check_devices, check_gradient, checked_loans
 from rnnops.testing.gradient_check import Probe
 

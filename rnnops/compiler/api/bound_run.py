@@ -24,8 +24,13 @@ from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planning_run import Feeds, PlannedRun
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.recorder import (
+from rnnops.compiler.memory.choose_saved import Saved
+from rnnops.compiler.report.profile import Profile
+from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
+from rnnops.compiler.run.c_source import checked_name, name_of
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
+from rnnops.compiler.run.recorder import (
     JobList,
     NotRecordedError,
     Recorded,
@@ -34,25 +39,20 @@ from rnnops.compiler.execute.recorder import (
     held,
     made_array,
 )
-from rnnops.compiler.export.c_source import checked_name, name_of
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan, forward_structure
-from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
-from rnnops.compiler.saving.choose_saved import Saved
 from rnnops.compiler.targets.target import PROCESSOR
 from rnnops.errors import DeviceError, FeedError, GradientError
 from rnnops.interpreter import Workspace, execute, prepare
-from rnnops.net import Net
+from rnnops.net.net import Net
+from rnnops.net.schema import RunContext
 from rnnops.recurrent.cell_rewrites import lift_from_cells
-from rnnops.schema import RunContext
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.export import export_native as export_native
-    from rnnops.compiler.export.export_native import ExportedFiles
+    from rnnops.compiler.run import export_native as export_native
+    from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
-    export_native = LazyModule("rnnops.compiler.export.export_native")
+    export_native = LazyModule("rnnops.compiler.run.export_native")
 
 KINDS = 8  # types of feeds whose lists are kept
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time

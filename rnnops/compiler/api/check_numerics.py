@@ -22,9 +22,9 @@ from rnnops.arguments import named_arguments
 from rnnops.compiler.api.planning_run import Feeds
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.execute.compiled_scan import REFERENCE
+from rnnops.compiler.run.compiled_scan import REFERENCE
 from rnnops.errors import DeviceError, NumericsError
-from rnnops.schema import Call, RunContext
+from rnnops.net.schema import Call, RunContext
 from rnnops.types import Array
 from rnnops.util import cached_property
 

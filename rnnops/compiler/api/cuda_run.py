@@ -17,21 +17,21 @@ from rnnops.compiler.api.feeds import check_bound, check_weights, is_on_cuda, re
 from rnnops.compiler.api.planning_run import Feeds
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.execute.compiled_scan import REFERENCE, Options
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.memory.memory import on_host
+from rnnops.compiler.run.compiled_scan import REFERENCE, Options
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.targets.cuda.target import DeviceReference, checked_late, cuda_target
 from rnnops.errors import DeviceError, FeedError, TypeRuleError
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
 from rnnops.kernels.cuda.memory import current_stream, in_stream
 from rnnops.kernels.cuda.streams import stream_of, synchronize, wait_for
-from rnnops.net import Net
-from rnnops.schema import Call
+from rnnops.net.net import Net
+from rnnops.net.schema import Call
 from rnnops.types import Array
 
 if TYPE_CHECKING:
-    from rnnops.compiler.layers.layer_plan import LayerGradients
+    from rnnops.compiler.run.layer_plan import LayerGradients
 
 OUT_OF_RANGE = "an index or a label is out of range, or an integer's power below 0"
 EITHER_SIDE = (

@@ -14,12 +14,12 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 
 from rnnops.arguments import did_you_mean
-from rnnops.blob import Blob
-from rnnops.compiler.execute.compiled_scan import EXACT, Options
+from rnnops.compiler.run.compiled_scan import EXACT, Options
 from rnnops.errors import DeviceError, FeedError, out_of_memory_of
 from rnnops.kernels.cpu.room import MIB, has_room, held_back
-from rnnops.net import Net
-from rnnops.op import Input
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
+from rnnops.net.op import Input
 from rnnops.ops.products import FORMATS, INT8
 from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, is_float, is_too_large, type_of
 

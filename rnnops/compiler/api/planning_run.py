@@ -22,9 +22,11 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
     types_of_feeds,
 )
-from rnnops.compiler.buffers.memory import Pool
-from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
-from rnnops.compiler.pipeline import (
+from rnnops.compiler.memory.choose_saved import Saved, fit_budget
+from rnnops.compiler.memory.memory import Pool
+from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
+from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.pipeline import (
     ForwardPlan,
     PlanCache,
     TrainingPlan,
@@ -34,12 +36,10 @@ from rnnops.compiler.pipeline import (
     training_structure,
     with_memory,
 )
-from rnnops.compiler.plan_templates import PlanTemplates
-from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
-from rnnops.compiler.saving.choose_saved import Saved, fit_budget
-from rnnops.net import Net
-from rnnops.parse import parse_net
-from rnnops.text import format_input
+from rnnops.compiler.run.plan_templates import PlanTemplates
+from rnnops.net.net import Net
+from rnnops.net.parse import parse_net
+from rnnops.net.text import format_input
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 

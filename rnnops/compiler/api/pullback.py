@@ -12,25 +12,25 @@ import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import as_array, memory_named
-from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.execute.forward import ScanResiduals
-from rnnops.compiler.pipeline import TrainingPlan
+from rnnops.compiler.memory.memory import on_host
 from rnnops.compiler.report.memory_timeline import MemoryInUse
+from rnnops.compiler.run.forward import ScanResiduals
+from rnnops.compiler.run.pipeline import TrainingPlan
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Program, Workspace, execute
+from rnnops.net.schema import RunContext
 from rnnops.ops.internal import numbers_of
 from rnnops.recurrent.parts import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.recurrent.training_form import rounded_blobs
-from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.layers import layer_plan as layer_plan
-    from rnnops.compiler.layers.layer_plan import LayerGradients
+    from rnnops.compiler.run import layer_plan as layer_plan
+    from rnnops.compiler.run.layer_plan import LayerGradients
 else:  # a backward pass in one piece does without
-    layer_plan = LazyModule("rnnops.compiler.layers.layer_plan")
+    layer_plan = LazyModule("rnnops.compiler.run.layer_plan")
 
 RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 

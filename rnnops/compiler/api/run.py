@@ -25,19 +25,19 @@ from rnnops.compiler.api.feeds import (
 )
 from rnnops.compiler.api.planning_run import Feeds, PlannedRun, PlanningRun
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
-from rnnops.schema import Call, RunContext
+from rnnops.net.schema import Call, RunContext
 from rnnops.types import Array
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, stream as streams
     from rnnops.compiler.api.stream import Stream
-    from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import profile as profile
     from rnnops.compiler.report.profile import Profile
+    from rnnops.compiler.run.export_native import ExportedFiles
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
     profile = LazyModule("rnnops.compiler.report.profile")

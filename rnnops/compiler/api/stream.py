@@ -23,9 +23,9 @@ from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
 from rnnops.compiler.api.stream_states import States, check_names, first_states, is_number, read_states
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.types import FLOATS, Array, is_float, type_of
 
 if TYPE_CHECKING:

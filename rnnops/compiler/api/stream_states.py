@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import StreamError
-from rnnops.net import Net
+from rnnops.net.net import Net
 from rnnops.twin_array import TwinArray
 from rnnops.types import FLOAT, Array, Shape, Type, type_of
 from rnnops.util import cached_property

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
-from rnnops.compiler.ir.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
-from rnnops.compiler.ir.kernel import (
+from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
+from rnnops.compiler.lower.kernel import (
     Array,
     Assign,
     Do,
@@ -27,7 +27,7 @@ from rnnops.compiler.ir.kernel import (
     Statement as Line,
     Store,
 )
-from rnnops.compiler.ir.scan import Scan, StepPlan
+from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.types import BOOL
 

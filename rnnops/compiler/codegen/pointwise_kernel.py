@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.ir.expressions import (
+from rnnops.compiler.lower.expressions import (
     INDEX,
     CastExpr,
     Expr,
@@ -32,8 +32,7 @@ from rnnops.compiler.ir.expressions import (
     inside,
     total,
 )
-from rnnops.compiler.ir.kernel import Assign, For, Function, If, LaneFold, Parameter, Statement as Line, Store
-from rnnops.compiler.ir.statements import FORMS, Access, Number, Statement, operands_of
+from rnnops.compiler.lower.kernel import Assign, For, Function, If, LaneFold, Parameter, Statement as Line, Store
 from rnnops.compiler.lower.scalar_expressions import (
     Constants,
     OperandPlace,
@@ -42,10 +41,11 @@ from rnnops.compiler.lower.scalar_expressions import (
     scalar_expression,
     typed_expression,
 )
+from rnnops.compiler.lower.statements import FORMS, Access, Number, Statement, operands_of
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
-from rnnops.loops import Reduction
+from rnnops.net.loop_forms import Reduction
+from rnnops.net.schema import form_of
 from rnnops.ops.products import INT8
-from rnnops.schema import form_of
 from rnnops.types import BOOL, FLOATS, Type
 
 Fold = Callable[[Expr, Expr], Expr]

@@ -28,7 +28,7 @@ from rnnops.compiler.codegen.addresses import (
     thread_share,
 )
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, SizeArguments, StateWriter
-from rnnops.compiler.ir.expressions import (
+from rnnops.compiler.lower.expressions import (
     Expr,
     Literal,
     Name,
@@ -38,7 +38,7 @@ from rnnops.compiler.ir.expressions import (
     compare,
     least,
 )
-from rnnops.compiler.ir.kernel import (
+from rnnops.compiler.lower.kernel import (
     Array,
     Assign,
     DeviceModule,
@@ -54,14 +54,14 @@ from rnnops.compiler.ir.kernel import (
     Vector,
     shown,
 )
-from rnnops.compiler.ir.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
-from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.lower.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
+from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import copies, is_row_loop
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
-from rnnops.compiler.targets.python.text import python_text
+from rnnops.compiler.targets.python import python_text
 from rnnops.ops.products import INT8
 from rnnops.types import BOOL, Type
 

@@ -1,1 +1,1 @@
-"""From ops of a step to statements over memory."""
+"""Ops as statements over memory, and the two intermediate forms: statements and kernel IR."""

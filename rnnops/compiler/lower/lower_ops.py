@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.compiler.ir.expressions import Name
-from rnnops.compiler.ir.scan import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Number, Statement, fold_word, operands_of
+from rnnops.compiler.lower.expressions import Name
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
 from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, expression_of, places_of_operands
+from rnnops.compiler.lower.scan import Lowered, UnsupportedError
+from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError
 from rnnops.interpreter import Program, fold_constants, prepare
-from rnnops.loops import (
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import (
     NUMBERS,
     PREFIX,
     Expansion,
@@ -39,12 +39,12 @@ from rnnops.loops import (
     places_of,
     read_text,
 )
-from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.net.names import absolute_names, free_name
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, is_number, schema_of
 from rnnops.recurrent.cell_rewrites import split_step
 from rnnops.rewrites import prune
-from rnnops.schema import Call, form_of, is_number, schema_of
-from rnnops.scopes import absolute_names, free_name
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type
 from rnnops.util import LazyModule
 

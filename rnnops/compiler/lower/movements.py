@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Layout, Number, Statement, affine, box, dense, split_axes
+from rnnops.compiler.lower.scan import Lowered, UnsupportedError
+from rnnops.compiler.lower.statements import Access, Layout, Number, Statement, affine, box, dense, split_axes
 from rnnops.errors import OpError
-from rnnops.fill import FAILURES, FIRST, SECOND, THIRD, filled_now, pinned, sizes_in, symbols_of, values_at
-from rnnops.loops import View
-from rnnops.schema import Call, form_of, is_ours, schema_of
-from rnnops.sizes import Size, Symbols, Values
+from rnnops.net.loop_forms import View
+from rnnops.net.schema import Call, form_of, is_ours, schema_of
+from rnnops.symbolic.fill import FAILURES, FIRST, SECOND, THIRD, filled_now, pinned, sizes_in, symbols_of, values_at
+from rnnops.symbolic.sizes import Size, Symbols, Values
 from rnnops.types import Array, Shape, Type
 
 FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them

@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.blob import Number
-from rnnops.compiler.ir.expressions import (
+from rnnops.compiler.lower.expressions import (
     BinaryExpr,
     CastExpr,
     Choice,
@@ -35,8 +34,9 @@ from rnnops.compiler.ir.expressions import (
 )
 from rnnops.errors import OpError
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
-from rnnops.loops import NUMBERS, PREFIX, Pointwise, read_text
-from rnnops.schema import Call as OpCall, form_of, is_number, schema_of
+from rnnops.net.blob import Number
+from rnnops.net.loop_forms import NUMBERS, PREFIX, Pointwise, read_text
+from rnnops.net.schema import Call as OpCall, form_of, is_number, schema_of
 from rnnops.types import BOOL, INTEGERS
 
 OPERATORS: dict[type[ast.AST], str] = {

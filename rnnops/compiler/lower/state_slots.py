@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from rnnops.compiler.ir.scan import Role, Slot, Tensor, TensorName
-from rnnops.compiler.ir.statements import Access, Layout, dense
+from rnnops.compiler.lower.scan import Role, Slot, Tensor, TensorName
+from rnnops.compiler.lower.statements import Access, Layout, dense
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import Array, Shape, Type

@@ -14,9 +14,9 @@ from math import log2
 
 from rnnops.checkpoints.policy import Policy
 from rnnops.checkpoints.slot_schedule import forward_steps
-from rnnops.compiler.buffers.allocations import part_bytes
+from rnnops.compiler.memory.allocations import part_bytes
+from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, predicted_time, ways
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
-from rnnops.compiler.saving.choose_saved import By, fit_budget, held_bytes, predicted_time, ways
 from rnnops.errors import BudgetError
 from rnnops.pictures.svg import (
     SMALL,

@@ -9,25 +9,25 @@ from textwrap import wrap
 import numpy as np
 
 from rnnops.checkpoints.policy import Slots
-from rnnops.compiler.buffers.memory import PACKED, Buffer, Demand
-from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compile_programs import Runner, Runners, Stepped, runner_shown
-from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
-from rnnops.compiler.execute.forward import ForwardScan, RowPass
-from rnnops.compiler.ir.scan import StepPlan
-from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct
 from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.movements import stays_there
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.lower.scan import StepPlan
+from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct
+from rnnops.compiler.memory.choose_saved import runs_again
+from rnnops.compiler.memory.memory import PACKED, Buffer, Demand
 from rnnops.compiler.report.memory_timeline import readable
-from rnnops.compiler.saving.choose_saved import runs_again
+from rnnops.compiler.run.backward import BackwardScan
+from rnnops.compiler.run.compile_programs import Runner, Runners, Stepped, runner_shown
+from rnnops.compiler.run.compiled_scan import EXACT, CompiledScan, Options
+from rnnops.compiler.run.forward import ForwardScan, RowPass
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.plan_step import views_of
 from rnnops.interpreter import Program
 from rnnops.kernels.cpu.native import way_of
 from rnnops.kernels.cpu.processor import PAIRS, vector_width
+from rnnops.net.schema import Call
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
-from rnnops.schema import Call
 
 INDENT = "  "
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from rnnops.compiler.buffers.allocations import MOMENTS
-from rnnops.compiler.buffers.memory import KINDS, SCRATCH
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.memory.allocations import MOMENTS
+from rnnops.compiler.memory.memory import KINDS, SCRATCH
 from rnnops.compiler.report.memory_timeline import (
     REST,
     MemoryRow,
@@ -23,6 +22,7 @@ from rnnops.compiler.report.memory_timeline import (
     spaced,
     timelines_of,
 )
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.pictures.svg import (
     SMALL,
     TITLE,

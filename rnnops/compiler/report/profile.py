@@ -20,21 +20,21 @@ from typing import Any
 import numpy as np
 
 from rnnops.checkpoints.slot_schedule import slots
-from rnnops.compiler.buffers.allocations import allocations_by, buffers_of, part_bytes, results_of
-from rnnops.compiler.buffers.memory import KEPT, Demand
-from rnnops.compiler.execute.compile_programs import Runners, demands_of, runner_shown
-from rnnops.compiler.ir.scan import Role
-from rnnops.compiler.pipeline import ForwardPlan, PlanCache, TrainingPlan
+from rnnops.compiler.lower.scan import Role
+from rnnops.compiler.memory.allocations import allocations_by, buffers_of, part_bytes, results_of
+from rnnops.compiler.memory.choose_saved import runs_again
+from rnnops.compiler.memory.memory import KEPT, Demand
 from rnnops.compiler.report.memory_timeline import PART, aligned, readable, spaced
-from rnnops.compiler.saving.choose_saved import runs_again
+from rnnops.compiler.run.compile_programs import Runners, demands_of, runner_shown
+from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.errors import FeedError
 from rnnops.interpreter import Program, run_reference
-from rnnops.loops import View
+from rnnops.net.loop_forms import View
+from rnnops.net.schema import Call, RunContext, form_of, schema_of
 from rnnops.pictures.drawing import Drawing, Marks, draw_typed
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
-from rnnops.schema import Call, RunContext, form_of, schema_of
 from rnnops.types import OPAQUE, Array, Shape
 from rnnops.util import preformatted, replaced, table
 

@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from textwrap import wrap
 
-from rnnops.compiler.buffers.memory import KINDS, PACKED, Buffer
 from rnnops.compiler.codegen.scan_module import COLUMNS
-from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compile_programs import Runner, Stepped
-from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.execute.forward import ForwardScan, RowPass
-from rnnops.compiler.ir.scan import SUM_PARTS, rows_of_sum
-from rnnops.compiler.ir.statements import Contraction, Node, Stage, StepProduct
-from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
+from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
+from rnnops.compiler.memory.memory import KINDS, PACKED, Buffer
 from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
 from rnnops.compiler.report.memory_timeline import readable
+from rnnops.compiler.run.backward import BackwardScan
+from rnnops.compiler.run.compile_programs import Runner, Stepped
+from rnnops.compiler.run.compiled_scan import CompiledScan
+from rnnops.compiler.run.forward import ForwardScan, RowPass
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
+from rnnops.net.schema import Call
 from rnnops.pictures.svg import (
     SMALL,
     TITLE,
@@ -37,7 +38,6 @@ from rnnops.pictures.svg import (
     text,
     text_width,
 )
-from rnnops.schema import Call
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
 Share = tuple[int, int]  # the first that a thread takes, and the one after the last

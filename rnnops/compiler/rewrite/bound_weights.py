@@ -25,14 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rnnops.errors import FeedError
-from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.net.names import free_name
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import schema_of
 from rnnops.ops.products import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune
-from rnnops.schema import schema_of
-from rnnops.scopes import free_name
 from rnnops.types import FLOAT, Array, is_float
 
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, prod
 
-from rnnops.compiler.ir.scan import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Layout, Statement
 from rnnops.compiler.lower.lower_ops import lower_op
+from rnnops.compiler.lower.scan import Lowered, UnsupportedError
+from rnnops.compiler.lower.statements import Access, Layout, Statement
 from rnnops.compiler.schedule.batch_axis import BatchAxes, axes_along, find_batch_axes
 from rnnops.compiler.schedule.products import as_contraction, as_product
 from rnnops.interpreter import Program
-from rnnops.loops import Pointwise, View
-from rnnops.schema import Call, form_of
+from rnnops.net.loop_forms import Pointwise, View
+from rnnops.net.schema import Call, form_of
 from rnnops.types import OPAQUE, Type
 
 Types = Mapping[str, Type]

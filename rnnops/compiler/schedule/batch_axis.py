@@ -38,8 +38,8 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import SUM_PARTS, LoweredStep, MixedError, Role, Scan, StepPlan, carried_owners
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.scan import SUM_PARTS, LoweredStep, MixedError, Role, Scan, StepPlan, carried_owners
+from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
     Layout,

@@ -8,8 +8,8 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Scan, StepPlan, TensorName, carried_owners
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, carried_owners
+from rnnops.compiler.lower.statements import (
     IDEMPOTENT,
     Access,
     Contraction,
@@ -24,8 +24,8 @@ from rnnops.compiler.ir.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import goes_outside
 from rnnops.compiler.schedule.stages import live_nodes, split_stages
-from rnnops.schema import Call, schema_of
-from rnnops.scopes import unused_name
+from rnnops.net.names import unused_name
+from rnnops.net.schema import Call, schema_of
 from rnnops.types import Shape, Type
 
 

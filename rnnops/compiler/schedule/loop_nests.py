@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 
-from rnnops.compiler.ir.statements import Access, Layout, Statement, dense, node_reads
+from rnnops.compiler.lower.statements import Access, Layout, Statement, dense, node_reads
 from rnnops.compiler.schedule.stages import dependencies
 from rnnops.compiler.schedule.sums import folds_innermost
 from rnnops.types import Shape, Type

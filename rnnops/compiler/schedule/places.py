@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Role, Scan, StepPlan, TensorName, rows_of_sum
-from rnnops.compiler.ir.statements import Stage, Statement, dense, node_reads, node_writes
+from rnnops.compiler.lower.scan import Role, Scan, StepPlan, TensorName, rows_of_sum
+from rnnops.compiler.lower.statements import Stage, Statement, dense, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import resident_states
 from rnnops.types import Type
 

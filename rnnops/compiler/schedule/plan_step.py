@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from math import inf, prod
 
-from rnnops.compiler.ir.scan import Lowered, LoweredStep, MixedError, Scan, StepPlan, carried_owners
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.lower_ops import lower_ops
+from rnnops.compiler.lower.scan import Lowered, LoweredStep, MixedError, Scan, StepPlan, carried_owners
+from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
     Node,
@@ -28,14 +29,13 @@ from rnnops.compiler.ir.statements import (
     node_reads,
     node_writes,
 )
-from rnnops.compiler.lower.lower_ops import lower_ops
 from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
 from rnnops.compiler.schedule.finished_rows import compact_rows
 from rnnops.compiler.schedule.products import block_products, turn_contractions
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
-from rnnops.sizes import is_symbolic
+from rnnops.symbolic.sizes import is_symbolic
 from rnnops.types import Type
 
 HINT = "This is a fault of rnnops. Please report it with str(net); device='reference' computes the net meanwhile."

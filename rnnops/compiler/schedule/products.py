@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TypeGuard
 
-from rnnops.compiler.ir.scan import LoweredStep, TensorName
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.scan import LoweredStep, TensorName
+from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
     Node,
@@ -27,8 +27,8 @@ from rnnops.compiler.ir.statements import (
     read_counts,
 )
 from rnnops.kernels.cpu.processor import INT8
-from rnnops.schema import Call
-from rnnops.scopes import unused_name
+from rnnops.net.names import unused_name
+from rnnops.net.schema import Call
 
 
 def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> StepProduct | None:

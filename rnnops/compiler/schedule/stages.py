@@ -16,8 +16,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from rnnops.compiler.ir.scan import Lowered, LoweredStep, Scan, Slot, StepPlan, TensorName, carried_owners
-from rnnops.compiler.ir.statements import Access, Layout, Node, Number, Stage, Statement, dense, node_reads, node_writes
+from rnnops.compiler.lower.scan import Lowered, LoweredStep, Scan, Slot, StepPlan, TensorName, carried_owners
+from rnnops.compiler.lower.statements import (
+    Access,
+    Layout,
+    Node,
+    Number,
+    Stage,
+    Statement,
+    dense,
+    node_reads,
+    node_writes,
+)
 from rnnops.util import strong_components, weak_components
 
 SomeNode = TypeVar("SomeNode", bound=Node)

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
-from rnnops.compiler.ir.kernel import Module
-from rnnops.compiler.ir.scan import Scan, StepPlan
+from rnnops.compiler.lower.kernel import Module
+from rnnops.compiler.lower.scan import Scan, StepPlan
+from rnnops.compiler.memory.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.schedule.batch_axis import ScanTeam, order_rows, share_work
 from rnnops.compiler.schedule.places import Layouts, lay_out
 from rnnops.compiler.targets.cpu.team import OpenMP, native_scan, run_in_region, run_together

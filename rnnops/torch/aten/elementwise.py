@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import rnnops as ro
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.torch.aten.table import RULES, AtenNode, rule
 
 LARGEST = {"float": float("inf"), "int64": 2**63 - 1, "int32": 2**31 - 1}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import rnnops as ro
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 from rnnops.torch.aten.table import AtenNode, normal_axis, rule
 
 VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx
 
 import rnnops as ro
-from rnnops.blob import Blob
-from rnnops.net import Net
+from rnnops.net.blob import Blob
+from rnnops.net.net import Net
 from rnnops.torch.errors import StepError
 
 Rule = Callable[..., Any]

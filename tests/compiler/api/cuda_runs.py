@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda.device_array import DeviceArray
 

@@ -15,7 +15,7 @@ from whole_grid import whole_grid
 
 import rnnops as ro
 from rnnops.compiler.api import cuda_run
-from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.memory.memory import on_host
 from rnnops.kernels.cuda import device_array, memory
 from rnnops.kernels.cuda.device_array import DeviceArray
 

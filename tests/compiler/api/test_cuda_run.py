@@ -15,7 +15,7 @@ from whole_grid import whole_grid
 
 import rnnops as ro
 from rnnops.compiler.api import cuda_run
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import device_array, memory, streams
 from rnnops.kernels.cuda.device_array import DeviceArray

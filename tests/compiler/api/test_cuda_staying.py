@@ -12,8 +12,8 @@ from cuda_runs import TUNING, D, H, N, T, assert_same, feeds_of, on_device, stay
 from whole_grid import whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite import fusion_groups
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import device_array, launches, memory
 from rnnops.kernels.cuda.device_array import DeviceArray

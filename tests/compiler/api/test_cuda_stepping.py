@@ -16,7 +16,7 @@ from whole_grid import whole_grid
 from word_nets import T, feeds_of, stacks_feeds, stacks_net, words_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.compiler.targets.cuda.target import Cuda

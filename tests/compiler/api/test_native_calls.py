@@ -249,7 +249,7 @@ def test_sums_over_all_rows(shape: tuple[int, ...]) -> None:
 
 
 def test_sums_of_a_column_are_one_native_call() -> None:
-    """Parts of them are added in NumPy's own order (tests/compiler/execute/test_added_rows.py)."""
+    """Parts of them are added in NumPy's own order (tests/compiler/run/test_added_rows.py)."""
     net = ro.Net("column")
     net.outputs(ro.reduce_sum(net.input("x"), axes=[0]))
     run, params = bound_run(net)

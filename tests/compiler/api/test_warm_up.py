@@ -10,7 +10,7 @@ import pytest
 
 import rnnops as ro
 from rnnops import util
-from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.run.compiled_scan import CompiledScan
 
 T, N, H = 5, 2, 4
 

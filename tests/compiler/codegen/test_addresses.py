@@ -6,7 +6,7 @@ import pytest
 
 from rnnops.compiler.codegen.addresses import Addresses
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
-from rnnops.compiler.ir.expressions import Name
+from rnnops.compiler.lower.expressions import Name
 from rnnops.compiler.schedule.places import Place
 
 CASES = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rnnops.compiler.codegen.addresses import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
-from rnnops.compiler.ir.kernel import Statement
+from rnnops.compiler.lower.kernel import Statement
 
 LISTED = ["for k in range(count):", "    n = lists[head + 2 + k]", "    j = j0 + k", "    r = n0 + k"]
 

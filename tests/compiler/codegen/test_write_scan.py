@@ -7,7 +7,7 @@ from matrix_cells import case
 
 import rnnops as ro
 from rnnops.compiler.codegen.scan_module import SegmentWriter
-from rnnops.compiler.saving import choose_saved
+from rnnops.compiler.memory import choose_saved
 
 
 @pytest.mark.parametrize("reverse", [False, True])

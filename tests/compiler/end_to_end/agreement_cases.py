@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 
 T, N, D, H = 9, 7, 3, 6
 Arrays = dict[str, np.ndarray]

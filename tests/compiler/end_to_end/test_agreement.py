@@ -10,7 +10,7 @@ from agreement_cases import Arrays, D, H, N, T, assert_same_bits, feeds_of, lstm
 from devices import DEVICES, PLAIN
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import batch_axis
 from rnnops.kernels.cpu.processor import WIDTHS
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.blob import Blob
+from rnnops.net.blob import Blob
 
 SMALL = 80  # ops
 MORE = 1.3  # times as many calls for each op

@@ -13,7 +13,7 @@ from masked_presets import PRESETS, D, preset
 from native_programs import exported, needs_compiler
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.errors import FeedError
 from rnnops.ops.products import as_int8
 from rnnops.testing import random_net

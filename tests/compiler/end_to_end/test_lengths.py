@@ -11,10 +11,10 @@ import pytest
 from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
-from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.forward import ForwardScan, ScanResiduals
-from rnnops.compiler.ir.statements import Stage, Statement
+from rnnops.compiler.lower.statements import Stage, Statement
+from rnnops.compiler.run.backward import BackwardScan
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.forward import ForwardScan, ScanResiduals
 from rnnops.compiler.schedule import batch_axis
 
 Arrays = dict[str, np.ndarray]

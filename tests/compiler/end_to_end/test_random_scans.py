@@ -14,7 +14,7 @@ import pytest
 from devices import PLAIN, Device
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import batch_axis
 from rnnops.testing import check_devices, random_net
 

@@ -17,8 +17,8 @@ from rounding import assert_none_unrounded, assert_rounded_alike
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.c99.target import C99
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.targets.c99 import C99
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.processor import has_pairs
 from rnnops.testing import random_net

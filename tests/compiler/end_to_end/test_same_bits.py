@@ -15,7 +15,7 @@ from row_nets import RowNet, row_net
 
 import rnnops as ro
 from rnnops.checkpoints import Slots
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import batch_axis
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.testing import random_net

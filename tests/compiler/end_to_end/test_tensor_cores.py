@@ -11,7 +11,7 @@ from rounding import assert_none_unrounded
 from whole_grid import whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError

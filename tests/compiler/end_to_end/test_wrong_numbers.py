@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.c99.target import C99
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.targets.c99 import C99
 
 ALL = {"least_work": 0, "all_ops": True}
 RUNS: dict[str, Callable[[ro.Net], ro.Run]] = {

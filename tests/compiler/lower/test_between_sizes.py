@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from small_programs import memory_of, program_of, texts_of
 
-from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Layout
 from rnnops.compiler.lower.movements import between_sizes
-from rnnops.schema import Call
-from rnnops.sizes import Size, Symbols
+from rnnops.compiler.lower.scan import Lowered
+from rnnops.compiler.lower.statements import Layout
+from rnnops.net.schema import Call
+from rnnops.symbolic.sizes import Size, Symbols
 
 
 def lowered_between(lower: Callable[[Lowered, Call], None]) -> tuple[Lowered, Symbols]:

@@ -9,8 +9,8 @@ from small_programs import call_of
 
 from rnnops.compiler.lower.lower_ops import check_fold, evaluate
 from rnnops.errors import OpError
-from rnnops.loops import Reduction
-from rnnops.schema import form_of
+from rnnops.net.loop_forms import Reduction
+from rnnops.net.schema import form_of
 
 SUM = call_of("y = ReduceSum(x, axes=[0])", x=(2, 3))
 

@@ -12,9 +12,9 @@ from scan_cases import recurrent
 from small_programs import memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Layout
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_scatter_add
+from rnnops.compiler.lower.scan import Lowered, UnsupportedError
+from rnnops.compiler.lower.statements import Access, Layout
 from rnnops.types import Type
 
 T, N, D = 4, 3, 5

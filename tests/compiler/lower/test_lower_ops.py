@@ -10,8 +10,8 @@ from scan_cases import lowered_step, run_statements, value_of
 from small_programs import memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.statements import Access, Layout, Statement
 from rnnops.compiler.lower.lower_ops import lower_ops
+from rnnops.compiler.lower.statements import Access, Layout, Statement
 
 RNG = np.random.default_rng(1)
 A, B, M = (RNG.normal(size=shape) for shape in ((3, 4, 2), (4, 1), (2, 5)))

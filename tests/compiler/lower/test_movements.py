@@ -10,12 +10,12 @@ from scan_cases import lowered_step, run_statements, value_of
 from small_programs import call_of, lowered_of, memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Layout, split_axes
 from rnnops.compiler.lower.movements import lower_movement, moved_numbers
-from rnnops.loops import View
+from rnnops.compiler.lower.scan import Lowered, UnsupportedError
+from rnnops.compiler.lower.statements import Access, Layout, split_axes
+from rnnops.net.loop_forms import View
+from rnnops.net.schema import form_of
 from rnnops.ops.internal import scatter_slice
-from rnnops.schema import form_of
 from rnnops.types import Shape
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2))

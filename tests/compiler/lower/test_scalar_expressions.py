@@ -15,15 +15,15 @@ from scalar_jobs import Job, failures, job_of, merged, native_loop, run, use_of
 from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
 
 import rnnops as ro
-from rnnops.compiler.ir.expressions import CastExpr, Name
+from rnnops.compiler.lower.expressions import CastExpr, Name
 from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, scalar_expression, typed_expression
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
 from rnnops.kernels.cpu.processor import vector_width
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
-from rnnops.loops import Pointwise
+from rnnops.net.loop_forms import Pointwise
+from rnnops.net.schema import REGISTRY, Call
 from rnnops.ops.activation import Gelu
-from rnnops.schema import REGISTRY, Call
 from rnnops.types import FLOAT, Type, type_of
 
 PARTS = 4  # for several processes

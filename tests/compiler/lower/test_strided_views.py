@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from small_programs import call_of
 
-from rnnops.compiler.ir.statements import Layout
 from rnnops.compiler.lower.movements import stays_there, views_of
+from rnnops.compiler.lower.statements import Layout
 
 VIEWS = {
     "y = Transpose(x, perm=[1, 0])": (Layout(0, (3, 2), (1, 3)),),

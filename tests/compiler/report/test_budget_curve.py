@@ -9,8 +9,8 @@ import pytest
 from small_runs import lstm_feeds, lstm_net, product_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.report.budget_curve import BudgetCurve
+from rnnops.compiler.run.compiled_scan import Options
 
 STEPS = 12
 SVG = "{http://www.w3.org/2000/svg}"

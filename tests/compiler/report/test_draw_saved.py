@@ -6,7 +6,7 @@ from memory_nets import NETS, feeds_of
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.pictures.drawing import Box, Drawing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import HOST_MEMORY, PAGED
+from rnnops.compiler.memory.memory import HOST_MEMORY, PAGED
 from rnnops.compiler.report.memory_timeline import MemoryInUse, stretch
 
 

@@ -15,9 +15,9 @@ from small_runs import lstm_feeds, lstm_net, same
 from verify_kernels import RUNTIME
 
 import rnnops as ro
-from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer, Pool, allocate
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
+from rnnops.compiler.memory.memory import ALIGNMENT, Block, Buffer, Pool, allocate
 from rnnops.compiler.report.memory_timeline import MemoryRow, PassMemory
+from rnnops.compiler.run.compiled_scan import CompiledScan, Options
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.kernels.cpu import write_runtime
 from rnnops.kernels.cpu.barrier import GIVEN

@@ -12,11 +12,11 @@ from memory_nets import NETS, N, T, feeds_of, recurrent_model
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.ir.expressions import Literal, Name, share_of
-from rnnops.compiler.ir.statements import Contraction, StepProduct
+from rnnops.compiler.lower.expressions import Literal, Name, share_of
+from rnnops.compiler.lower.statements import Contraction, StepProduct
 from rnnops.compiler.report.describe import compiled_ops
 from rnnops.compiler.report.schedule import ONCE, STEP, TILE, OpsSchedule, ScanSchedule, ranged, share_out
+from rnnops.compiler.run.compiled_scan import Options
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,7 +16,7 @@ from small_runs import lstm_feeds, lstm_net, product_net, same
 
 import rnnops as ro
 from rnnops.compiler.api import run as run_module
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
+from rnnops.compiler.run.compiled_scan import CompiledScan, Options
 
 
 def plain_run(net: ro.Net, **options: Any) -> ro.Run:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import batch_axis
 from rnnops.interpreter import Program, prepare
-from rnnops.op import Op
+from rnnops.net.op import Op
 from rnnops.types import Shape, Type
 
 Arrays = dict[str, np.ndarray]

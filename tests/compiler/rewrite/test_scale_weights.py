@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.compiler.rewrite.bound_weights import lay_out_weights, scale_weights, split_bound
+from rnnops.net.blob import Blob
 
 STATISTICS = ("scale", "shift", "mean", "var")
 SHAPES = {"x": (2, 4, 5), "w": (6, 2, 3), "b": (6,), **dict.fromkeys(STATISTICS, (6,))}

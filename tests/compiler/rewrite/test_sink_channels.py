@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.blob import Blob
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fuse_ops import sink_channels
 from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.net.blob import Blob
+from rnnops.net.schema import RunContext
 from rnnops.ops.windows import channels_first, channels_last
-from rnnops.schema import RunContext
 from rnnops.types import type_of
 
 FEEDS = {name: np.random.default_rng(3).normal(size=(2, 12, 4)) for name in ("x", "z")}

@@ -8,8 +8,8 @@ import pytest
 from test_masked_rows import planned
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Role, TensorName
-from rnnops.compiler.ir.statements import Stage
+from rnnops.compiler.lower.scan import Role, TensorName
+from rnnops.compiler.lower.statements import Stage
 from rnnops.compiler.schedule.finished_rows import compact_rows, past_end_reads
 from rnnops.ops.indexing import mask_rows
 

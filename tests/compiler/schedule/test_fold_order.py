@@ -10,7 +10,7 @@ from scan_cases import lowered_step
 from small_programs import lowered_of
 
 import rnnops as ro
-from rnnops.compiler.ir.statements import Layout, Statement
+from rnnops.compiler.lower.statements import Layout, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.sums import folds_innermost
 

@@ -6,7 +6,7 @@ import numpy as np
 from matrix_cells import Feeds, case, over_time
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import StepPlan
+from rnnops.compiler.lower.scan import StepPlan
 from rnnops.compiler.schedule.batch_axis import join_heads
 from rnnops.compiler.schedule.plan_step import scheduled, staged
 

@@ -6,8 +6,8 @@ import pytest
 from small_programs import call_of, lowered_of, program_of
 
 from rnnops.compiler.schedule.sums import LateCalls, MixedError, is_linear, late_calls
-from rnnops.loops import Reduction
-from rnnops.schema import Call, form_of
+from rnnops.net.loop_forms import Reduction
+from rnnops.net.schema import Call, form_of
 
 SUM = "s = ReduceSum(x, axes=[0])"
 SHAPES = {"x": (2, 3), "w": (1, 3)}

@@ -8,8 +8,8 @@ import numpy as np
 from scan_cases import lowered_step, run_statements, value_of
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.lower.scan import Lowered
+from rnnops.compiler.lower.statements import Access
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 
 Build = Callable[..., ro.Blob]

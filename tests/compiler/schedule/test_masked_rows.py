@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import rnnops as ro
-from rnnops.blob import Blob
-from rnnops.compiler.ir.scan import Role, Scan, Slot, StepPlan, Tensor
+from rnnops.compiler.lower.scan import Role, Scan, Slot, StepPlan, Tensor
 from rnnops.compiler.schedule.finished_rows import gather_rows, simplify_rows
 from rnnops.compiler.schedule.plan_step import scheduled, staged
 from rnnops.interpreter import prepare
+from rnnops.net.blob import Blob
 from rnnops.ops.indexing import mask_rows
 from rnnops.types import Type
 

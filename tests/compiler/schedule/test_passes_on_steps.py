@@ -14,7 +14,7 @@ import pytest
 from scan_cases import training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import LoweredStep, Scan
+from rnnops.compiler.lower.scan import LoweredStep, Scan
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.plan_step import first_step, lowered_step, staged
 

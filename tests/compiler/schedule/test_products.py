@@ -10,8 +10,8 @@ import pytest
 from scan_cases import lowered_step, recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Access, Layout, StepProduct, read_counts
+from rnnops.compiler.lower.scan import Lowered
+from rnnops.compiler.lower.statements import Access, Layout, StepProduct, read_counts
 from rnnops.compiler.schedule.products import Packing, Rules, as_product, packing_of, sum_products
 from rnnops.compiler.schedule.sums import merged
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from test_stages import product, shape_of, statement
 
-from rnnops.compiler.ir.statements import Node
+from rnnops.compiler.lower.statements import Node
 from rnnops.compiler.schedule.stages import set_apart, split_stages
 
 CARRIED = [("h", "h_t")]

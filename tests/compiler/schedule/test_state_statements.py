@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from small_programs import lowered_of
 
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.lower.statements import Statement
 from rnnops.compiler.schedule.loop_nests import for_states
 
 SHAPES = {"s": (2, 6, 6), "x": (2, 6, 6), "v": (2, 6, 1)}

@@ -10,9 +10,9 @@ from devices import DEVICES
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.ir.scan import Role, StepPlan
-from rnnops.compiler.ir.statements import Contraction, Statement
+from rnnops.compiler.lower.scan import Role, StepPlan
+from rnnops.compiler.lower.statements import Contraction, Statement
+from rnnops.compiler.run.compiled_scan import CompiledScan
 
 T, N, H = 4, 3, 3
 Build = Callable[..., ro.Blob]

@@ -6,7 +6,7 @@ import numpy as np
 from devices import DEVICES
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Role, TensorName
+from rnnops.compiler.lower.scan import Role, TensorName
 
 T, N, D = 5, 3, 4
 

@@ -9,8 +9,8 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import LoweredStep, Scan
-from rnnops.compiler.ir.statements import Node, Statement, StepProduct
+from rnnops.compiler.lower.scan import LoweredStep, Scan
+from rnnops.compiler.lower.statements import Node, Statement, StepProduct
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.plan_step import PlanError, verify_plan, verify_step
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir.expressions import (
+from rnnops.compiler.lower.expressions import (
     BinaryExpr,
     CastExpr,
     Choice,
@@ -30,7 +30,7 @@ from rnnops.compiler.ir.expressions import (
     Negated,
     ScalarCall,
 )
-from rnnops.compiler.ir.kernel import (
+from rnnops.compiler.lower.kernel import (
     Argument,
     Array,
     Assign,

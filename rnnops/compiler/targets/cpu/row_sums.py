@@ -27,8 +27,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rnnops.compiler.ir.expressions import Expr, Load, ScalarCall, loads_in, names_in, parts_of
-from rnnops.compiler.ir.kernel import Assign, For, Statement, Store, expressions_of, statements_of
+from rnnops.compiler.lower.expressions import Expr, Load, ScalarCall, loads_in, names_in, parts_of
+from rnnops.compiler.lower.kernel import Assign, For, Statement, Store, expressions_of, statements_of
 from rnnops.types import BOOL
 
 FLOATS = {"float32": "float", "float64": "double"}

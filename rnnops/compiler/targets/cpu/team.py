@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir.kernel import Do, Module, statements_of
+from rnnops.compiler.lower.kernel import Do, Module, statements_of
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.kernels.cpu.barrier import GIVEN, as_words

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from rnnops.compiler.ir.scan import StepPlan
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.scan import StepPlan
+from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
     Node,

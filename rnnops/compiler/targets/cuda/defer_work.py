@@ -20,10 +20,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
-from rnnops.compiler.ir.expressions import Expr, Literal, Name, choice, compare
-from rnnops.compiler.ir.kernel import Array, Assign, Do, If, Statement as Line
-from rnnops.compiler.ir.scan import Scan, StepPlan
-from rnnops.compiler.ir.statements import Node, Statement, node_reads, node_writes
+from rnnops.compiler.lower.expressions import Expr, Literal, Name, choice, compare
+from rnnops.compiler.lower.kernel import Array, Assign, Do, If, Statement as Line
+from rnnops.compiler.lower.scan import Scan, StepPlan
+from rnnops.compiler.lower.statements import Node, Statement, node_reads, node_writes
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, LoopRegion, by_features, numbers_of
 from rnnops.compiler.targets.cuda.loop import Loop

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, most
-from rnnops.compiler.ir.kernel import Assign, Statement as Line
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, most
+from rnnops.compiler.lower.kernel import Assign, Statement as Line
+from rnnops.compiler.lower.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 
 LANES, MATES = 256, 32

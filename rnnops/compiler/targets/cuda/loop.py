@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
-from rnnops.compiler.ir.scan import Scan, StepPlan, TensorName, rows_of_sum
-from rnnops.compiler.ir.statements import StepProduct, node_reads
+from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, rows_of_sum
+from rnnops.compiler.lower.statements import StepProduct, node_reads
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     PARTIAL,

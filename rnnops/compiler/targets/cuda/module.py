@@ -31,8 +31,8 @@ from rnnops.compiler.codegen.scan_module import (
     ScanModule,
     T,
 )
-from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, choice, least, names_in, share_of
-from rnnops.compiler.ir.kernel import (
+from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name, choice, least, names_in, share_of
+from rnnops.compiler.lower.kernel import (
     Argument,
     Array,
     Assign,
@@ -49,9 +49,9 @@ from rnnops.compiler.ir.kernel import (
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.ir.scan import Scan, StepPlan, rows_of_sum
-from rnnops.compiler.ir.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
+from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.cyclic_distribution import (

@@ -13,9 +13,9 @@ from functools import cached_property
 from rnnops.compiler.codegen.addresses import Addresses
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.codegen.scan_module import GOES_ON, ONE, STEPS, TRUE, ZERO
-from rnnops.compiler.ir.expressions import Expr, Literal, Name
-from rnnops.compiler.ir.kernel import Argument, Array, Do, MatrixProduct, Pointer, Statement as Line, StridedMatrix
-from rnnops.compiler.ir.statements import Contraction, Node, StepProduct
+from rnnops.compiler.lower.expressions import Expr, Literal, Name
+from rnnops.compiler.lower.kernel import Argument, Array, Do, MatrixProduct, Pointer, Statement as Line, StridedMatrix
+from rnnops.compiler.lower.statements import Contraction, Node, StepProduct
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, apart
 from rnnops.compiler.targets.cuda.lane_nests import remainder

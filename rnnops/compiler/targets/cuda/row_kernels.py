@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseWriter
-from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
-from rnnops.compiler.ir.kernel import Assign, Do, If, LaneFold, Parameter, Store
-from rnnops.compiler.ir.scan import StepPlan
-from rnnops.compiler.ir.statements import FOLDS, Statement
+from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
+from rnnops.compiler.lower.kernel import Assign, Do, If, LaneFold, Parameter, Store
+from rnnops.compiler.lower.scan import StepPlan
+from rnnops.compiler.lower.statements import FOLDS, Statement
 from rnnops.compiler.schedule.loop_nests import Nest
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, feature_axis
 from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST, RowNest, Share, share_lanes

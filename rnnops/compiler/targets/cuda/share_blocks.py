@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rnnops.compiler.ir.kernel import Parameter
-from rnnops.compiler.ir.scan import Scan, StepPlan, rows_of_sum
-from rnnops.compiler.ir.statements import Node, Stage, StepProduct
+from rnnops.compiler.lower.kernel import Parameter
+from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
+from rnnops.compiler.lower.statements import Node, Stage, StepProduct
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     PARTIAL,

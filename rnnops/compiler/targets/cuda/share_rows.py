@@ -30,10 +30,10 @@ from functools import cached_property
 from math import prod
 
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, ONE, STEP, STEPS, ZERO
-from rnnops.compiler.ir.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
-from rnnops.compiler.ir.kernel import Assign, For, If, Statement as Line
-from rnnops.compiler.ir.scan import Scan, StepPlan, rows_of_sum
-from rnnops.compiler.ir.statements import (
+from rnnops.compiler.lower.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
+from rnnops.compiler.lower.kernel import Assign, For, If, Statement as Line
+from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
+from rnnops.compiler.lower.statements import (
     Access,
     Layout,
     Node,

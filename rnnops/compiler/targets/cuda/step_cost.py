@@ -27,7 +27,7 @@ from rnnops.kernels.cuda.step_product import TILE, padded
 from rnnops.kernels.cuda.step_product_tensor import tiles_of, times_of
 from rnnops.kernels.cuda.tensor_cores import CHUNK, INSTRUCTIONS, OF_TILE, ROWS, WARP
 from rnnops.kernels.cuda.tiles import BATCH
-from rnnops.sizes import settled
+from rnnops.symbolic.sizes import settled
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM

@@ -25,10 +25,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.ir.scan import Scan, StepPlan
 from rnnops.compiler.lower.movements import views_of
+from rnnops.compiler.lower.scan import Scan, StepPlan
+from rnnops.compiler.memory.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
@@ -47,7 +47,7 @@ from rnnops.kernels.cuda.launches import Replays, ScanRun
 from rnnops.kernels.cuda.memory import current_lender, current_stream, is_captured, refuse_in_graph
 from rnnops.kernels.cuda.streams import address_of
 from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, WARP
-from rnnops.schema import Call, RunContext, schema_of
+from rnnops.net.schema import Call, RunContext, schema_of
 from rnnops.types import Array
 from rnnops.util import cached_property
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnnops.compiler.ir.expressions import Literal
-from rnnops.compiler.ir.kernel import INDENT, DeviceKernel, DeviceModule, For, Function, If, LaneFold, Statement, beside
+from rnnops.compiler.lower.expressions import Literal
+from rnnops.compiler.lower.kernel import (
+    INDENT,
+    DeviceKernel,
+    DeviceModule,
+    For,
+    Function,
+    If,
+    LaneFold,
+    Statement,
+    beside,
+)
 from rnnops.compiler.targets.cuda.lane_nests import LANES, MATES
 from rnnops.kernels.cuda import async_copy, lanes, split_product, step_product, step_product_tensor
 from rnnops.kernels.cuda.facade import choose

@@ -15,7 +15,7 @@ import pytest
 from test_team import count_in, tell, within_time
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cpu.team import OpenMP, openmp_of, run_in_region
 from rnnops.compiler.targets.target import Processor
 from rnnops.kernels.cpu.words import new_barrier

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 
 T, N, D, H = 5, 3, 6, 10
 PRESETS: dict[str, Callable[..., tuple[ro.Blob, ...]]] = {

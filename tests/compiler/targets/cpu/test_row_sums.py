@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from native_loops import ELEMENT, ONE, ZERO, Array, NativeRows, number
 
-from rnnops.compiler.ir.expressions import CastExpr, Expr, Literal, Load, Name, ScalarCall
-from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
+from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, ScalarCall
+from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu import llvm_text
 from rnnops.compiler.targets.cpu.row_sums import LANES
 

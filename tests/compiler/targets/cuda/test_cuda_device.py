@@ -18,7 +18,7 @@ from whole_grid import RaceError, whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import async_copy
 from rnnops.kernels.cuda.launches import Launches

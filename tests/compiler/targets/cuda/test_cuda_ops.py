@@ -13,10 +13,10 @@ from op_table import CASES
 from whole_grid import whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.loops import Expansion, Pointwise
-from rnnops.schema import REGISTRY
+from rnnops.net.loop_forms import Expansion, Pointwise
+from rnnops.net.schema import REGISTRY
 
 pytestmark = on_cuda
 TUNING = Options(least_work=0, device=Cuda(lanes=2, blocks=2))

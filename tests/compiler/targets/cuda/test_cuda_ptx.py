@@ -10,7 +10,7 @@ from without_simulator import run_compiler, run_without_simulator
 COMPILE = """
 import rnnops as ro
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.target import load_module
 
 T, N, D, H = 64, 16, 32, 256
@@ -65,7 +65,7 @@ def test_other_dtypes(dtype: str, weights: str) -> None:
 TEXT = """
 import rnnops as ro
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 
 net = ro.Net("net")
 net.outputs(h=ro.GRU(net, net.input("x"), None, None, 3, 4)[0])

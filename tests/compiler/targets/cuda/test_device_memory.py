@@ -6,7 +6,7 @@ import pytest
 from cuda_marks import in_simulator, on_cuda
 from lending import Purse
 
-from rnnops.compiler.buffers.memory import ALIGNMENT, OUTPUT, SCRATCH, Buffer, Pool
+from rnnops.compiler.memory.memory import ALIGNMENT, OUTPUT, SCRATCH, Buffer, Pool
 from rnnops.compiler.targets.cuda.target import DeviceBlock, DeviceMemory
 from rnnops.kernels.cuda.memory import lent_by
 

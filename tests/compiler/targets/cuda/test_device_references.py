@@ -9,7 +9,7 @@ from small_programs import call_of
 
 from rnnops.compiler.targets.cuda.target import DeviceReference
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device
-from rnnops.schema import RunContext
+from rnnops.net.schema import RunContext
 
 pytestmark = on_cuda
 X = np.arange(6.0).reshape(2, 3)

@@ -12,7 +12,7 @@ from cuda_marks import in_simulator, on_cuda
 from whole_grid import whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import async_copy

@@ -11,7 +11,7 @@ from cuda_marks import in_simulator, on_cuda
 from whole_grid import OrderedMemory, RaceError, whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda import module, share_rows, target
 from rnnops.compiler.targets.cuda.target import Cuda
 

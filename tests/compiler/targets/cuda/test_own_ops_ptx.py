@@ -10,7 +10,7 @@ sys.path.append("tests/ops")
 import rnnops as ro
 from own_ops import OWN, reduce_log_add_exp, reduce_odd, reduce_prod, registered
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.target import load_module
 
 dtype = sys.argv[1]

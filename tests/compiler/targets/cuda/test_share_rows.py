@@ -12,7 +12,7 @@ from scan_cases import recurrent, training_scans
 from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda import share_rows as sharing
 from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop

@@ -18,9 +18,9 @@ from test_golden import results as golden_results
 from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.ir.scan import rows_of_sum
-from rnnops.compiler.ir.statements import Access, Layout, StepProduct
+from rnnops.compiler.lower.scan import rows_of_sum
+from rnnops.compiler.lower.statements import Access, Layout, StepProduct
+from rnnops.compiler.run.compiled_scan import CompiledScan, Options
 from rnnops.compiler.targets.cuda import share_blocks
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, LoopRegion
 from rnnops.compiler.targets.cuda.loop import Loop, Sharing, place_barriers, with_split_products

@@ -1,1 +1,0 @@
-"""Where every byte lives: requirements, lifetimes, orders of ops, one arena."""

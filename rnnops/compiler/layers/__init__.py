@@ -1,1 +1,0 @@
-"""Backward passes layer by layer."""

@@ -1,0 +1,418 @@
+"""Kernel IR: modules, functions and statements, for processors and for devices, and as text for people.
+
+**Kernel IR**: functions of loops, loads and stores, scalar expressions, products and barriers. A module of a scan has
+pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a driver, which every thread
+runs. Values of the IR are made once; targets render them. Printed, they are Python, which runs.
+
+**Kernel IR for people**: buffers and variables under the names of the blobs that they hold. Names of blobs may be any
+text, and stand for different things at different places: one that is not an identifier, or is taken already, is not
+shown, and the name of the IR stays. Nothing that runs is made from what is shown.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from rnnops.compiler.lower.expressions import IDENTIFIER, INDEX, Expr, Literal, loads_in
+
+INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An element of an array, and what follows it."""
+
+    buffer: str
+    offset: Expr
+
+    def __str__(self) -> str:
+        return f"at({self.buffer}, {self.offset})"
+
+
+@dataclass(frozen=True)
+class Vector:
+    """So many numbers of an array."""
+
+    buffer: str
+    start: Expr
+    count: Expr
+
+    def __str__(self) -> str:
+        return f"vector({self.buffer}, {self.start}, {self.count})"
+
+
+@dataclass(frozen=True)
+class MatrixOperand:
+    """`[rows, columns]` of an array: rows begin at `start + column`, `stride` numbers apart."""
+
+    buffer: str
+    start: Expr
+    rows: Expr
+    stride: Expr
+    column: Expr
+    columns: Expr
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, (self.start, self.rows, self.stride, self.column, self.columns)))
+        return f"matrix({self.buffer}, {sizes})"
+
+
+@dataclass(frozen=True)
+class Array:
+    """A whole array."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return self.buffer
+
+
+@dataclass(frozen=True)
+class StridedMatrix:
+    """A matrix of an array of a device: `row` numbers from row to row, `column` from column to column."""
+
+    buffer: str
+    start: Expr
+    row: Expr
+    column: Expr
+
+    def __str__(self) -> str:
+        column = "" if self.column == Literal(1) else f", {self.column}"
+        return f"Matrix({self.buffer}, {self.start}, {self.row}{column})"
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """`c [rows, columns]` becomes `a @ b`, plus what is there, or plus a bias that begins at an element of an array."""
+
+    a: StridedMatrix
+    b: StridedMatrix
+    c: StridedMatrix
+    sizes: tuple[Expr, Expr, Expr]  # rows, columns, inner
+    accumulate: Expr
+    bias: tuple[str, Expr] | None = None
+    rounding: str = ""  # what operands are rounded to first
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.sizes))
+        bias = "None" if self.bias is None else f"({self.bias[0]}, {self.bias[1]})"
+        more = f", {self.rounding!r}" if self.rounding else ""
+        return f"Product({self.a}, {self.b}, {self.c}, {sizes}, {self.accumulate}, {bias}{more})"
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A kernel of the module, to be launched."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Argument = Expr | Pointer | Vector | MatrixOperand | Array | MatrixProduct | Callee
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A variable gets a value; it keeps its dtype.
+
+    Args:
+        blob: whose element it is, for people.
+    """
+
+    name: str
+    value: Expr
+    blob: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.name} = {self.value}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """An element of memory gets a value.
+
+    Args:
+        blob: whose memory it is, for people.
+    """
+
+    buffer: str
+    index: Expr
+    value: Expr
+    blob: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.buffer}[{self.index}] = {self.value}"
+
+
+@dataclass(frozen=True)
+class For:
+    """A loop from `begin` to `end`, which is left out."""
+
+    index: str
+    begin: Expr
+    end: Expr
+    step: Expr
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        begin, end, step = map(str, (self.begin, self.end, self.step))
+        given = ", ".join([begin, end, step] if step != "1" else [begin, end] if begin != "0" else [end])
+        yield f"for {self.index} in range({given}):"
+        yield from _indented(self.body)
+
+
+@dataclass(frozen=True)
+class If:
+    """Statements that run where a test holds."""
+
+    test: Expr
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"if {self.test}:"
+        yield from _indented(self.body)
+
+
+@dataclass(frozen=True)
+class Do:
+    """A function is called: a pointwise kernel of the module, a product, a barrier.
+
+    Args:
+        results: variables that get what it returns, int64 all.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...] = ()
+    results: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        result = f"{', '.join(self.results)} = " if self.results else ""
+        yield f"{result}{self.function}({', '.join(map(str, self.arguments))})"
+
+
+Statement = Assign | Store | For | If | Do
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function.
+
+    Args:
+        kind: a dtype, with a star behind it for a pointer and brackets for an array.
+        blob: whose memory a pointer or an array is, for people.
+    """
+
+    name: str
+    kind: str = INDEX
+    blob: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """Of the number, or of the elements."""
+        return self.kind.rstrip("*[]")
+
+    @property
+    def is_memory(self) -> bool:
+        return self.kind != self.dtype
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function without a result."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"def {self.name}({', '.join(parameter.name for parameter in self.parameters)}):"
+        yield from _indented(self.body)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+@dataclass(frozen=True)
+class Module:
+    """Functions that call each other.
+
+    Args:
+        dtype: of its products.
+        programs: pointwise kernels.
+        driver: the function that threads start, whose memory is `arrays`.
+        arrays: what it is handed, in order.
+        sizes: names of the numbers that it reads from its `sizes`, in order.
+    """
+
+    dtype: str
+    programs: tuple[Function, ...]
+    driver: Function
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+
+
+def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
+    """All statements, those of loops and tests included."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from statements_of(statement.body)
+
+
+def expressions_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions of a statement itself."""
+    if isinstance(statement, Assign):
+        return (statement.value,)
+    if isinstance(statement, Store):
+        return statement.index, statement.value
+    if isinstance(statement, For):
+        return statement.begin, statement.end, statement.step
+    if isinstance(statement, If):
+        return (statement.test,)
+    return tuple(one for argument in statement.arguments for one in _expressions_of_argument(argument))
+
+
+def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
+    if isinstance(argument, Expr):
+        return (argument,)
+    if isinstance(argument, Pointer):
+        return (argument.offset,)
+    if isinstance(argument, Vector):
+        return argument.start, argument.count
+    if isinstance(argument, MatrixOperand):
+        return argument.start, argument.rows, argument.stride, argument.column, argument.columns
+    if isinstance(argument, MatrixProduct):
+        places = (one for matrix in (argument.a, argument.b, argument.c) for one in _of_matrix(matrix))
+        bias = () if argument.bias is None else (argument.bias[1],)
+        return *places, *argument.sizes, argument.accumulate, *bias
+    return ()
+
+
+def _of_matrix(matrix: StridedMatrix) -> tuple[Expr, Expr, Expr]:
+    return matrix.start, matrix.row, matrix.column
+
+
+def buffers_of(statement: Statement) -> set[str]:
+    """The memory that a statement itself touches."""
+    found = {statement.buffer} if isinstance(statement, Store) else set()
+    for argument in statement.arguments if isinstance(statement, Do) else ():
+        if isinstance(argument, Pointer | Vector | MatrixOperand | Array):
+            found.add(argument.buffer)
+        elif isinstance(argument, MatrixProduct):
+            found |= {argument.a.buffer, argument.b.buffer, argument.c.buffer, *(argument.bias or ())[:1]}
+    return found.union(load.buffer for e in expressions_of(statement) for load in loads_in(e))
+
+
+def _indented(body: Sequence[Statement]) -> Iterator[str]:
+    if not body:
+        yield f"{INDENT}pass"
+    for statement in body:
+        yield from (INDENT + line for line in statement.lines())
+
+
+@dataclass(frozen=True)
+class LaneFold:
+    """A fold of what the lanes of a block bring, two numbers `a` and `b` at a time."""
+
+    name: str
+    joined: Expr
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A kernel that a grid of blocks runs for some steps of a tile.
+
+    Args:
+        sizes: names of the numbers of the module that it reads.
+        folded: shared memory in which lanes fold, a number a lane.
+        teams: whether lanes work in teams.
+        weights: whether it keeps weights in shared memory, `kept`, the same as `shared` of the module's dtype.
+        fragments: words of the same memory in which it keeps weights for tensor cores, and numbers to begin with.
+    """
+
+    name: str
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+    folded: tuple[Parameter, ...]
+    teams: bool
+    weights: bool
+    body: tuple[Statement, ...]
+    fragments: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceModule:
+    """A driver of the host, and what it launches.
+
+    Args:
+        dtype: of its products.
+        weights: the dtype in which kernels keep weights.
+        precision: that operands of products on tensor cores are rounded to; empty where there are none.
+        folds: that pointwise kernels call, besides those that all modules have.
+        programs: pointwise kernels, which lanes of a block call together or each by itself.
+        driver: launches kernels and products of `arrays`.
+        sizes: names of the numbers that driver and kernels read, in order.
+    """
+
+    dtype: str
+    weights: str
+    folds: tuple[LaneFold, ...]
+    programs: tuple[Function, ...]
+    kernels: tuple[DeviceKernel, ...]
+    driver: Function
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+    precision: str = ""
+
+
+Value = TypeVar("Value")
+AnyModule = TypeVar("AnyModule", bound=Module | DeviceModule)
+NAMES = ("name", "buffer")  # fields that name variables and memory
+
+
+def beside(blob: str) -> str:
+    """A comment that says whose memory an array is; empty where a name could end the line."""
+    return f"  # {' '.join(blob.split())}" if blob.isprintable() and blob else ""
+
+
+def shown(module: AnyModule) -> AnyModule:
+    """The same module with pointwise kernels that name blobs."""
+    return replace(module, programs=tuple(map(_shown, module.programs)))
+
+
+def _shown(program: Function) -> Function:
+    labels = [(one.name, one.blob) for one in program.parameters if one.is_memory]
+    labels += [(s.name, s.blob) for s in statements_of(program.body) if isinstance(s, Assign)]
+    taken = {one.name for one in program.parameters} | {name for name, _ in labels}
+    names = _chosen(labels, taken)
+    parameters, body = renamed(program.parameters, names), renamed(program.body, names)
+    return replace(program, parameters=parameters, body=body)
+
+
+def _chosen(labels: Iterable[tuple[str, str]], taken: set[str]) -> dict[str, str]:
+    """A name of the IR -> the last part of its blob's name; where memory and a variable want one, memory has it."""
+    chosen: dict[str, str] = {}
+    for name, blob in labels:
+        label = blob.rsplit("/", 1)[-1]
+        if name not in chosen and label not in taken and IDENTIFIER.fullmatch(label) and not keyword.iskeyword(label):
+            chosen[name] = label
+            taken.add(label)
+    return chosen
+
+
+def renamed(value: Value, names: Mapping[str, str]) -> Value:
+    """A value of the IR with other names in it."""
+    if isinstance(value, tuple):
+        return tuple(renamed(one, names) for one in value)  # type: ignore[return-value]
+    if not is_dataclass(value):
+        return value
+    changed: dict[str, Any] = {}
+    for field in fields(value):
+        old = getattr(value, field.name)
+        changed[field.name] = names.get(old, old) if field.name in NAMES else renamed(old, names)
+    return replace(value, **changed)  # type: ignore[type-var]

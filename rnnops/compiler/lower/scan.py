@@ -1,0 +1,311 @@
+"""A scan: one step of ops, the tensors over time that it reads and writes, and the step as passes hand it on.
+
+Forward and backward passes of a recurrence are both scans; a backward one runs the other way, and sums. A step is
+statements over memory first, then nodes, at last a plan of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from rnnops.compiler.lower.statements import Access, Layout, Node, Number, Stage, Statement, dense
+from rnnops.interpreter import Program
+from rnnops.net.schema import Call
+from rnnops.types import Array, Shape, Type
+from rnnops.util import cached_property
+
+
+class Role(str, Enum):
+    """The meaning of a tensor's steps; as text, the prefix of the tensor's name."""
+
+    SEQUENCE = ""  # given to a recurrence
+    INPUT = "input"  # given to a group of fused ops
+    STATE = "state"
+    OUTPUT = "output"  # of the cell, and no state
+    KEPT = "kept"  # what backward reads besides states and outputs
+    RESULT = "result"
+    GRADIENT = "grad"  # of a state
+    BORDER = "border"  # of a state: as it is before the first step of each segment
+    GIVEN = "given"  # a gradient from outside
+
+    def of(self, blob: str) -> TensorName:
+        """The name of a tensor of this role."""
+        return TensorName(self, blob)
+
+
+class TensorName(NamedTuple):
+    """The key of a tensor in scans and runs. A call looks up many, so that hashing is left to tuples and strings."""
+
+    role: Role
+    blob: str
+
+    def __str__(self) -> str:
+        return self.blob if self.role is Role.SEQUENCE else f"{self.role.value} {self.blob}"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Steps of one kind, one behind the other in memory.
+
+    Args:
+        shape: of one step.
+        length: steps that it holds.
+        ring: whether position p lies at place p modulo `length`.
+        segment: whether it holds the steps of a segment of one row at a time, in scratch of a thread.
+    """
+
+    dtype: str
+    shape: Shape
+    length: int
+    ring: bool = False
+    segment: bool = False
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The position of a tensor that step t touches: t + shift, and as many steps on as the blob has more axes."""
+
+    tensor: TensorName
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A step of ops that runs once for each timestep.
+
+    Args:
+        program: one step, of primitive ops.
+        steps, batch: T and N.
+        reverse: whether t runs from T - 1 to 0.
+        reads: input -> slot.
+        references: inputs that are the same at every step.
+        timestep: the input that holds t.
+        writes: blob -> slots that store it.
+        additions: blob, slot to whose content it is added, and how the blob lies there.
+        sums: result -> blob that is summed over all steps.
+        tensors: by name.
+        states: tensors whose contents depend on earlier steps of the forward pass; their products are added last.
+        batch_axes: inputs whose batch axis is known by meaning -> that axis.
+        accesses: how inputs lie at their slots, where that is not row by row.
+        row_tensors: tensors whose steps have the batch axis first.
+        unseen: tensors that are not read where a row is over.
+        gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
+    """
+
+    program: Program
+    steps: int
+    batch: int
+    reverse: bool
+    reads: Mapping[str, Slot]
+    references: tuple[str, ...]
+    timestep: str | None
+    writes: tuple[tuple[str, Slot], ...]
+    additions: tuple[tuple[str, Slot, Layout], ...]
+    sums: Mapping[str, str]
+    tensors: Mapping[TensorName, Tensor]
+    states: tuple[TensorName, ...] = ()
+    batch_axes: Mapping[str, int] = field(default_factory=dict)
+    accesses: Mapping[str, Access] = field(default_factory=dict)
+    row_tensors: frozenset[TensorName] = frozenset()
+    gradients: frozenset[TensorName] = frozenset()
+    unseen: frozenset[TensorName] = frozenset()
+
+
+class UnsupportedError(Exception):
+    """An op that has no compiled form within a scan; its recurrence is stepped from Python, and the plan says so."""
+
+
+class NothingToDoError(UnsupportedError):
+    """No steps, or no elements; the interpreter does nothing as fast as anybody."""
+
+
+@dataclass
+class Lowered:
+    """A step as statements.
+
+    Args:
+        views: where the elements of each blob lie.
+        numbers: blobs that are one known number.
+        constants: arrays that are known before a run.
+        types: of blobs that own memory.
+        statements: in order.
+    """
+
+    views: dict[str, Access] = field(default_factory=dict)
+    numbers: dict[str, Number] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list)
+
+    def copy(self) -> Lowered:
+        """A copy that can grow by itself."""
+        return Lowered(
+            dict(self.views), dict(self.numbers), dict(self.constants), dict(self.types), list(self.statements)
+        )
+
+    def own(self, name: str, kind: Type) -> Access:
+        """Give a blob memory of its own."""
+        self.types[name] = kind
+        self.views[name] = Access(name, dense(kind.shape))
+        return self.views[name]
+
+    def operand(self, name: str, shape: Shape) -> Access | Number:
+        """A blob as an operand over axes of `shape`."""
+        if name in self.numbers:
+            return self.numbers[name]
+        access = self.views[name]
+        return replace(access, layout=access.layout.broadcast_to(shape))
+
+    def fresh(self, name: str) -> str:
+        """A name like this one that no blob has."""
+        count = 0
+        while f"{name}.{count}" in self.views:
+            count += 1
+        return f"{name}.{count}"
+
+    def know(self, name: str, value: Array) -> None:
+        """Take a blob's value down, known before a run."""
+        if value.size == 1:
+            self.numbers[name] = value.reshape(()).item()
+        else:
+            self.own(name, Type(str(value.dtype), value.shape))
+            self.constants[name] = np.ascontiguousarray(value)
+
+    def in_memory(self, name: str, kind: Type) -> Access:
+        """Where a blob lies, also one that is a known number."""
+        if name not in self.views:
+            self.constants[name] = np.full(kind.shape, self.numbers[name], kind.dtype)
+            self.own(name, kind)
+        return self.views[name]
+
+
+SUM_PARTS = 64  # sums over rows are added up from at most so many
+
+
+class MixedError(Exception):
+    """Rows of the batch are not independent."""
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """One step of a scan between two passes.
+
+    Args:
+        lowered: where blobs lie, and what has memory of its own.
+        nodes: in an order in which they can run; products over rows or steps are the last.
+        slots: owner -> slot of the tensor it lies in.
+        whole: why all rows are one, `""` where rows are independent.
+        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
+        batch_axes: owner -> axis; empty where all rows are one.
+        accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
+        sums: result -> accumulator that it is, or from which `epilogue` computes it.
+        epilogue: ops that run once, on sums.
+    """
+
+    scan: Scan
+    lowered: Lowered
+    nodes: tuple[Node, ...]
+    slots: Mapping[str, Slot]
+    whole: str
+    in_place: float = inf
+    batch_axes: Mapping[str, int] = field(default_factory=dict)
+    accumulators: Mapping[str, bool] = field(default_factory=dict)
+    sums: Mapping[str, str] = field(default_factory=dict)
+    epilogue: tuple[Call, ...] = ()
+
+    @property
+    def statements(self) -> list[Statement]:
+        """Nodes that are not large products."""
+        return [node for node in self.nodes if isinstance(node, Statement)]
+
+    @property
+    def stored(self) -> list[str]:
+        """Owners that outlast the step."""
+        return [*self.slots, *self.accumulators]
+
+    @property
+    def invariant(self) -> frozenset[str]:
+        """Owners that no step changes."""
+        return frozenset([*self.scan.references, *self.lowered.constants])
+
+    def sizes(self) -> dict[str, int]:
+        """Numbers from one step of an owner to the next; steps of windows overlap."""
+        sizes = {owner: prod(kind.shape) for owner, kind in self.lowered.types.items()}
+        tensors = {owner: self.scan.tensors[slot.tensor] for owner, slot in self.slots.items()}
+        return {**sizes, **{owner: prod(tensor.shape) for owner, tensor in tensors.items()}}
+
+    def __str__(self) -> str:
+        stored = [f"{owner} is stored in {slot.tensor}" for owner, slot in self.slots.items()]
+        rows = [f"{owner} axis {axis}" for owner, axis in self.batch_axes.items()]
+        sums = [f"sum {name} is {owner}" for name, owner in self.sums.items()]
+        parts = [f"{owner} is summed in parts" for owner, in_parts in self.accumulators.items() if in_parts]
+        once = [f"once: {call.op.outputs[0]} = {call.op.type}({', '.join(call.op.inputs)})" for call in self.epilogue]
+        rows = [f"rows: {', '.join(rows)}"] if rows else []
+        return "\n".join([*map(str, self.nodes), *stored, *rows, *sums, *parts, *once])
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A step, ready to be laid out in memory; the fields of `LoweredStep`, and these.
+
+    Args:
+        stages: in order.
+        types: of owners of memory.
+        invariant: owners that no step changes.
+        constants: arrays known before a run.
+        scalars: owners that are numbers of the step -> name.
+        lengths: the reference by which rows end, where `stages` are for rows that are not over; else `""`.
+        past_end: the stages for rows that are over, in which nothing is that lengths mask.
+        uncompacted: why rows cost the same past their end although there are lengths.
+        large_states: whether loops over steps are written for states that are most of what a step touches.
+        rows_outside: whether a row goes through all steps of a tile before the next one begins.
+        heads: rows that stand for each row of the batch.
+    """
+
+    stages: tuple[Stage, ...]
+    types: Mapping[str, Type]
+    batch_axes: Mapping[str, int]
+    slots: Mapping[str, Slot]
+    invariant: frozenset[str]
+    constants: Mapping[str, Array]
+    scalars: Mapping[str, str]
+    accumulators: Mapping[str, bool]
+    sums: Mapping[str, str]
+    epilogue: tuple[Call, ...]
+    whole: str
+    lengths: str = ""
+    past_end: tuple[Stage, ...] = ()
+    uncompacted: str = ""
+    large_states: bool = False
+    rows_outside: bool = False
+    heads: int = 1
+
+    @cached_property
+    def may_fail(self) -> bool:
+        """True if a run says so where a number is none that an op takes (`Statement.may_fail`)."""
+        stages = (*self.stages, *self.past_end)
+        return any(isinstance(n, Statement) and n.may_fail() for stage in stages for n in stage.nodes)
+
+    def __str__(self) -> str:
+        over = ["rows that are over:", *map(str, self.past_end)] if self.past_end else []
+        uncompacted = [f"rows cost the same past their end: {self.uncompacted}"] if self.uncompacted else []
+        order = "outside" if self.rows_outside else "within steps"
+        large = [f"large states, rows {order}, {self.heads} for each of the batch"] if self.large_states else []
+        return "\n".join([*map(str, self.stages), *over, *uncompacted, *large])
+
+
+def rows_of_sum(batch: int) -> int:
+    """How many neighbouring rows add to one sum, all of them on one thread."""
+    return -(-batch // SUM_PARTS)
+
+
+def carried_owners(scan: Scan, slots: Mapping[str, Slot]) -> list[tuple[str, str]]:
+    """(Owner that a step reads, owner that an earlier step has written to the same tensor.)"""
+    written = [(owner, slot.tensor) for owner, slot in slots.items() if owner not in scan.reads]
+    return [(name, owner) for name, slot in scan.reads.items() for owner, tensor in written if tensor == slot.tensor]

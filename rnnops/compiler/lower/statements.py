@@ -1,0 +1,417 @@
+"""Statements of a step: what one op does to single elements, where these lie, and products.
+
+**Layouts**: where the elements of a blob lie in the memory of the blob that owns it. Ops that move elements without
+computing (Split, Transpose, Concat, Pad, ...) are understood by what their reference does to an array of element
+numbers, so that no op needs a second definition: a result whose numbers are an affine function of the position is a
+view, anything else a copy.
+
+Limits: the numbers of a blob are held while a plan is made, eight bytes an element.
+
+**Statements**: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not. Every
+op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from rnnops.net.loop_forms import Reduction, normal_text, places_of
+from rnnops.net.schema import Call
+from rnnops.symbolic.sizes import is_symbolic
+from rnnops.types import Array, Shape, is_signed
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Element (i, j, ...) is number `offset + i * strides[0] + j * strides[1] + ...` of the owner's elements.
+
+    Axes of size 1 have stride 0, so that equal layouts compare equal.
+    """
+
+    offset: int
+    shape: Shape
+    strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if 1 in self.shape:
+            still = tuple(0 if size == 1 else stride for size, stride in zip(self.shape, self.strides, strict=True))
+            object.__setattr__(self, "strides", still)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest number."""
+        moves = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        return self.offset + sum([m for m in moves if m < 0]), self.offset + sum([m for m in moves if m > 0])
+
+    def numbers(self) -> Array:
+        """The owner's element numbers, in the layout's shape."""
+        total = np.full(self.shape, self.offset, np.int64)
+        for axis, (size, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
+            steps = np.arange(size, dtype=np.int64) * stride
+            total += steps.reshape(-1, *(1,) * (len(self.shape) - axis - 1))
+        return total
+
+    def numbers_at(self, positions: Array) -> Array:
+        """The owner's element numbers at these positions, counted row by row."""
+        if self.strides == dense(self.shape).strides:  # as most are, and divisions of a large weight's take long
+            return positions + self.offset
+        total = np.full(positions.shape, self.offset, np.int64)
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            positions, place = np.divmod(positions, size)
+            total += place * stride
+        return total
+
+    def broadcast_to(self, shape: Shape) -> Layout:
+        """The layout as an operand of something of another shape: axes of size 1 and missing ones do not move."""
+        missing = len(shape) - len(self.shape)
+        return Layout(self.offset, shape, (*(0,) * missing, *self.strides))
+
+    def with_axes(self, axes: tuple[int | None, ...], shape: Shape) -> Layout:
+        """The layout over other axes: axis `axes[i]` becomes axis i, None stands for one along which nothing moves."""
+        strides = tuple(0 if axis is None else self.strides[axis] for axis in axes)
+        return Layout(self.offset, shape, strides)
+
+
+def dense(shape: Shape) -> Layout:
+    """Row-major order without gaps."""
+    return _dense(shape) if is_symbolic(shape) else _known_dense(shape)
+
+
+@lru_cache(maxsize=1024)
+def _known_dense(shape: Shape) -> Layout:
+    return _dense(shape)
+
+
+def _dense(shape: Shape) -> Layout:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return Layout(0, shape, tuple(reversed(strides)))
+
+
+def affine(numbers: Array) -> Layout | None:
+    """The layout whose numbers these are; None where they are not an affine function of the position."""
+    if numbers.size == 0:
+        return None
+    first = numbers[(0,) * numbers.ndim]
+    strides = []
+    for axis, size in enumerate(numbers.shape):
+        second = tuple(1 if other == axis else 0 for other in range(numbers.ndim))
+        strides.append(int(numbers[second] - first) if size > 1 else 0)
+    layout = Layout(int(first), numbers.shape, tuple(strides))
+    return layout if np.array_equal(layout.numbers(), numbers) else None
+
+
+def split_axes(numbers: Array) -> Shape | None:
+    """The shape in which these numbers may have strides: axes along which steps differ are split where they first do.
+
+    None where an axis has no such parts. What a reshape of a view gives has them: `[N, 4, 64]`, read as `[N, 256]`.
+    """
+    shape: list[int] = []
+    for axis in range(numbers.ndim):
+        line = numbers[tuple(slice(None) if other == axis else 0 for other in range(numbers.ndim))]
+        parts: list[int] = []
+        while True:
+            steps = np.diff(line)
+            changes = np.flatnonzero(steps != steps[0]) if steps.size else steps
+            if not changes.size:
+                shape += [line.size, *parts]
+                break
+            part = int(changes[0]) + 1
+            if part == 1 or line.size % part:
+                return None
+            parts.insert(0, part)
+            line = line[::part]
+    return tuple(shape)
+
+
+def box(mask: Array) -> tuple[slice, ...] | None:
+    """The slices, with steps, that hold all true elements and no others; None where there are none."""
+    if not mask.any():
+        return None
+    slices = []
+    for axis in range(mask.ndim):
+        others = tuple(other for other in range(mask.ndim) if other != axis)
+        found = np.flatnonzero(mask.any(axis=others))
+        step = int(found[1] - found[0]) if found.size > 1 else 1
+        slices.append(slice(int(found[0]), int(found[-1]) + 1, step))
+    region = tuple(slices)
+    return region if mask[region].all() and mask[region].size == mask.sum() else None
+
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Access:
+    """Elements of a blob that has memory of its own.
+
+    Args:
+        owner: that blob.
+        layout: over the axes of the statement that reads or writes it.
+        index: where given, its element (an integer, counted from the end where negative) times `index_step` is added
+            to the element number.
+        index_size: indices must lie in `[-index_size, index_size)`; 0 where they are known to lie in `[0, ...)`.
+    """
+
+    owner: str
+    layout: Layout
+    index: Access | None = None
+    index_step: int = 0
+    index_size: int = 0
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One loop nest over `extents`.
+
+    Args:
+        blob: what is computed, for people.
+        form: `apply` (the call's Pointwise form), `element` and `finish` (those of its Reduction form), one of `FORMS`,
+            or what pointwise kernels have words for: `sum`, `uniform`, `dropped`, `labels`.
+        call: the op it comes from, None for copies.
+        fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`, or the
+            `combine` of the call's Reduction form.
+        start: what a fold starts from; None where it goes on from what is there.
+        dtype: of the value computed.
+        rounding: as of a `StepProduct`.
+    """
+
+    blob: str
+    extents: Shape
+    target: Access
+    operands: tuple[Access | Number, ...]
+    form: str
+    call: Call | None
+    dtype: str
+    fold: str = ""
+    start: Number | None = None
+    row_axis: int | None = field(default=None, compare=False)  # the axis of `extents` that runs over the batch
+    rounding: str = ""
+
+    def accesses(self) -> Iterator[Access]:
+        """All memory it touches, the target first, indices included."""
+        for access in (self.target, *self.reads()):
+            yield access
+            if access is self.target and access.index is not None:
+                yield access.index
+
+    def reads(self) -> Iterator[Access]:
+        """The operands in memory, indices included."""
+        for operand in self.operands:
+            if isinstance(operand, Access):
+                yield operand
+                if operand.index is not None:
+                    yield operand.index
+
+    def made_by(self) -> Call:
+        """The op it comes from. Raises ValueError for a copy that comes from none."""
+        if self.call is None:
+            raise ValueError(f"{self} comes from no op")
+        return self.call
+
+    def folded_axes(self) -> tuple[int, ...]:
+        """Axes along which several values meet in one element of the target."""
+        if not self.fold:
+            return ()
+        layouts = [self.target.layout, *([self.target.index.layout] if self.target.index else [])]
+        still = [all(layout.strides[axis] == 0 for layout in layouts) for axis in range(len(self.extents))]
+        return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
+
+    def may_fail(self) -> bool:
+        """True if a run says so where an index or a label is out of range, or an integer's power is below 0."""
+        accesses = [self.target, *(operand for operand in self.operands if isinstance(operand, Access))]
+        indexed = any(access.index is not None and access.index_size > 0 for access in accesses)
+        return indexed or self.form == "labels" or self.is_integer_power()
+
+    def is_integer_power(self) -> bool:
+        """True if it is a power of signed integers, which there is none of below 0."""
+        is_power = self.form == "apply" and self.call is not None and self.call.op.type == "Pow"
+        return is_power and is_signed(self.dtype)
+
+    def moved(self, order: tuple[int, ...]) -> Statement:
+        """The same statement with its axes in another order."""
+        extents = tuple(self.extents[axis] for axis in order)
+        return replace(
+            self,
+            extents=extents,
+            target=moved_access(self.target, order, extents),
+            operands=tuple(moved_access(o, order, extents) if isinstance(o, Access) else o for o in self.operands),
+        )
+
+    def __str__(self) -> str:
+        operands = ", ".join(o.owner if isinstance(o, Access) else str(o) for o in self.operands)
+        name = self.call.op.type if self.form == "apply" and self.call else self.form
+        sign = f" {self.fold}=" if self.fold else " ="
+        name = f"{self.rounding} {name}" if self.rounding else name
+        return f"{self.blob}{list(self.extents)}{sign} {name}({operands})"
+
+
+FORMS = {"copy": "{0}", "product": "{0} * {1}", "square": "{0} * {0}", "quotient": "{0} / {1}"}
+FOLDS = {  # the combinations that kernels have steps of their own for
+    "add": "{a} + {b}",
+    "max": "maximum({a}, {b})",
+    "min": "minimum({a}, {b})",
+    "or": "{a} or {b}",
+    "and": "{a} and {b}",
+}
+WORDS = {
+    normal_text(text.format(a=f"{{{a}}}", b=f"{{{b}}}")): word for word, text in FOLDS.items() for a, b in ("ab", "ba")
+}
+IDEMPOTENT = ("max", "min", "or", "and")  # which make x of any number of x
+
+
+def fold_word(combine: str) -> str:
+    """The word of `FOLDS` for a combination, its places in either order; empty for any other."""
+    return WORDS.get(normal_text(combine), "")
+
+
+def operands_of(form: Reduction) -> list[int]:
+    """The inputs whose elements a reduction reads, which are the operands of an `element`."""
+    return sorted(int(place) for place in places_of(form.element) if place.isdigit())
+
+
+def moved_access(access: Access, order: tuple[int, ...], extents: Shape) -> Access:
+    index = None if access.index is None else moved_access(access.index, order, extents)
+    return replace(access, layout=access.layout.with_axes(order, extents), index=index)
+
+
+@dataclass(frozen=True)
+class StepProduct:
+    """`target[rows, columns] (+)= left[rows, inner] @ right[inner, columns] (+ bias)`, once a step.
+
+    Args:
+        rows, inner, columns: sizes in one step.
+        row_stride, offset: of `left` in its owner.
+        right: over (inner, columns).
+        accumulate: whether the product is added to what is there.
+        bias: `[columns]`, added by the first product of a sum.
+        rounding: what operands are rounded to first, or `"int8"` where `right` is packed as such; empty for neither.
+    """
+
+    blob: str
+    left: str
+    rows: int
+    inner: int
+    columns: int
+    offset: int
+    row_stride: int
+    right: Access
+    target: str
+    accumulate: bool = False
+    bias: Access | None = None
+    rounding: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many numbers it writes."""
+        return self.rows * self.columns
+
+    def reads(self) -> list[str]:
+        """Owners that vary from step to step."""
+        return [self.left, *([self.target] if self.accumulate else [])]
+
+    def __str__(self) -> str:
+        sign = "+=" if self.accumulate else "="
+        bias = f" + {self.bias.owner}" if self.bias else ""
+        sizes = f"[{self.rows}, {self.inner}] @ [{self.inner}, {self.columns}]"
+        return f"{self.target} {sign} {self.left} @ {self.right.owner}{bias}: {sizes}{_rounded(self.rounding)}"
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`target[rows, columns] += left[inner, rows]^T @ right[inner, columns]`, summed over all steps."""
+
+    blob: str
+    left: str
+    right: str
+    inner: int
+    rows: int
+    columns: int
+    left_offset: int
+    left_stride: int
+    right_offset: int
+    right_stride: int
+    target: str
+    rounding: str = ""
+
+    def reads(self) -> list[str]:
+        return [self.left, self.right]
+
+    def turned(self, target: str) -> Contraction:
+        """The transpose of the product, `target[columns, rows]`."""
+        return replace(
+            self,
+            left=self.right,
+            right=self.left,
+            rows=self.columns,
+            columns=self.rows,
+            left_offset=self.right_offset,
+            left_stride=self.right_stride,
+            right_offset=self.left_offset,
+            right_stride=self.left_stride,
+            target=target,
+        )
+
+    def __str__(self) -> str:
+        sizes = f"[{self.inner}, {self.rows}]^T @ [{self.inner}, {self.columns}]"
+        return f"{self.target} += {self.left}^T @ {self.right}: {sizes}{_rounded(self.rounding)}"
+
+
+def _rounded(rounding: str) -> str:
+    return f" of {rounding}" if rounding else ""
+
+
+Node = Statement | StepProduct | Contraction
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes between two barriers.
+
+    Args:
+        nodes: in an order in which they can run.
+        loop: whether they run step by step (else once for all steps of a tile).
+        cyclic: whether a step needs the one before.
+    """
+
+    nodes: tuple[Node, ...]
+    loop: bool
+    cyclic: bool
+
+    @property
+    def head(self) -> str:
+        """How its nodes run."""
+        return ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
+
+    def __str__(self) -> str:
+        return "\n    ".join([self.head, *map(str, self.nodes)])
+
+
+def node_reads(node: Node) -> list[str]:
+    """Owners that a node reads, its target included where it adds to it."""
+    if isinstance(node, Statement):
+        adds = [node.target.owner] if node.fold and node.start is None else []
+        index = [node.target.index.owner] if node.target.index else []
+        return [*(access.owner for access in node.reads()), *adds, *index]
+    return node.reads()
+
+
+def read_counts(nodes: Iterable[Node]) -> Counter[str]:
+    """How often nodes read each owner, whatever kind of node reads it."""
+    return Counter(owner for node in nodes for owner in node_reads(node))
+
+
+def node_writes(node: Node) -> str:
+    return node.target.owner if isinstance(node, Statement) else node.target

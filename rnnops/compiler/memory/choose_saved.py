@@ -1,0 +1,482 @@
+"""The residuals of a training plan: policies, segments, predicted times and byte budgets.
+
+**Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes**.
+Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more forward pass
+over what lies in it. Products are not computed again: only cells without any come into question.
+
+How many steps a segment has, or that a recurrence cannot run in any, says its plan (`run/segments.py`).
+
+Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
+
+**Predicted time of a training step, before any data exists**. The unit is a step that does nothing twice, taken for
+three forward passes: one forward, and two for the two products that the gradient of each product needs. What is done
+again adds its share of the multiply-adds of products. Steps without products, whose states may be large, count by
+elementwise results and by the bytes kept of them past the cache.
+
+**The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time: everything kept; no
+product done again; the same with longer segments, where recurrences go in any; results of products kept; states kept;
+recurrences in parts, each run forward at most twice, the largest parts first (two-level checkpointing: Chen and others
+2016); then as many slots as fit, of the kind that takes the fewest steps. Counted is what is kept between the passes
+and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of kernels. Parts of less
+than a tile of the CPU device come last: sums over steps are rounded another way there.
+
+Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rnnops.autodiff import GradientNet, differentiate
+from rnnops.checkpoints.policy import (
+    ALL,
+    COLLECTION,
+    DEFAULT,
+    MEMORY,
+    NAMES,
+    SPEED,
+    Policy,
+    Residuals,
+    Saving,
+    Slots,
+    backward_net,
+    choose_residuals,
+)
+from rnnops.checkpoints.slot_schedule import forward_steps
+from rnnops.compiler.memory.allocations import PartBytes, bytes_of_blobs, part_bytes, state_types, workspace_bytes
+from rnnops.errors import BudgetError, NoBottleneckError, NothingToRecomputeError
+from rnnops.interpreter import Program, prepare, prepare_again
+from rnnops.net.loop_forms import PRODUCTS
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.net.schema import Call
+from rnnops.recurrent.op import backward_program, cell_program, input_types
+from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.training_form import plain_form, training_form
+from rnnops.rewrites import merged_within, rewritten
+from rnnops.types import OPAQUE, Type
+from rnnops.util import cached_property
+
+Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
+StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
+CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
+BANDWIDTH, ELEMENTWISE_SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
+FUNCTIONS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
+FUNCTION = 8  # sums and products take the time of a scalar function
+HEAVY = (*PRODUCTS, "RecurrentNetwork")
+
+
+def goes_in_segments(call: Call) -> bool:
+    """True if computing the steps of a recurrence again is predicted to take less time than keeping its states."""
+    kept, again = seconds(call)
+    return again < kept
+
+
+def seconds(call: Call) -> tuple[float, float]:
+    """Seconds to keep all states of a recurrence (0 if they stay in the cache), and to recompute them."""
+    recurrence = Recurrence(call.op, call.net)
+    steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
+    program = cell_program(recurrence, call)
+    wanted = call.op.outputs[: 2 * len(recurrence.states) : 2]
+    nbytes = steps * sum(kind.nbytes for kind in state_types(recurrence, call))
+    if any(wanted) or nbytes <= CACHE or any(inner.op.type in HEAVY for inner in program.calls):
+        return 0.0, 1.0
+    return 2 * nbytes / BANDWIDTH, steps * sum(map(elementwise_results, program.calls)) / ELEMENTWISE_SPEED
+
+
+def elementwise_results(call: Call) -> float:
+    """Elementwise results of an op, each of a scalar function as many as take its time."""
+    results = sum(kind.size for kind in call.output_types if kind.dtype != OPAQUE)
+    return results * (FUNCTION if call.op.type in FUNCTIONS else 1)
+
+
+def with_segments(saved: Saved, steps: StepsOf, longer: int = 1) -> tuple[Saved, frozenset[str]]:
+    """The residuals with segments, where an op can have them, and the keys of ops that cannot.
+
+    Args:
+        saved: with recurrences that are marked by segments of one step.
+        longer: how many times as long segments are.
+    """
+    program, gradient, residuals = saved
+    marked = {call.op.outputs[-1]: call for call in program.calls if call.op.attributes.get("segments")}
+    if not marked:
+        return saved, frozenset()
+    ops = [merged_within(op) if _workspace(op) in marked else op for op in gradient.net.ops]
+    gradient = replace(gradient, net=gradient.net.with_ops(ops).snapshot())
+    net, found = backward_net(program, gradient, residuals), dict.fromkeys(marked, 0)
+    types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+    for call in prepare(net, types, program.float_dtype).calls:
+        if _workspace(call.op) in marked:
+            found[_workspace(call.op)] = longer * steps(marked[_workspace(call.op)], call)
+    ahead = program.net.with_ops([_in_segments(op, found.get(op.outputs[-1], 0)) for op in program.net.ops])
+    behind = gradient.net.with_ops([_in_segments(op, found.get(_workspace(op), 0)) for op in ops])
+    types = {name: program.types[name] for name in program.net.input_names}
+    chosen = prepare(ahead.snapshot(), types, program.float_dtype), replace(gradient, net=behind.snapshot()), residuals
+    return chosen, frozenset(call.op.key for name, call in marked.items() if not found[name])
+
+
+def _in_segments(op: Op, steps: int) -> Op:
+    return replace(op, attributes={**op.attributes, "segments": steps}) if steps else op
+
+
+def _workspace(op: Op) -> str:
+    """The workspace that the gradient of a recurrence reads, `""` for other ops."""
+    return op.inputs[len(op.outputs)] if op.type == "RecurrentNetworkGradient" else ""
+
+
+MULTIPLY_ADDS = 8e10  # a second
+
+
+def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps: float = 1.0) -> float:
+    """The time of what a policy saves.
+
+    Args:
+        forward_steps: how often each timestep of recurrences in parts runs forward.
+    """
+    program, _, residuals = saved
+    forward = sum(_work(call) for call in program.calls)
+    rerun = {op.key for op in residuals.rerun}
+    again = sum(_work(call) for call in program.calls if call.op.key in rerun)
+    again += sum(_again(call) + _moved(call) for call in program.calls if is_training_form(call.op))
+    again += (forward_steps - 1) * sum(_work(call) for call in program.calls if runs_in_parts(call.op))
+    return 1 + again / max(3 * forward, 1)
+
+
+def _work(call: Call) -> float:
+    """The work of an op, in multiply-adds of products."""
+    if call.op.type == "RecurrentNetwork":
+        recurrence = Recurrence(call.op, call.net)
+        inner = cell_program(recurrence, call).calls
+        return _steps(recurrence, call) * sum(map(_work if _has_products(call) else _elementwise, inner))
+    if call.op.type in PRODUCTS:
+        return float(call.output_types[0].size * call.shape(0)[-1])
+    return 0.0
+
+
+def _elementwise(call: Call) -> float:
+    return elementwise_results(call) * MULTIPLY_ADDS / ELEMENTWISE_SPEED
+
+
+def _has_products(call: Call) -> bool:
+    """True if a step of a recurrence has any."""
+    return any(inner.op.type in HEAVY for inner in cell_program(Recurrence(call.op, call.net), call).calls)
+
+
+def _again(call: Call) -> float:
+    """The work that the backward pass of a recurrence repeats."""
+    if call.op.attributes.get("segments"):
+        return _work(call)
+    recurrence = Recurrence(call.op, call.net)
+    made = {name for op in recurrence.cell.ops for name in op.outputs if name}
+    calls = [inner for inner in backward_program(call).calls if set(inner.op.outputs) & made]
+    return _steps(recurrence, call) * sum(map(_work if _has_products(call) else _elementwise, calls))
+
+
+def _moved(call: Call) -> float:
+    """Time to write and read residuals of steps without products, in multiply-adds; 0 if they stay in the cache.
+
+    Of states at borders of segments there are few.
+    """
+    nbytes = workspace_bytes(call)
+    is_little = nbytes <= CACHE or _has_products(call) or call.op.attributes.get("segments")
+    return 0.0 if is_little else 2 * nbytes / BANDWIDTH * MULTIPLY_ADDS
+
+
+def _steps(recurrence: Recurrence, call: Call) -> int:
+    return recurrence.steps_and_batch(input_types(recurrence, call))[0]
+
+
+By = Callable[[Policy], Saved]
+MOST_PARTS = 4096
+LONGER = (2, 4)  # times as long as segments are that half of a small cache holds: not slower by much
+POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to run backward.
+
+    Args:
+        nbytes: that it holds.
+        time: predicted.
+        whole_tiles: whether parts are whole tiles, which gives gradients the same bits as no parts.
+    """
+
+    policy: Policy
+    nbytes: int
+    time: float
+    whole_tiles: bool = True
+
+
+def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Candidate:
+    """The first way that fits.
+
+    Args:
+        by: what a policy saves.
+        budget: bytes, or a fraction of what the policy `all` keeps.
+        tile: T and N -> steps of a tile of kernels; parts of whole tiles give the same bits as no parts.
+
+    Raises BudgetError, which names the least budget that is enough.
+    """
+    limit = budget if isinstance(budget, int) else int(budget * held_bytes(by(Policy(ALL))))
+    least = None
+    for way in ways(by, tile, limit):
+        if way.nbytes <= limit:
+            return way
+        least = way.nbytes if least is None else min(least, way.nbytes)
+    raise BudgetError(
+        "no way to run backward fits the memory budget",
+        net=by(Policy())[0].net.name,
+        wanted=f"at least {least} bytes",
+        came=f"{limit} bytes" + ("" if isinstance(budget, int) else f", which are {budget} of what 'all' holds"),
+        hint="Shorter sequences or smaller batches need less.",
+    )
+
+
+def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Candidate]:
+    """All ways, the fastest first, but parts of less than a tile last; with a limit, the slots that fit it best."""
+    found: list[Candidate] = []
+    for policy in POLICIES:
+        try:
+            saved = by(policy)
+        except NoBottleneckError:
+            continue
+        found.append(Candidate(policy, held_bytes(saved), predicted_time(saved)))
+        if policy.kind == DEFAULT and any(op.attributes.get("segments") for op in saved[0].net.ops):
+            found += [_in_longer_segments(by, times) for times in LONGER]
+    for kind in (DEFAULT, MEMORY):
+        try:
+            saved = by(Policy(kind, slots=Slots(1)))
+        except NoBottleneckError:
+            continue
+        found += _in_parts(kind, saved, tile, limit)
+    return sorted(found, key=lambda way: (not way.whole_tiles, way.time))
+
+
+def _in_longer_segments(by: By, times: int) -> Candidate:
+    policy = Policy(longer=times)
+    saved = by(policy)
+    return Candidate(policy, held_bytes(saved), predicted_time(saved))
+
+
+def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Candidate]:
+    calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
+    if not calls:
+        return
+    bytes_of = [part_bytes(call) for call in calls]
+    longest = max(one.steps for one in bytes_of)
+    step = min(tile(one.steps, one.batch) for one in bytes_of)
+    cut = _Cut(Policy(kind), saved, bytes_of, longest, step)
+    for steps in (steps for steps in _sizes(longest, step) if steps < longest):
+        yield cut.way(Slots(-(-longest // steps), "state", steps))
+    if limit is None:
+        yield from (cut.way(Slots(count, "state", step)) for count in _halves(-(-longest // step)))
+        smaller = [steps for steps in _halves(step) if longest <= steps * MOST_PARTS]
+        yield from (cut.way(Slots(-(-longest // steps), "state", steps)) for steps in smaller)
+        return
+    for steps in (step, *_halves(step)):
+        if longest <= steps * MOST_PARTS:
+            yield cut.in_slots(steps, limit)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A net whose recurrences are cut into parts.
+
+    Args:
+        policy: of the outer net and within steps.
+        saved: what it saves besides the parts.
+        longest: timesteps of the longest recurrence.
+        tile: steps of a tile.
+    """
+
+    policy: Policy
+    saved: Saved
+    bytes_of: Sequence[PartBytes]
+    longest: int
+    tile: int
+
+    def way(self, chosen: Slots) -> Candidate:
+        """The way with these slots."""
+        count = -(-self.longest // chosen.steps)
+        share = forward_steps(count, chosen.count, chosen.kind) / max(count, 1)
+        time, whole = predicted_time(self.saved, share), chosen.steps % self.tile == 0
+        return Candidate(Policy(self.policy.kind, slots=chosen), self.held(chosen), time, whole)
+
+    def held(self, chosen: Slots) -> int:
+        """Bytes of all."""
+        return self.outer + sum(one.held(chosen) for one in self.bytes_of)
+
+    @cached_property
+    def outer(self) -> int:
+        """Bytes besides the parts."""
+        return held_bytes(self.saved)
+
+    def in_slots(self, steps: int, limit: int) -> Candidate:
+        """Parts of so many steps in as many slots as fit, in the kind of slot that takes the fewest forward steps."""
+        found = [Slots(self._most_slots(kind, steps, limit), kind, steps) for kind in ("state", "step")]
+        return min(map(self.way, found), key=lambda way: (way.nbytes > limit, way.time))
+
+    def _most_slots(self, kind: str, steps: int, limit: int) -> int:
+        """The largest number of slots within the limit, at least 1."""
+        low, high = 1, -(-self.longest // steps)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.held(Slots(middle, kind, steps)) <= limit else (low, middle - 1)
+        return low
+
+
+def _sizes(longest: int, step: int) -> Iterator[int]:
+    """Steps of parts, whole tiles each, from half of all steps down to one tile."""
+    tiles = -(-longest // step)
+    seen: set[int] = set()
+    parts = 2
+    while (size := -(-tiles // parts)) >= 1:
+        if size not in seen:
+            seen.add(size)
+            yield size * step
+        if size == 1:
+            return
+        parts = max(parts + 1, parts * 9 // 8)
+
+
+def _halves(number: int) -> Iterator[int]:
+    while number > 1:
+        number //= 2
+        yield number
+
+
+def held_bytes(saved: Saved) -> int:
+    """The most bytes of forward blobs that are there at once, kept or made again, from the end of the forward pass on.
+
+    What recurrences in parts hold is not counted.
+    """
+    program, gradient, residuals = saved
+    nbytes = bytes_of_blobs(program)
+    parted = {call.op.outputs[-1] for call in program.calls if runs_in_parts(call.op)}
+    nbytes.update(dict.fromkeys(parted, 0))
+    net = backward_net(program, gradient, residuals)
+    made = {name for op in program.net.ops for name in op.outputs if name}
+    last = {name: i for i, op in enumerate(net.ops) for name in op.inputs}
+    alive = set(residuals.kept)
+    most = held = sum(nbytes[name] for name in alive)
+    for i, op in enumerate(net.ops):
+        begun = made.intersection(op.outputs) - alive
+        held += sum(nbytes[name] for name in begun)
+        most = max(most, held)
+        alive |= begun
+        ended = {name for name in (*op.inputs, *begun) if name in alive and last.get(name, -1) <= i}
+        held -= sum(nbytes[name] for name in ended)
+        alive -= ended
+    return most
+
+
+def choose_saved(
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    saving: Saving,
+    tile: Callable[[int, int], int],
+    segments: StepsOf | None = None,
+) -> Saved:
+    """The forward net in training form, its gradient net, and what is kept between them.
+
+    Args:
+        tile: T and N of a recurrence -> steps of a tile of kernels.
+        segments: says how recurrences can go in segments, None where none can.
+
+    Raises CheckpointError where a policy or a budget does not fit the net.
+    """
+    if saving.budget is None:
+        return by_policy(live, types, wrt, saving.policy, segments)
+
+    def by(policy: Policy) -> Saved:
+        return by_policy(live, types, wrt, replace(policy, residuals=saving.policy.residuals), segments)
+
+    return by(fit_budget(by, saving.budget, tile).policy)
+
+
+def by_policy(
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    policy: Policy,
+    segments: StepsOf | None = None,
+    whole: frozenset[str] = frozenset(),
+) -> Saved:
+    """The residuals of a policy.
+
+    Args:
+        segments: says how recurrences can go in segments, None where none can.
+        whole: keys of recurrences that do not.
+
+    Raises CheckpointError where it does not fit the net.
+    """
+    if segments is None or policy.kind != DEFAULT or policy.slots is not None:
+        return _by_policy(live, types, wrt, policy, lambda call: False)
+    marked = _by_policy(live, types, wrt, policy, lambda call: call.op.key not in whole and goes_in_segments(call))
+    saved, refused = with_segments(marked, segments, policy.longer)
+    return by_policy(live, types, wrt, policy, segments, whole | refused) if refused else saved
+
+
+def _by_policy(
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    policy: Policy,
+    in_segments: Callable[[Call], bool],
+) -> Saved:
+    program = prepare_again(live, training_form(live, wrt, policy, in_segments=in_segments), types)
+    if policy.slots is not None:
+        program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
+    gradient = differentiate(program, wrt)
+    free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
+    residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
+    _check(program, residuals, policy)
+    return _without_unkept(program, types, residuals), gradient, residuals
+
+
+def in_parts(program: Program, slots: Slots) -> Net:
+    """The net in training form with its recurrences in parts, where they have steps at all."""
+    schedule = (slots.steps, slots.count, slots.kind, slots.cost)
+    ops = [
+        replace(call.op, attributes={**call.op.attributes, "schedule": schedule}) if _has_steps(call) else call.op
+        for call in program.calls
+    ]
+    return program.net.with_ops(ops).snapshot()
+
+
+def _has_steps(call: Call) -> bool:
+    """True if a call is a recurrence in training form of at least one step."""
+    if not is_training_form(call.op):
+        return False
+    recurrence = Recurrence(call.op, call.net)
+    return recurrence.steps_and_batch(input_types(recurrence, call))[0] > 0
+
+
+def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:
+    """The forward net in which recurrences that backward runs again keep nothing."""
+    ops = [
+        plain_form(op) if op.type == "RecurrentNetwork" and op.outputs[-1] not in residuals.kept else op
+        for op in program.net.ops
+    ]
+    return prepare_again(program, rewritten(program.net, ops), types)
+
+
+def _check(program: Program, residuals: Residuals, policy: Policy) -> None:
+    """Raise an error where a policy that was asked for changes nothing."""
+    recurrences = [op for op in program.net.ops if is_training_form(op)]
+    again = residuals.rerun or any(runs_again(op.attributes["cell"], op.attributes["backward"]) for op in recurrences)
+    if policy.kind in (NAMES, COLLECTION) and not again:
+        raise NothingToRecomputeError(
+            f"checkpoints={policy} leaves nothing to compute again",
+            net=program.net.name,
+            hint="Everything that backward reads is kept or at hand: leave checkpoints= out.",
+        )
+
+
+def runs_again(forward: Net, backward: Net) -> list[str]:
+    """Blobs of a forward net that a backward net computes a second time."""
+    made = {name for op in forward.ops for name in op.outputs if name}
+    return [name for op in backward.ops for name in op.outputs if name in made]

@@ -1,0 +1,355 @@
+"""Memory of compiled recurrences: buffers, who allocates them, and how much a call takes.
+
+**A free list** holds memory that went out of use for the next call, so that no pages have to be made anew. A system's
+allocator gives large blocks back as soon as they are free, and each page of a new one costs a fault: a quarter of a
+training step of a small recurrence. Blocks in use and blocks that wait are never more than blocks in use were at once:
+a new one lets go of as many bytes that wait. While `tracemalloc` traces, all memory is new, so that it is seen.
+
+**Buffers** are those that a plan asks for; one function allocates them, and lends scratch. Scratch is cut from blocks
+that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so that a run
+holds about as much of it as its largest scan needs. A pass whose ops make results that die within it borrows one block
+for both, as `rnnops/compiler/run/recycle.py` has planned.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rnnops.compiler.lower.lower_ops import Hoisted
+from rnnops.kernels.cpu.barrier import memory_address
+from rnnops.recurrent.stepping import StepMemory
+from rnnops.symbolic.fill import Shared
+from rnnops.types import Array, Shape
+from rnnops.util import cached_property
+
+ALIGNMENT = 64  # bytes: a line of the cache
+PAGED = 64 * 1024  # bytes from which on memory is taken from here; allocators keep smaller blocks themselves
+SPARE = 1 / 16  # of a block may be unused
+MOST_BLOCKS = 256  # that wait: looking for one stays quick
+MOST_BYTES = 2**30  # that wait, or a sixteenth of the machine's memory where that is less
+
+
+class FreeList:
+    """Blocks of memory that wait; no lock is needed, as lists change in single steps.
+
+    Args:
+        most: bytes that wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._idle: list[_Block] = []  # longest idle first
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that wait."""
+        return sum([block.nbytes for block in self._idle])  # a list is quicker than what makes one after the other
+
+    def empty(self, nbytes: int) -> Array:
+        """Uninitialised bytes from a line of the cache on, which come back when no array over them is left."""
+        if nbytes < PAGED or tracemalloc.is_tracing():
+            return new_bytes(nbytes)
+        block = self._fitting(nbytes)
+        if block is None:
+            self.release(nbytes)
+            block = _Block(nbytes)
+        return np.asarray(_Lease(self, block, nbytes))
+
+    def release(self, nbytes: int | None = None) -> None:
+        """Let go of so many bytes at least, or of all that wait."""
+        while self._idle and (nbytes is None or nbytes > 0):
+            try:
+                block = self._idle.pop(0)
+            except IndexError:  # another thread was first
+                return
+            nbytes = None if nbytes is None else nbytes - block.nbytes
+
+    def take_back(self, block: _Block) -> None:
+        """Memory that is not read any more."""
+        if tracemalloc.is_tracing() or block.nbytes > self.most:
+            return
+        self._idle.append(block)
+        while len(self._idle) > MOST_BLOCKS or self.nbytes > self.most:
+            self.release(1)
+
+    def _fitting(self, nbytes: int) -> _Block | None:
+        """The smallest block that is large enough and not much larger."""
+        while True:
+            found, least = None, nbytes * (1 + SPARE)
+            for block in tuple(self._idle):
+                if nbytes <= block.nbytes and (block.nbytes < least or (found is None and block.nbytes == least)):
+                    found, least = block, block.nbytes
+            if found is None:
+                return None
+            try:
+                self._idle.remove(found)
+            except ValueError:  # another thread was first
+                continue
+            return found
+
+
+def new_bytes(nbytes: int) -> Array:
+    """Uninitialised bytes from a line of the cache on."""
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory_address(memory) % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+class _Block:
+    """Memory of its own."""
+
+    __slots__ = ("address", "memory", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = new_bytes(nbytes)
+        self.address, self.nbytes = memory_address(self.memory), nbytes
+
+
+class _Lease:
+    """Arrays over a block keep this alive; it gives the block back when the last of them is gone."""
+
+    __slots__ = ("__array_interface__", "_block", "_home")
+
+    def __init__(self, home: FreeList, block: _Block, nbytes: int) -> None:
+        self._home, self._block = home, block
+        self.__array_interface__ = {"data": (block.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._home.take_back(self._block)
+
+
+def is_leased(array: Array) -> bool:
+    """True if an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
+    return isinstance(array.base, _Lease)
+
+
+def _bytes_to_keep() -> int:
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return MOST_BYTES
+    return min(MOST_BYTES, machine // 16)
+
+
+HOST_MEMORY = FreeList(_bytes_to_keep())
+
+
+def release_memory() -> None:
+    """Give memory that waits for the next call back to the system.
+
+    Of what calls used so far at most a GiB waits, or a sixteenth of the machine's memory where that is less; it saves
+    the system the work of making pages anew.
+
+    Example:
+        >>> ro.release_memory()
+    """
+    HOST_MEMORY.release()
+
+
+SMALL = 1024  # bytes from which on alignment is worth its overhead
+IDLE_BLOCKS = 16  # that wait in a pool: one for each call at a time
+
+KEPT, OUTPUT, GRADIENT, SUMS = "kept", "output", "gradient", "sums"
+SCRATCH, PACKED = "scratch", "packed weights"
+KINDS = (KEPT, OUTPUT, GRADIENT, SUMS, PACKED, SCRATCH)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a plan asks for.
+
+    Args:
+        what: it holds, for people.
+        kind: what it is for: one of `KINDS`.
+    """
+
+    what: str
+    kind: str
+    dtype: str
+    shape: Shape
+
+    @cached_property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def allocate(buffer: Buffer, zeros: bool = False) -> Array:
+    """The one function that gives compiled recurrences memory; from 1 KiB on it begins at a line of the cache.
+
+    It is uninitialised unless zeros are wanted.
+    """
+    if buffer.nbytes < SMALL:
+        return (np.zeros if zeros else np.empty)(buffer.shape, buffer.dtype)
+    memory = HOST_MEMORY.empty(buffer.nbytes)
+    if zeros:
+        memory.fill(0)
+    array: Array = np.ndarray(buffer.shape, buffer.dtype, memory)
+    return array
+
+
+def on_host(array: Any) -> Any:
+    """The array as a NumPy array, if it is one of another device."""
+    return array.to_host() if hasattr(array, "to_host") else array
+
+
+def contiguous(array: Array) -> Array:
+    """The array, or a copy without gaps; arrays of another device than the host too."""
+    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array.contiguous()
+
+
+class Block:
+    """Memory that is lent to one scan or one pass at a time."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = allocate(Buffer("scratch", SCRATCH, "uint8", (nbytes,)))
+        self._owner: Array = self.memory if self.memory.base is None else self.memory.base
+        self._start = self.memory.ctypes.data - self._owner.ctypes.data
+        self._references = sys.getrefcount(self._owner)
+        self._parts: WeakKeyDictionary[object, dict[str, Array]] = WeakKeyDictionary()
+
+    def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> Mapping[str, Array]:
+        """The buffers that a user wants, side by side from an offset on; worked out once for each user."""
+        found = self._parts.get(user)
+        if found is None:
+            found = self._parts[user] = self._cut(wanted, offset)
+        return found
+
+    def part(self, buffer: Buffer, offset: int) -> Array:
+        """One buffer, at an offset."""
+        part: Array = np.ndarray(buffer.shape, buffer.dtype, self._owner, self._start + offset)
+        return part
+
+    def is_held(self) -> bool:
+        """True if somebody has a `part` of it, or a view of one."""
+        return sys.getrefcount(self._owner) > self._references + sum(map(len, self._parts.values()))
+
+    def _cut(self, wanted: Mapping[str, Buffer], start: int) -> dict[str, Array]:
+        parts = {}
+        for name, buffer in wanted.items():
+            parts[name] = self.part(buffer, start)
+            start += rounded(buffer.nbytes)
+        return parts
+
+
+class Pool(Shared):
+    """Blocks that wait for the next scan; `pop` and `append` need no lock.
+
+    Args:
+        make: a block of so many bytes.
+    """
+
+    def __init__(self, make: Callable[[int], Any] = Block) -> None:
+        self.make = make
+        self._idle: list[Any] = []
+
+    def take(self, nbytes: int) -> Any:
+        """A block of at least so many bytes; one that is too small makes room for it."""
+        try:
+            block = self._idle.pop()
+        except IndexError:
+            return self.make(nbytes)
+        if block.memory.nbytes >= nbytes:
+            return block
+        del block
+        return self.make(nbytes)
+
+    def give(self, block: Any) -> None:
+        """Give back a block without parts in use."""
+        if len(self._idle) < IDLE_BLOCKS:
+            self._idle.append(block)
+
+    def clear(self) -> None:
+        """Let go of all blocks that wait."""
+        self._idle.clear()
+
+
+class Memory(StepMemory):
+    """Where an op's memory comes from: each buffer by itself, scratch from a pool."""
+
+    def empty(self, shape: Shape, dtype: str) -> Array:
+        return self(Buffer("stepped from Python", OUTPUT, dtype, shape))
+
+    def zeros(self, shape: Shape, dtype: str) -> Array:
+        return self(Buffer("stepped from Python", OUTPUT, dtype, shape), zeros=True)
+
+    def __call__(self, buffer: Buffer, zeros: bool = False) -> Array:
+        """Memory for a buffer."""
+        return allocate(buffer, zeros)
+
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
+        """A block with so many bytes of scratch, and where in it they begin."""
+        return pool.take(nbytes), 0
+
+    def give_back(self, pool: Pool, block: Any) -> None:
+        """The scratch is needed no longer."""
+        pool.give(block)
+
+
+PLAIN = Memory()
+
+
+def block_bytes(wanted: Iterable[Buffer]) -> int:
+    """Bytes of a block from which these buffers can be cut."""
+    return sum(rounded(buffer.nbytes) for buffer in wanted)
+
+
+def rounded(count: int) -> int:
+    """Bytes up to the next line of the cache."""
+    return -(-count // ALIGNMENT) * ALIGNMENT
+
+
+def flat_memory(array: Array) -> Array:
+    """Memory without gaps as one axis, bools as bytes."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8) if flat.dtype.char == "?" else flat
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Memory of one run of a compiled recurrence.
+
+    Args:
+        made: buffers that are there from the beginning to the end.
+        sums: what is summed over steps, and what that becomes; all is there at once, then what is not a result goes.
+        late: buffers that are made after that.
+        results: for each output of the op the buffers that it lies in.
+        lent: what is cut from the block that it borrows.
+        lasting: what it allocates at its first run and keeps for the next.
+        interpreted: those of all these that the interpreter makes within the op; all others the op asks for.
+    """
+
+    made: tuple[Buffer, ...]
+    results: tuple[tuple[Buffer, ...], ...]
+    sums: tuple[Buffer, ...] = ()
+    late: tuple[Buffer, ...] = ()
+    lent: tuple[Buffer, ...] = ()
+    lasting: tuple[Buffer, ...] = ()
+    interpreted: tuple[Buffer, ...] = ()
+
+    def asked_for(self) -> tuple[Buffer, ...]:
+        """The allocations of the op other than scratch."""
+        others = {id(buffer) for buffer in self.interpreted}
+        return tuple(buffer for buffer in (*self.made, *self.sums, *self.late) if id(buffer) not in others)
+
+    def moments(self) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+        """The buffers that are allocated when all sums are there, and those at the end."""
+        results = {id(buffer) for buffers in self.results for buffer in buffers}
+        left = tuple(buffer for buffer in self.sums if id(buffer) in results)
+        return (*self.made, *self.sums), (*self.made, *left, *self.late)
+
+
+def made_before(hoisted: Hoisted) -> tuple[Buffer, ...]:
+    """The results of ops that run once, before the first step."""
+    if hoisted.before is None:
+        return ()
+    types = {name: hoisted.before.types[blob] for name, blob in hoisted.before.net.output_blobs.items()}
+    return tuple(Buffer(name, SCRATCH, kind.dtype, kind.shape) for name, kind in types.items())

@@ -1,0 +1,548 @@
+"""A recorded plan as C: names, the memory of a caller, the header, the list of jobs, C99 source.
+
+**Words that C, C++ and their libraries have taken, and names that are left for what is exported**. Headers of exports
+are included behind any header of the standard library, whose macros would replace words of ours.
+
+**Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
+begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to
+call (a status, states), then results and scratch, which share memory where they live at different times. Weights are
+what lasts and is only read: packed matrices, bound inputs, constants.
+
+**The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory**. Its
+numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
+
+**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and three functions for C. All but
+`NAME_init`, `NAME_reset` and `NAME_run` is static. Tables hold offsets and no addresses, so that the text is for
+processors of any width; a memory begins with the address of its weights. Limits: one thread; little-endian processors,
+as weights are read as they lie in the file; bools of one byte, IEEE's floats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.codegen.scan_module import ScanModule
+from rnnops.compiler.lower.kernel import Do, For, If, Module, Statement
+from rnnops.compiler.memory.allocations import Interval, plan_arena
+from rnnops.compiler.memory.memory import rounded
+from rnnops.compiler.run.recorder import Job, Recorded, Region
+from rnnops.compiler.targets.c99 import HEADER as RUNTIME, c_type, driver_text, program_text
+from rnnops.errors import FeedError
+from rnnops.kernels.cpu import jobs
+from rnnops.kernels.cpu.jobs import MEMORY, NUMBER, WEIGHTS
+from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.words import WORD_BYTES
+from rnnops.types import BOOL, Array, Type
+from rnnops.util import cached_property
+
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
+DEFAULT = "model"
+WORDS_OF_C = """
+auto break case char const constexpr continue default do double else enum extern float for goto if inline int long
+nullptr register restrict return short signed sizeof static struct switch typedef typeof typeof_unqual union unsigned
+void volatile while alignas alignof bool true false int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
+WORDS_OF_CPP = """
+and and_eq asm bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept const_cast
+consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept not
+not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast template
+this thread_local throw try typeid typename using virtual wchar_t xor xor_eq"""
+MACROS = """
+BIG_ENDIAN BUFSIZ BYTE_ORDER EOF F_LOCK F_OK F_TEST F_TLOCK F_ULOCK I INFINITY LITTLE_ENDIAN L_INCR L_SET L_XTND
+L_ctermid L_cuserid L_tmpnam MAXFLOAT MAX_CANON MAX_INPUT MINSIGSTKSZ NAN NFDBITS NGREG NSIG NULL NZERO ONCE_FLAG_INIT
+PDP_ENDIAN PIPE_BUF P_tmpdir R_OK STDERR_FILENO STDIN_FILENO STDOUT_FILENO WCONTINUED WEOF WEXITED WNOHANG WNOWAIT
+WSTOPPED WUNTRACED W_OK X_OK assert complex errno h_errno i386 imaginary linux math_errhandling noreturn sa_handler
+sa_sigaction si_addr si_addr_lsb si_arch si_band si_call_addr si_fd si_int si_lower si_overrun si_pid si_pkey si_ptr
+si_status si_stime si_syscall si_timerid si_uid si_upper si_utime si_value sigev_notify_attributes sigev_notify_function
+st_atime st_ctime st_mtime stderr stdin stdout unix"""  # that a compiler defines, or a header of C before ours
+FAMILIES = re.compile(
+    r"E[A-Z0-9]{2,} | SIG[A-Z0-9_]+ | (PRI|SCN)[a-zX]+[A-Z0-9]* | (SNAN|HUGE_VAL)[A-Z0-9_]* | CLOCKS_PER_SEC"
+    r"| [A-Z0-9_]+_(MAX|MIN|WIDTH|BIT)"
+    r"| (ADJ|ATOMIC|BUS|CLD|CLOCK|CLOSE|DBL|DEC\d*X?|EXIT|FD|FE|FLT\d*X?|FP|FPE|ILL|LC|LDBL|M|MATH|MOD|NL|POLL"
+    r"|PTHREAD|REG|RENAME|SA|SEEK|SEGV|SI|SS|STA|TIME|TIMER|TRAP|TSS)_[A-Z0-9_]+ | DECIMAL_DIG"
+    r"| M_[A-Z0-9_]+(f\d*x?|l)",
+    re.VERBOSE,
+)  # of macros in headers of C, with what POSIX adds to them
+OWN = "memory weights"  # of exported headers
+HEADERS_OF_C = """
+assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit
+stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"""
+HEADERS = f"{HEADERS_OF_C} alloca endian features malloc memory pthread sched strings unistd"  # NAME.h would hide these
+FILES_OF_WINDOWS = "aux con nul prn " + " ".join(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))
+INITIALIZED = """
+atomic cnd mtx obstack posix_spawn_file_actions posix_spawnattr pthread_attr pthread_barrier pthread_barrierattr
+pthread_cond pthread_condattr pthread_mutex pthread_mutexattr pthread_rwlock pthread_rwlockattr pthread_spin
+sem"""  # NAME_init is a function or a macro of a library
+RESERVED = frozenset(" ".join([WORDS_OF_C, WORDS_OF_CPP, MACROS, OWN]).split())
+FILES = frozenset(f"{HEADERS} {FILES_OF_WINDOWS}".split())
+
+
+def is_name(name: str) -> bool:
+    """True if functions and files may be called after a name; some file systems see no capitals."""
+    taken = name in RESERVED or name in INITIALIZED.split() or name.lower() in FILES
+    return WORD.fullmatch(name) is not None and not taken
+
+
+def name_of(net: str) -> str:
+    """The name in functions and files of a net."""
+    return net if is_name(net) else DEFAULT
+
+
+def checked_name(name: object, net: str) -> str:
+    """A name that functions and files are called after. Raises FeedError for one that they cannot have."""
+    if not isinstance(name, str) or not is_name(name):
+        wanted = "a word of C: at most 60 letters, digits and _, a letter first, no keyword, and no name of C's library"
+        raise FeedError("no name for functions of C", net=net, wanted=wanted, came=repr(name)[:80])
+    return name
+
+
+def c_names(names: Sequence[str]) -> list[str]:
+    """Words of C for names of blobs, each another."""
+    found: list[str] = []
+    for name in names:
+        word = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:50] or "blob"
+        word = f"_{word}" if word[0].isdigit() else word
+        word = f"{word}_value" if FAMILIES.fullmatch(word) else word
+        unique, count = word, 1
+        while unique in found or unique in RESERVED:
+            count += 1
+            unique = f"{word}_{count}"
+        found.append(unique)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryMap:
+    """The map of a recorded plan.
+
+    Args:
+        states: number of an input -> bytes: those that stay in the memory.
+        state_of: number of an array that a caller would give -> the state that it is.
+        start: bytes of the memory that come before the arrays.
+        own: arrays that the jobs keep from call to call.
+    """
+
+    recorded: Recorded
+    states: Mapping[int, int]
+    state_of: Mapping[int, int]
+    start: int
+    own: tuple[Array, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many arrays a call is given, states among them."""
+        return self.recorded.feeds + len(self.recorded.outputs)
+
+    @cached_property
+    def _staying(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """Offsets of what stays from call to call: of our own by address, of states by number; where it ends."""
+        at, own, states = rounded(self.start), dict[int, int](), dict[int, int]()
+        for array in self.own:
+            own[_address(array)] = at
+            at += rounded(array.nbytes)
+        for number, nbytes in self.states.items():
+            states[number] = at
+            at += rounded(nbytes)
+        return own, states, at
+
+    def own_offset(self, array: Any) -> int:
+        """Where an array lies that the jobs keep."""
+        return self._staying[0][_address(array)]
+
+    @property
+    def state_offsets(self) -> dict[int, int]:
+        """Of each state, by number."""
+        return self._staying[1]
+
+    @cached_property
+    def _made(self) -> tuple[dict[int, int], int]:
+        """Offsets of results and scratch by address, and where they end."""
+        lives: dict[int, tuple[Region, int, int]] = {}
+        for n, job in enumerate(self.recorded.jobs):
+            for region, _ in job.places:
+                if region.made and region.given < 0:
+                    first = lives.get(region.start, (region, n, n))[1]
+                    lives[region.start] = region, first, n
+        intervals = [Interval(int(region.frame.nbytes), first, last) for region, first, last in lives.values()]
+        arena, start = plan_arena(intervals), self._staying[2]
+        return dict(zip(lives, (start + offset for offset in arena.offsets), strict=True)), start + arena.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Of the memory."""
+        return rounded(self._made[1])
+
+    @cached_property
+    def _held(self) -> dict[tuple[int, int], tuple[int, Region]]:
+        """Offset in the weights and what lies there, by address and size."""
+        found, at = dict[tuple[int, int], tuple[int, Region]](), 0
+        for job in self.recorded.jobs:
+            for i, (region, _) in enumerate(job.places):
+                key = region.start, int(region.frame.nbytes)
+                stays = region.given < 0 and not region.made and region.start not in self._staying[0]
+                if stays and key not in found and i not in job.unread:
+                    found[key] = at, region
+                    at += rounded(key[1])
+        return found
+
+    def weights(self) -> bytes:
+        """The memory that lasts and is only read; after the first call its matrices are packed."""
+        parts = bytearray()
+        for at, region in self._held.values():
+            parts += bytes(at - len(parts)) + region.frame.tobytes()
+        return bytes(parts)
+
+    def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
+        """The base of an address (kernels/cpu/jobs.py), and the offset from it.
+
+        Args:
+            unread: whether nothing there is read, so that the address may be anything.
+        """
+        own, _, _ = self._staying
+        if region.start in own:
+            return MEMORY, own[region.start] + offset
+        if region.made:
+            return MEMORY, self._made[0][region.start] + offset
+        found = self._held.get((region.start, int(region.frame.nbytes)))
+        return (NUMBER, 0) if unread or found is None else (WEIGHTS, found[0] + offset)
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+FLOATS = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An array that C gives.
+
+    Args:
+        name: a word of C.
+        kind: its dtype and shape; the array lies without gaps in row-major order.
+        written: whether it is an output.
+    """
+
+    name: str
+    kind: Type
+    written: bool
+
+    def __str__(self) -> str:
+        const = "" if self.written else "const "
+        return f"{const}{header_type(self.kind.dtype)} *{self.name}"
+
+
+def header_type(dtype: str) -> str:
+    """The type of an element in C; bools are bytes."""
+    return FLOATS.get(dtype) or ("uint8_t" if dtype == BOOL else f"{dtype}_t")
+
+
+def for_processor(name: str, triple: str, processor: str) -> str:
+    """The comment of a header about an object file."""
+    machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
+    return f"for {cpu} ({machine}), one thread. Link {name}.o"
+
+
+def for_any_processor(name: str) -> str:
+    """The comment of a header about C99 source."""
+    return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
+
+
+def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, made: str) -> str:
+    """The text.
+
+    Args:
+        nbytes, weights: of the memory and of the weights.
+        made: what is built with it, and for which processors.
+    """
+    guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
+    shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
+    return f"""\
+/* Written by rnnops {made}.
+   Nothing else is needed but the C library. */
+#ifndef {guard}
+#define {guard}
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
+
+/* Prepare {name}_MEMORY bytes, aligned to 64, for weights: the contents of {name}.weights, aligned to 64, which stay
+   where they are and may be shared by any number of memories. Its states are zero then. */
+void {name}_init(void *memory, const void *weights);
+
+/* Set all states to zero. */
+void {name}_reset(void *memory);
+
+/* One call; 0 if all went well, 1 where an index or a label is out of range. One thread at a time uses a memory. An
+   output may lie where an input lies that has the same size. Arrays have no gaps, rows first:
+{chr(10).join(shapes)} */
+int {name}_run({taken});
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+
+
+LIST_WORDS = 6
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the memory that is set before the first call.
+
+    Args:
+        offset: in the memory, bytes.
+        base: `jobs.NUMBER`, or what the value counts from.
+    """
+
+    offset: int
+    base: int
+    value: int
+
+
+@dataclass(frozen=True, eq=False)
+class ListWords:
+    """The words of a list.
+
+    Args:
+        plan: where arrays lie, behind the list.
+    """
+
+    plan: MemoryMap
+
+    @property
+    def recorded(self) -> Recorded:
+        """The recorded plan."""
+        return self.plan.recorded
+
+    @cached_property
+    def drivers(self) -> dict[str, Any]:
+        """Drivers by their names in LLVM, in the order of their numbers; equal ones are one."""
+        return {symbol_of(job.driver): job.driver for job in self.recorded.jobs}
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {symbol: number for number, symbol in enumerate(self.drivers)}
+
+    @cached_property
+    def words(self) -> tuple[int, ...]:
+        """Where the words of each job begin."""
+        counts = [len(job.places) + len(job.numbers) for job in self.recorded.jobs]
+        start = self._places_start + jobs.PLACE_BYTES * len(self._given)
+        return tuple(start + WORD_BYTES * sum(counts[:n]) for n in range(len(counts) + 1))
+
+    @cached_property
+    def _given(self) -> list[tuple[int, int, Region, int]]:
+        """The arguments of the caller: job, number of the word, memory, offset in it."""
+        return [
+            (n, i, region, offset)
+            for n, job in enumerate(self.recorded.jobs)
+            for i, (region, offset) in enumerate(job.places)
+            if region.given >= 0
+        ]
+
+    @property
+    def _jobs_start(self) -> int:
+        return int(LIST_WORDS * WORD_BYTES)
+
+    @property
+    def _places_start(self) -> int:
+        return self._jobs_start + int(jobs.JOB_BYTES) * len(self.recorded.jobs)
+
+    def entries(self) -> Iterator[Word]:
+        """All words of the list."""
+        barrier = self.plan.own_offset(self.recorded.barrier)
+        count = len(self.recorded.jobs)
+        head = ((0, 1), (1, barrier), (1, self._jobs_start), (0, count), (1, self._places_start), (0, len(self._given)))
+        bases = jobs.NUMBER, jobs.MEMORY
+        yield from (Word(i * WORD_BYTES, bases[base], value) for i, (base, value) in enumerate(head))
+        for n, job in enumerate(self.recorded.jobs):
+            at = self._jobs_start + n * jobs.JOB_BYTES
+            yield Word(at, jobs.DRIVER, self._numbers[symbol_of(job.driver)])
+            yield Word(at + jobs.TEAM, jobs.NUMBER, 1)
+            yield Word(at + jobs.WORDS, jobs.MEMORY, self.words[n])
+            yield Word(at + jobs.MEETS, jobs.NUMBER, 0)
+            yield from self._words_of(n)
+        for place, (n, i, region, offset) in enumerate(self._given):
+            at = self._places_start + place * jobs.PLACE_BYTES
+            yield Word(at, jobs.MEMORY, self.words[n] + i * WORD_BYTES)
+            yield Word(at + WORD_BYTES, jobs.NUMBER, region.given)
+            yield Word(at + 2 * WORD_BYTES, jobs.NUMBER, offset)
+
+    def _words_of(self, n: int) -> Iterator[Word]:
+        job, at = self.recorded.jobs[n], self.words[n]
+        for i, (region, offset) in enumerate(job.places):
+            if region.given < 0:
+                yield Word(at + i * WORD_BYTES, *self.plan.place(region, offset, i in job.unread))
+        for i, number in enumerate(job.numbers, len(job.places)):
+            yield Word(at + i * WORD_BYTES, jobs.NUMBER, number)
+
+
+def symbol_of(driver: Any) -> str:
+    """The name of a driver in LLVM."""
+    return driver.name if isinstance(driver, NativeFunction) else str(driver)
+
+
+def list_bytes(recorded: Recorded) -> int:
+    """Of the list of a plan."""
+    places = [region.given >= 0 for job in recorded.jobs for region, _ in job.places]
+    words = LIST_WORDS + len(places) + sum(len(job.numbers) for job in recorded.jobs)
+    return int(words * WORD_BYTES + jobs.JOB_BYTES * len(recorded.jobs) + jobs.PLACE_BYTES * sum(places))
+
+
+ADDRESS_BYTES = 16  # of the weights' address, at most
+IN_MEMORY, IN_WEIGHTS, FIRST_GIVEN = range(3)  # what places count from
+JOBS = Path(__file__).with_name("jobs.h")
+# A plan needs a part of what there is, and macros serve integers with and without a sign.
+QUIET = ("unused-function", "unused-variable", "unused-but-set-variable", "type-limits")
+
+
+def c_source(plan: MemoryMap, name: str, dtype: str, arguments: Mapping[int, Argument]) -> str:
+    """The text.
+
+    Args:
+        name: that its functions begin with, a word of C.
+        dtype: of products.
+        arguments: the arrays that `NAME_run` takes, by number, in order; the others are states.
+    """
+    names, drivers = _drivers(plan.recorded.jobs)
+    most = max((len(job.places) for job in plan.recorded.jobs), default=0) + 1
+    head = [
+        f'/* Written by rnnops; {name}.h says how it is used. */\n#include "{name}.h"\n#include <stddef.h>',
+        "#include <string.h>\n" + "\n".join(_demands(plan, dtype)),
+        f"#define NUMBER {c_type(dtype)}\n#define MOST_PLACES {most}",
+    ]
+    runtime = [path.read_text("ascii").strip() for path in (RUNTIME, JOBS)]
+    functions = [_init(name, plan), _reset(name, plan), _run(name, plan, arguments)]
+    return "\n\n".join([*head, *runtime, *drivers, *_tables(plan, names), *functions]) + "\n"
+
+
+def _demands(plan: MemoryMap, dtype: str) -> Iterator[str]:
+    """Lines that refuse processors for which the text is wrong."""
+    yield f"#if SIZE_MAX < {max(plan.nbytes, len(plan.weights()))}"
+    yield "#error The memory or the weights are larger than what this processor addresses."
+    yield "#endif"
+    yield "#if defined __BYTE_ORDER__ && defined __ORDER_BIG_ENDIAN__ && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__"
+    yield "#error The file of weights is little-endian."
+    yield "#endif"
+    yield "#ifdef __GNUC__"
+    yield from (f'#pragma GCC diagnostic ignored "-W{warning}"' for warning in QUIET)
+    yield "#endif"
+    sizes = f"sizeof(_Bool) == 1 && sizeof({c_type(dtype)}) == {np.dtype(dtype).itemsize}"
+    yield f"typedef char sizes_are_as_wanted[{sizes} ? 1 : -1];"
+
+
+# -- drivers ------------------------------------------------------------------------------------------------------
+
+
+def _drivers(jobs: Sequence[Job]) -> tuple[dict[int, str], list[str]]:
+    """Names of drivers in C by their identity, and the texts of all functions; equal drivers are one."""
+    names, known = dict[int, str](), dict[str, str]()
+    texts: list[str] = []
+    for driver in {id(job.driver): job.driver for job in jobs}.values():
+        if not isinstance(driver, ScanModule):  # one of jobs.h
+            names[id(driver)] = str(driver)
+            continue
+        assert isinstance(driver.module, Module)
+        plain = "\n\n".join(_functions(driver.module))
+        if plain not in known:
+            known[plain] = f"scan_{len(known)}"
+            texts += _functions(_named(driver.module, known[plain]))
+        names[id(driver)] = known[plain]
+    return names, texts
+
+
+def _functions(module: Module) -> list[str]:
+    return [*map(program_text, module.programs), f"static {driver_text(module)}"]
+
+
+def _named(module: Module, name: str) -> Module:
+    """A module whose driver has a name, with which all of its functions begin."""
+    names = {program.name: f"{name}_{program.name}" for program in module.programs}
+    programs = tuple(replace(program, name=names[program.name]) for program in module.programs)
+    body = tuple(_renamed(line, names) for line in module.driver.body)
+    return replace(module, programs=programs, driver=replace(module.driver, name=name, body=body))
+
+
+def _renamed(line: Statement, names: Mapping[str, str]) -> Statement:
+    """A statement that calls functions by other names."""
+    if isinstance(line, Do):
+        return replace(line, function=names.get(line.function, line.function))
+    if isinstance(line, For | If):
+        return replace(line, body=tuple(_renamed(one, names) for one in line.body))
+    return line
+
+
+# -- the list of jobs ---------------------------------------------------------------------------------------------
+
+
+def _tables(plan: MemoryMap, names: Mapping[int, str]) -> Iterator[str]:
+    """The arguments of jobs, in two tables, and the jobs."""
+    jobs = plan.recorded.jobs
+    numbers = [", ".join(map(str, job.numbers)) for job in jobs if job.numbers]
+    places = [", ".join(_places(plan, job)) for job in jobs if job.places]
+    number_starts = accumulate((len(job.numbers) for job in jobs), initial=0)
+    place_starts = accumulate((len(job.places) for job in jobs), initial=0)
+    entries = [
+        f"{{{names[id(job.driver)]}, numbers + {number}, places + {place}, {len(job.places)}}}"
+        for job, number, place in zip(jobs, number_starts, place_starts, strict=False)
+    ]
+    yield _table("int64_t numbers", [*numbers, "0"])
+    yield _table("place places", [*places, "{0, 0}"])
+    yield _table("job jobs", [*entries, "{0, 0, 0, 0}"])
+
+
+def _table(what: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"static const {what}[] = {{", *(f"    {line}," for line in lines), "};"])
+
+
+def _places(plan: MemoryMap, job: Job) -> Iterator[str]:
+    for i, (region, offset) in enumerate(job.places):
+        if region.given >= 0:
+            yield f"{{{FIRST_GIVEN + region.given}, {offset}}}"
+        else:
+            base, at = plan.place(region, offset, i in job.unread)
+            yield f"{{{IN_WEIGHTS if base == WEIGHTS else IN_MEMORY}, {at}}}"
+
+
+# -- functions for C ----------------------------------------------------------------------------------------------
+
+
+def _init(name: str, plan: MemoryMap) -> str:
+    lines = [f"memset(memory, 0, {name}_MEMORY);", "*(char **)memory = (char *)weights;"]
+    return _function(f"void {name}_init(void *memory, const void *weights)", lines)
+
+
+def _reset(name: str, plan: MemoryMap) -> str:
+    states = plan.state_offsets.items()
+    lines = [f"memset((char *)memory + {offset}, 0, {plan.states[number]});" for number, offset in states]
+    return _function(f"void {name}_reset(void *memory)", lines or ["(void)memory;"])
+
+
+def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
+    """Words of its own for arguments: those of the header may be names of what is called here."""
+    taken = ", ".join(["void *memory", *(str(replace(one, name=f"a{n}")) for n, one in arguments.items())])
+    given = [
+        f"(char *)a{n}" if n in arguments else f"(char *)memory + {plan.state_offsets[plan.state_of[n]]}"
+        for n in range(plan.count)
+    ]
+    bases = ", ".join(["memory", "*(char **)memory", *given])
+    return _function(
+        f"int {name}_run({taken})", [f"char *const bases[] = {{{bases}}};", "return perform(jobs, bases);"]
+    )
+
+
+def _function(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"{head} {{", *(f"    {line}" for line in lines), "}"])

@@ -1,0 +1,402 @@
+"""Which op runs where, and the runner of each op that is not left to the interpreter.
+
+**Recurrences that are stepped from Python, their steps compiled**: those whose cells hold recurrences. A step is
+planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
+interpreter. On the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote
+them, and each kernel of a step costs some tens of microseconds, so that a step should be worth more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from rnnops.checkpoints.slot_schedule import slots
+from rnnops.compiler.lower.scan import NothingToDoError, UnsupportedError
+from rnnops.compiler.memory.memory import Demand, Pool
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.run.backward import compile_backward
+from rnnops.compiler.run.compiled_scan import Carry, CompiledScan, Once, Options
+from rnnops.compiler.run.forward import compile_forward, compile_groups
+from rnnops.compiler.run.recycle import Lives, Recycled, place_lives, recycling
+from rnnops.compiler.run.segments import SegmentPlans, compile_in_segments
+from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.targets.cpu.team import rouse_workers
+from rnnops.compiler.targets.target import PROCESSOR, Target
+from rnnops.interpreter import Program
+from rnnops.net.schema import Call, RunContext
+from rnnops.recurrent.op import backward_program, cell_program
+from rnnops.recurrent.parts import Part, PartCalls, Parted, Parts, Segments
+from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
+from rnnops.recurrent.stepping import HOST, run_backward, run_forward
+from rnnops.types import Array
+
+
+class Runner(Protocol):
+    """A function that runs an op in place of its reference."""
+
+    @property
+    def compiled(self) -> CompiledScan | None:
+        """The scan that it calls, None where Python steps through the op."""
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]: ...
+
+    def demand(self) -> Demand | None:
+        """The memory that a run takes, None where the interpreter makes its results."""
+
+    def beside(self) -> Mapping[str, Once]:
+        """Nets that run within it, by when."""
+
+
+Runners = Mapping[str, Runner]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The runners of a plan, by key; the interpreter runs all other ops.
+
+    Args:
+        forward: ops of the forward pass.
+        backward: likewise; the backward pass may run ops of the forward pass again.
+        interpreted: label of an op that could not be compiled -> why.
+        recycled: what shares memory within the forward pass, and within the backward pass.
+        pool: where passes borrow that memory.
+        threads: of our own, the most that run one of the scans.
+    """
+
+    forward: dict[str, Runner] = field(default_factory=dict)
+    backward: dict[str, Runner] = field(default_factory=dict)
+    interpreted: dict[str, str] = field(default_factory=dict)
+    recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    threads: int = 1
+
+    def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """The runners of one forward pass, which share memory as long as this is open."""
+        return recycling(self.recycled[0], self.forward, self.pool)
+
+    def running_backward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """Those of one backward pass."""
+        return recycling(self.recycled[1], self.backward, self.pool)
+
+    def sharing(self, pool: Pool, forward: Lives, backward: Lives = ()) -> Compiled:
+        """With memory shared within both passes; blocks are as large in both, so that all use the same one."""
+        recycled, kernels = (place_lives(forward), place_lives(backward)), self.kernels
+        nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in kernels])
+        for kernel in kernels:
+            kernel.compiled.reserve(nbytes)
+        ahead, behind = (one.at_least(nbytes) for one in recycled)
+        scans = (kernel.compiled for kernel in kernels)
+        threads = max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
+        return replace(self, recycled=(ahead, behind), pool=pool, threads=threads)
+
+    def rouse(self) -> None:
+        """Wake the threads that a pass will want."""
+        if self.threads > 1:
+            rouse_workers(self.threads)
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """All runners that are compiled, of both passes, with those that run within others."""
+        return tuple(compiled_in((*self.forward.values(), *self.backward.values())))
+
+
+def compiled_in(runners: Iterable[Runner]) -> Iterator[Any]:
+    """Runners that are compiled, with those of nets that run within them."""
+    for runner in runners:
+        if runner.compiled is not None:
+            yield runner
+        yield from compiled_in(inner for once in runner.beside().values() for inner in once.kernels.values())
+
+
+def demands_of(runners: Runners) -> dict[str, Demand]:
+    """The memory that runners take, by key."""
+    demands = {key: runner.demand() for key, runner in runners.items()}
+    return {key: demand for key, demand in demands.items() if demand is not None}
+
+
+CompileStep = Callable[[Options, Program, Program | None], Compiled]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Runs a RecurrentNetwork op, or a RecurrentNetworkGradient op, step by step.
+
+    Args:
+        program: one step.
+        kernels: what runs ops of the step, by key; the interpreter runs the others.
+        interpreted: label of an op of the step that could not be compiled -> why.
+        reason: why the recurrence is not a scan; empty on the reference device.
+        target: where arrays lie, and what runs ops of the step that have no kernel; the interpreter if left out.
+    """
+
+    call: Call
+    program: Program
+    kernels: Runners = field(default_factory=dict)
+    interpreted: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    target: Target | None = None
+    compiled: None = None
+
+    def __call__(
+        self, arrays: Sequence[Any], context: RunContext, start: Mapping[str, Array] | None = None
+    ) -> tuple[Any, ...]:
+        """All results of the op.
+
+        Args:
+            start: for a gradient, sums over steps that go on from here.
+        """
+        recurrence, kernels, place = Recurrence(self.call.op, self.call.net), self.kernels, HOST
+        if self.target is not None:
+            kernels, place = {**self.target.references(self.program), **kernels}, self.target.memory
+        if self.call.op.type == "RecurrentNetwork":
+            return run_forward(recurrence, self.program, arrays, context, kernels, place)
+        types = self.call.output_types
+        return run_backward(recurrence, self.program, types, arrays, context, start, kernels, place)
+
+    def demand(self) -> None:
+        """None: its results are the interpreter's."""
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run within it, by when."""
+        return {"in each step": Once(self.program, self.kernels)}
+
+
+def interpreted_steps(call: Call) -> Stepped:
+    """The runner of a recurrence, or of its gradient, in the interpreter."""
+    if call.op.type == "RecurrentNetwork":
+        return Stepped(call, cell_program(Recurrence(call.op, call.net), call))
+    return Stepped(call, backward_program(call))
+
+
+def compile_steps(
+    call: Call, backward_call: Call | None, options: Options, compile_step: CompileStep, reason: str
+) -> tuple[Stepped, Stepped | None]:
+    """The runners of a recurrence and of its gradient, step by step, with steps compiled as far as possible.
+
+    Args:
+        backward_call: the gradient op that reads what the forward pass keeps.
+        compile_step: compiles the program of a step, and that of a backward step.
+    """
+    options = replace(options, fixed=frozenset(), least_work=0)  # all of a step, however little work it is
+    forward = interpreted_steps(call)
+    ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), all_ops=True), None
+    if backward_call is not None:
+        behind = fuse_ops(interpreted_steps(backward_call).program, (), all_ops=True)
+    found = compile_step(options, ahead, behind)
+    within = {f"{call.op.label}: {label}": why for label, why in found.interpreted.items()}
+    forward = Stepped(call, ahead, found.forward, within, reason, options.target)
+    if backward_call is None or behind is None:
+        return forward, None
+    return forward, Stepped(backward_call, behind, found.backward, reason=reason, target=options.target)
+
+
+@dataclass
+class SteppedSegments:
+    """Runs parts step by step.
+
+    Args:
+        kernels: of a part, by its number of steps.
+    """
+
+    kernels: Mapping[int, PartRunners]
+    sums: dict[str, Array] = field(default_factory=dict)
+
+    def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        """Run one op; sums over steps go on from part to part."""
+        stepped: Stepped = getattr(self.kernels[part.steps], what)
+        if what != "backward":
+            return stepped(arrays, context)
+        results = stepped(arrays, context, self.sums)
+        recurrence = Recurrence(stepped.call.op, stepped.call.net)
+        found = dict(zip(recurrence.ports(), results, strict=True))
+        self.sums = {name: grad for name in recurrence.references if (grad := found[name]) is not None}
+        return results
+
+    def end(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(frozen=True)
+class PartRunners:
+    """The runners of the ops of a part."""
+
+    advance: Runner
+    keep: Runner
+    backward: Runner
+
+
+@dataclass
+class CompiledSegments:
+    """Runs parts by compiled scans.
+
+    Args:
+        kernels: of a part, by its number of steps.
+    """
+
+    kernels: Mapping[int, PartRunners]
+    forward: Carry
+    backward: Carry
+
+    def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        """Run one op; only the last `backward` gives sums over steps."""
+        kernel = getattr(self.kernels[part.steps], what)
+        carry = self.backward if what == "backward" else self.forward
+        carry.last = what == "backward" and part.first == 0
+        results: tuple[Any, ...] = kernel(arrays, context, carry)
+        return results
+
+    def end(self) -> None:
+        """Give scratch back."""
+        self.forward.end()
+        self.backward.end()
+
+
+@dataclass(frozen=True)
+class InParts:
+    """Runs a recurrence in parts, or the gradient of one.
+
+    Args:
+        run: all parts.
+        last: what runs the last part; None in the interpreter.
+    """
+
+    run: Callable[..., tuple[Any, ...]]
+    last: Runner | None
+    compiled: None = None
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        return self.run(arrays, context)
+
+    def demand(self) -> None:
+        """None: parts ask for memory as they run."""
+
+    def beside(self) -> dict[str, Once]:
+        """None: scans of parts share no block with others."""
+        return {}
+
+
+def runner_shown(runner: Runner | None) -> Runner | None:
+    """The runner that a plan shows for an op: its own, or that of its last part."""
+    return runner.last if isinstance(runner, InParts) else runner
+
+
+def compile_parts(
+    call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
+) -> None:
+    """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
+
+    Args:
+        compile_step: compiles the steps of recurrences that are not scans.
+    """
+    unit, m, kind, cost = call.op.attributes["schedule"]
+    parts = Parts(call, _given(call, backward_call), unit)
+    calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
+    runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
+    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), options.target.memory)
+    last = runners[parts.part(parts.count - 1).steps]
+    ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
+    found.forward[call.op.key] = InParts(parted.forward, ahead)
+    found.backward[backward_call.op.key] = InParts(parted.backward, behind)
+    if isinstance(ahead, Stepped):
+        found.interpreted.update(ahead.interpreted)
+
+
+def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
+    """A function that begins a pass. Either all parts are scans, or none is."""
+    if any(one.keep.compiled is None for one in runners.values()):
+        return lambda: SteppedSegments(runners)
+    pool, memory = options.pool, options.target.memory
+    return lambda: CompiledSegments(runners, Carry(pool, memory), Carry(pool, memory))
+
+
+def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:
+    if options.interpreted:
+        return _interpreted(calls)
+    try:
+        backward = compile_backward(calls.backward, options)
+        advance, keep = (compile_forward(call, options, None) for call in (calls.advance, calls.keep))
+        return PartRunners(advance, keep, backward)
+    except NothingToDoError:  # as without a schedule
+        return _interpreted(calls)
+    except UnsupportedError as reason:
+        why = str(reason)
+    advancing, _ = compile_steps(calls.advance, None, options, compile_step, why)
+    keeping, gradient = compile_steps(calls.keep, calls.backward, options, compile_step, why)
+    assert gradient is not None
+    return PartRunners(advancing, keeping, gradient)
+
+
+def _interpreted(calls: PartCalls) -> PartRunners:
+    return PartRunners(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
+
+
+def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:
+    """For each output, whether gradients of `_all` and of `_last` come from outside."""
+    first = len(backward_call.output_types) + 1
+    there = [bool(name) for name in backward_call.op.inputs[first:]]
+    count = len(call.output_types[:-1])
+    there += [False] * (count - len(there))
+    return tuple(zip(there[::2], there[1::2], strict=True))
+
+
+def compile_programs(
+    options: Options, forward: Program, backward: Program | None = None, segments: SegmentPlans | None = None
+) -> Compiled:
+    """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is.
+
+    Args:
+        segments: plans of recurrences that go in segments.
+    """
+    found, segments = Compiled(), segments or SegmentPlans(options)
+    passes = [(forward, found.forward), *([(backward, found.backward)] if backward else [])]
+    gradients = {
+        call.op.inputs[len(call.output_types)]: call
+        for call in (backward.calls if backward else ())
+        if call.op.type == "RecurrentNetworkGradient"
+    }
+    for program, runners in passes:
+        runners.update(compile_groups(program, options, found.interpreted))
+        for call in program.calls:
+            if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
+                backward_call = gradients.get(call.op.outputs[-1])
+                _compile_recurrence(call, backward_call, options, found, runners, segments)
+    for call in forward.calls:
+        backward_call = gradients.get(call.op.outputs[-1])
+        if backward_call is not None and runs_in_parts(call.op):
+            compile_parts(call, backward_call, options, compile_programs, found)
+    return found
+
+
+def _compile_recurrence(
+    call: Call,
+    backward_call: Call | None,
+    options: Options,
+    found: Compiled,
+    runners: dict[str, Runner],
+    segments: SegmentPlans,
+) -> None:
+    """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
+    if backward_call is not None and call.op.attributes.get("segments"):
+        plan = segments.of(call, backward_call)
+        assert plan is not None, "what goes in segments was asked for its plan"
+        plan = plan.of(call.op.attributes["segments"])
+        ahead, behind = compile_in_segments(call, backward_call, options, plan)
+        runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
+        return
+    try:
+        gradient = None if backward_call is None else compile_backward(backward_call, options)
+        read = None if gradient is None else past_end_reads(gradient.compiled.plan)
+        runners[call.op.key] = compile_forward(call, options, read)
+        if backward_call is not None and gradient is not None:
+            found.backward[backward_call.op.key] = gradient
+    except NothingToDoError as reason:
+        found.interpreted[call.op.label] = str(reason)
+    except UnsupportedError as reason:
+        forward, backward = compile_steps(call, backward_call, options, compile_programs, str(reason))
+        runners[call.op.key] = forward
+        found.interpreted.update(forward.interpreted)
+        if backward_call is not None and backward is not None:
+            found.backward[backward_call.op.key] = backward

@@ -1,0 +1,477 @@
+"""A scan made ready to run: plan, module, scratch, and the ops that run once beside it.
+
+**Ops that run once beside a loop over steps**: before its first step (`lower_ops.py`), or on its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
+from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedError
+from rnnops.compiler.memory.memory import (
+    GRADIENT,
+    PACKED,
+    PLAIN,
+    SCRATCH,
+    SUMS,
+    Block,
+    Buffer,
+    Memory,
+    Pool,
+    allocate,
+    block_bytes,
+)
+from rnnops.compiler.schedule.batch_axis import ScanTeam
+from rnnops.compiler.schedule.places import Layouts
+from rnnops.compiler.schedule.plan_step import plan_step
+from rnnops.compiler.schedule.stages import RingError
+from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
+from rnnops.errors import TypeRuleError
+from rnnops.interpreter import Program, Workspace, execute
+from rnnops.kernels.cpu.products import products_of, rounded_products_of
+from rnnops.kernels.cpu.words import new_barrier
+from rnnops.net.schema import RunContext, schema_of
+from rnnops.ops.products import BFLOAT16, INT8
+from rnnops.symbolic.fill import Own, Shared
+from rnnops.symbolic.sizes import said
+from rnnops.types import Array, Shape
+from rnnops.util import cached_property, told_if_long
+
+BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
+
+
+@dataclass(frozen=True)
+class Once:
+    """A net that runs once.
+
+    Args:
+        kernels: key of an op -> what runs it in place of its reference.
+    """
+
+    program: Program
+    kernels: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, arrays: Mapping[str, Array], target: Target) -> Workspace:
+        """Run it on arrays; there may be more than it reads."""
+        workspace = Workspace()
+        workspace.local.update((name, arrays[name]) for name in self.program.net.input_names)
+        kernels = {**target.references(self.program), **self.kernels}
+        execute(self.program, workspace, RunContext(), kernels=kernels)
+        return workspace
+
+
+Made = TypeVar("Made")
+UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
+EXACT = "float32"  # precision of operands of products that are not rounded
+LEAST_WORK = 50_000  # elementwise results: fifty microseconds in NumPy, and a call takes some twenty
+
+
+@dataclass(frozen=True)
+class Options:
+    """How scans run.
+
+    Args:
+        threads: at most so many.
+        width: of vectors in bits, the host's if None.
+        compiled: whether kernels are compiled, or plain Python.
+        device: what else they are made for, in place of processors.
+        tile: steps of a tile, None for a choice by size.
+        fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
+        least_work: elementwise results around recurrences from which on ops there are fused and compiled.
+        all_ops: whether ops that do not work row by row are compiled as well.
+        pool: where scans borrow scratch, and passes what they share.
+        recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
+        interpreted: whether recurrences are left to the interpreter.
+        precision: what operands of products are rounded to, `"float32"` for not at all.
+        weights: what weights of products are kept as where they are bound, `""` for what they are.
+    """
+
+    threads: int = 1
+    width: int | None = None
+    compiled: bool = True
+    device: Target | None = None
+    tile: int | None = None
+    fixed: frozenset[str] = frozenset()
+    least_work: float = LEAST_WORK
+    all_ops: bool = False
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    recycle: bool = True
+    interpreted: bool = False
+    precision: str = EXACT
+    weights: str = ""
+
+    @property
+    def target(self) -> Target:
+        """The target of the scans."""
+        return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
+
+
+REFERENCE = Options(least_work=inf, recycle=False, interpreted=True)  # the reference device: nothing is compiled
+
+
+@dataclass
+class Scratch:
+    """Memory of one run at a time that lasts from call to call.
+
+    Args:
+        packed: whether it holds packed matrices of an earlier run.
+    """
+
+    arrays: dict[str, Array]
+    packed: bool = False
+
+
+class Lasting(Shared):
+    """The state of a scan that lasts from call to call, for any T and N.
+
+    A function is kept with its module, and scratch by its sizes, should these differ after all.
+    """
+
+    def __init__(self) -> None:
+        self._function: tuple[object, Any] = (None, None)
+        self._idle: dict[tuple[Shape, ...], list[Scratch]] = {}  # `pop` and `append` need no lock
+
+    def function(self, text: ScanModule, load: Callable[[], Any]) -> Any:
+        """The function of a module, loaded once."""
+        known, function = self._function
+        if known is not text.module:
+            function = load()
+            self._function = (text.module, function)
+        return function
+
+    def idle(self, lasting: Mapping[str, Buffer]) -> list[Scratch]:
+        """Scratch that waits for the next call, of such buffers."""
+        return self._idle.setdefault(tuple(buffer.shape for buffer in lasting.values()), [])
+
+
+@dataclass
+class Carry:
+    """The values that a recurrence in parts carries from part to part.
+
+    Args:
+        sums: over the steps so far.
+        blocks: scratch of the scans that have run, with matrices packed in it.
+        pool, memory: that they go back to.
+        last: whether no part comes after this one, so that sums can be totalled.
+    """
+
+    pool: Pool
+    memory: Memory = PLAIN
+    last: bool = False
+    sums: dict[str, Array] = field(default_factory=dict)
+    blocks: dict[int, Block] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Give the blocks back."""
+        for block in self.blocks.values():
+            self.memory.give_back(self.pool, block)
+        self.blocks.clear()
+
+
+@dataclass(eq=False)
+class CompiledScan(Own):
+    """Runs a scan over arrays."""
+
+    scan: Scan
+    plan: StepPlan
+    layouts: Layouts
+    text: ScanModule
+    tile: int
+    team: ScanTeam
+    options: Options
+    float_dtype: str
+    fixed: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    kept: Lasting = field(default_factory=Lasting)
+
+    def run(
+        self,
+        tensors: Mapping[TensorName, Array],
+        references: Mapping[str, Array],
+        context: RunContext,
+        carry: Carry | None = None,
+        make: Memory = PLAIN,
+    ) -> dict[str, Array]:
+        """Run all steps.
+
+        Args:
+            tensors, references: their memory.
+            carry: what is carried from part to part of a recurrence that runs in parts, scratch too.
+            make: where sums and scratch come from.
+
+        Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
+        """
+        held = None if carry is None else carry.blocks.get(id(self))
+        target = self.options.target
+        block, start = make.borrow(self.options.pool, self.block) if held is None else (held, 0)
+        scratch = self._scratch()
+        goes_on = carry is not None and bool(carry.sums)
+        sums = self._sums(carry, make)
+        lent = {**scratch.arrays, **block.parts(self, self.lent, start)}
+        owned = {**self._constants, **references, **sums}
+        if self.plan.lengths:
+            part = (context.first, context.all_steps(self.scan.steps))
+            target.order_rows(references[self.plan.lengths], self.scan.steps, lent["order"], lent["ends"], part)
+        given = (
+            *map(tensors.__getitem__, self.layouts.tensors),
+            *map(owned.__getitem__, self.layouts.arrays),
+            *map(lent.__getitem__, self._lent_names),
+        )
+        sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
+        work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *map(target.flat, given))
+        wrong = target.call(self._function, self.team, work, self.plan.may_fail)
+        scratch.packed = True
+        self._idle.append(scratch)
+        if carry is None:
+            make.give_back(self.options.pool, block)
+        else:
+            carry.blocks[id(self)] = block
+        if wrong:
+            raise TypeRuleError(
+                "an index or a label is out of range, or an integer's power below 0", net=self.scan.program.net.name
+            )
+        return sums
+
+    def prepare(self) -> None:
+        """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
+        _ = self._lent_names, self._constants, self._known, self.plan.may_fail, self._draws
+
+    def load(self) -> None:
+        """Have the function that runs it: compiled, or from the disk."""
+        _ = self._function
+
+    @cached_property
+    def _lent_names(self) -> tuple[str, ...]:
+        """Array parameters behind those of what is given and of sums."""
+        return self.text.arrays[len(self.layouts.tensors) + len(self.layouts.arrays) :]
+
+    @cached_property
+    def _constants(self) -> dict[str, Array]:
+        return {name: self.options.target.constant(array) for name, array in self.plan.constants.items()}
+
+    @cached_property
+    def _all_sizes(self) -> Array:
+        rows = self.scan.batch * self.plan.heads
+        fixed = {"T": self.scan.steps, "N": rows, "K": self.tile, "backwards": int(self.scan.reverse)}
+        return np.array([*(fixed.get(name, 0) for name in HEADER_SIZES), *self.text.sizes], np.int64)
+
+    @cached_property
+    def _function(self) -> Any:
+        with told_if_long(f"'{self.scan.program.net.name}' ({len(self.scan.program.calls)} ops)"):
+            return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
+
+    @cached_property
+    def _draws(self) -> bool:
+        """True if random ops are among its ops, or may be among those of segments that run again."""
+        again = any(tensor.segment for tensor in self.scan.tensors.values())
+        return again or any(schema_of(call.op.type).random for call in self.scan.program.calls)
+
+    @cached_property
+    def _idle(self) -> list[Scratch]:
+        return self.kept.idle(self.lasting)
+
+    @cached_property
+    def _known(self) -> int:
+        """A bit for each packed matrix that is the same at every call."""
+        return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
+
+    @cached_property
+    def _sizes_of_whole_runs(self) -> dict[tuple[bool, bool], Array]:
+        """By whether matrices are packed, and training; of runs that draw nothing, in one part."""
+        return {}
+
+    def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
+        draws = self._draws and context.seed is not None
+        if draws or context.part is not None or all_packed or goes_on:
+            return self._written_sizes(context, packed, all_packed, goes_on)
+        known, key = self._sizes_of_whole_runs, (packed, context.training)
+        if key not in known:
+            known[key] = self._written_sizes(context, packed, all_packed, goes_on)
+        return known[key]
+
+    def _written_sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
+        sizes: Array = self._all_sizes.copy()
+        unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
+        drawn = (0, 0)
+        if self._draws and context.seed is not None:
+            drawn = (_signed(context.seed), context.t * context.all_steps(self.scan.steps) + context.first)
+        more = (context.training, context.first, goes_on, self.team.by_columns)
+        sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, *more)
+        return sizes
+
+    def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:
+        """The sums over steps: zeros, or those of the parts before."""
+        if carry is not None and carry.sums:
+            return carry.sums
+        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        if carry is not None:
+            carry.sums = sums
+        return sums
+
+    @property
+    def threads(self) -> int:
+        """How many threads run it."""
+        return self.team.threads
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def accumulators(self) -> dict[str, Buffer]:
+        """The sums over steps, by buffer; a sum that needs nothing more becomes a gradient."""
+        plan, found = self.plan, {}
+        results = {owner: result for result, owner in plan.sums.items()}
+        for owner, by_row in plan.accumulators.items():
+            gradient = owner in results and not by_row
+            what = f"gradient of {results[owner]}" if gradient else f"{owner}, row by row" if by_row else owner
+            kind = plan.types[owner]
+            found[owner] = Buffer(what, GRADIENT if gradient else SUMS, kind.dtype, kind.shape)
+        return found
+
+    @cached_property
+    def lent(self) -> dict[str, Buffer]:
+        """Scratch for one run, by array parameter."""
+        what = "blobs of a step" if self.tile == 1 else said("blobs of {} steps", self.tile)
+        sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
+        kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
+        scratch = {f"w_{dtype}": Buffer(what, SCRATCH, kinds[dtype], shape) for dtype, shape in sizes.items()}
+        return {**scratch, **self._packed(fixed=False), **(self._row_lists() if self.plan.lengths else {})}
+
+    def _row_lists(self) -> dict[str, Buffer]:
+        """The arrays that `ROW_ARRAYS` name."""
+        batch = self.scan.batch
+        return {
+            "order": Buffer("order of rows", SCRATCH, "int64", (batch,)),
+            "ends": Buffer("lengths of rows", SCRATCH, "int64", (batch,)),
+            "lists": Buffer("rows that are not over", SCRATCH, "int64", (self.threads, self.tile, batch + 2)),
+        }
+
+    @cached_property
+    def lasting(self) -> dict[str, Buffer]:
+        """The arrays that last from call to call, by parameter: packed matrices."""
+        return self._packed(fixed=True)
+
+    @cached_property
+    def block(self) -> int:
+        """Bytes of the block that it borrows."""
+        return block_bytes(self.lent.values())
+
+    def reserve(self, block: int) -> None:
+        """Borrow a larger block, so that all scans of a plan use the same one."""
+        self.block = max(self.block, block)
+
+    def _packed(self, fixed: bool) -> dict[str, Buffer]:
+        """Packed matrices, those that are the same at every call or the others."""
+        return {
+            f"packed{i}": Buffer(p.owner, PACKED, p.dtype_of(self.float_dtype), self._packed_shape(p))
+            for i, p in enumerate(self.text.packed)
+            if (i < MASKED and p.owner in self.fixed) == fixed
+        }
+
+    def _packed_shape(self, packed: Packed) -> Shape:
+        """As what multiplies with a packed matrix wants it."""
+        width = self.options.width
+        products = rounded_products_of(width) if packed.rounding == BFLOAT16 else products_of(self.float_dtype, width)
+        shape: Shape = products.packed_shape(packed.inner, packed.columns)
+        return shape
+
+    def _scratch(self) -> Scratch:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._new_scratch()
+
+    def _new_scratch(self) -> Scratch:
+        scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
+        scratch["barrier"], scratch["status"] = new_barrier(), self.options.target.constant(np.zeros(4, np.int64))
+        return Scratch(scratch)
+
+
+def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) -> Made:
+    """Compiles with rings for all tensors except those that must hold all steps.
+
+    Args:
+        compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.
+    """
+    whole: frozenset[TensorName] = frozenset()
+    while True:
+        try:
+            return compile_with(whole)
+        except RingError as error:
+            if error.tensors <= whole:
+                raise
+            whole |= error.tensors
+
+
+def compile_scan(
+    scan: Scan,
+    float_dtype: str,
+    options: Options,
+    fixed: frozenset[str] = frozenset(),
+) -> CompiledScan:
+    """Plan a scan and write its module.
+
+    Args:
+        fixed: references that are the same at every call.
+
+    Raises UnsupportedError and RingError.
+    """
+    plan = plan_step(scan, options.target.compacts, options.target.in_place)
+    return written_scan(scan, plan, float_dtype, options, steps_of_tile(options, scan.steps, scan.batch), fixed)
+
+
+def written_scan(
+    scan: Scan,
+    plan: StepPlan,
+    float_dtype: str,
+    options: Options,
+    tile: int,
+    fixed: frozenset[str] = frozenset(),
+    again: Again | None = None,
+    notes: tuple[str, ...] = (),
+) -> CompiledScan:
+    """The module of a plan.
+
+    Args:
+        tile: steps of a tile.
+        again: steps of the forward pass that a backward pass runs again.
+        notes: what there is to say besides what a target says.
+    """
+    _check_rounding(plan, options.target)
+    more = {} if again is None else {"again": again}
+    written = options.target.write(scan, plan, tile, float_dtype, options.threads, options.width, **more)
+    return CompiledScan(
+        scan,
+        written.plan or plan,
+        written.layouts,
+        written.text,
+        tile,
+        written.team,
+        options,
+        float_dtype,
+        fixed,
+        (*written.notes, *notes),
+    )
+
+
+def _check_rounding(plan: StepPlan, target: Target) -> None:
+    """Raise UnsupportedError where a product rounds its operands, or has narrow ones, and the target would not."""
+    nodes = (node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes)
+    known = {*target.precisions, *target.weight_types}
+    for rounding in {node.rounding for node in nodes if node.rounding}.difference(known):
+        what = "have weights of int8" if rounding == INT8 else f"are of operands rounded to {rounding}"
+        raise UnsupportedError(f"its products {what}, which the device does not do")
+
+
+def steps_of_tile(options: Options, steps: int, batch: int) -> int:
+    """How many steps a tile has."""
+    return options.tile or max(1, min(steps, options.target.tile_rows // max(1, batch)))
+
+
+def _signed(seed: int) -> int:
+    return seed - 2**64 if seed >= 2**63 else seed

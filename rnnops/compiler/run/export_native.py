@@ -1,0 +1,336 @@
+"""A recorded plan as an object file or as C99 source, with a C header and weights.
+
+A recorded plan as an object file: its drivers, what they call, and three functions for C.
+
+Everything is compiled for one thread of this processor. The functions are `NAME_init`, which writes the list of jobs
+into a caller's memory, `NAME_reset`, which sets states to zero, and `NAME_run`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.codegen.scan_module import Packed, ScanModule
+from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.run.c_source import (
+    ADDRESS_BYTES,
+    Argument,
+    ListWords,
+    MemoryMap,
+    c_names,
+    c_source,
+    for_any_processor,
+    for_processor,
+    header,
+    list_bytes,
+)
+from rnnops.compiler.run.recorder import (
+    PACKS,
+    UNPACKED,
+    Job,
+    JobList,
+    NotRecordedError,
+    Recorded,
+    RecordedArray,
+    Recorder,
+    packed_once,
+)
+from rnnops.compiler.schedule.batch_axis import ScanTeam
+from rnnops.compiler.targets.target import Work
+from rnnops.errors import DeviceError, FeedError, SaveError
+from rnnops.kernels.cpu.native import (
+    LEVEL,
+    PRODUCTS_LEVEL,
+    NativeFunction,
+    int8_products,
+    linked,
+    processor,
+    products,
+    rounded_products,
+    threads,
+    way_of,
+)
+from rnnops.kernels.cpu.processor import vector_width
+from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
+from rnnops.types import FLOATS, Type
+from rnnops.util import LazyModule, replaced
+
+SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices have no gaps
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRecorder(Recorder):
+    """Notes jobs whose drivers are `ScanModule`s, whose places are their arrays and whose numbers are their sizes."""
+
+    def load(self, text: ScanModule, width: int | None) -> ScanModule:
+        return text
+
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
+        _, _, sizes, *arrays = work
+        module, unpacked = function.module, int(sizes[UNPACKED])
+        names = [array.name for array in module.arrays]
+        _pack_source(function, dict(zip(names, arrays, strict=True)), unpacked)
+        once = packed_once(module, unpacked)
+        unread = frozenset(n for n, name in enumerate(names) if name in once)
+        places = tuple(array.place for array in arrays)
+        self.jobs.append(Job(function, 1, places, tuple(map(int, sizes)), unread))
+        return False
+
+
+def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: int) -> None:
+    """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
+    assert isinstance(text.module, Module)
+    for source, number in _packs(text.module):
+        if not unpacked >> number & 1:
+            if arrays[source].memory.made:
+                raise NotRecordedError("a matrix is packed once that each call makes anew")
+            target = arrays[f"packed{number}"].twin.reshape(-1)
+            target[:] = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
+
+
+def _packs(module: Module) -> Iterator[tuple[str, int]]:
+    """Where matrices lie that the driver packs, and their numbers."""
+    for line in statements_of(module.driver.body):
+        if isinstance(line, Do) and line.function in PACKS:
+            matrix, packed = line.arguments
+            assert isinstance(matrix, MatrixOperand)
+            assert isinstance(packed, Array)
+            yield matrix.buffer, int(packed.buffer.removeprefix("packed"))
+
+
+def _matrix(packed: Packed, flat: Any) -> Any:
+    """The `[inner, columns]` of a packed matrix in the memory of its owner."""
+    how, shape = packed.packing, (packed.inner, packed.columns)
+    rows, width = shape[::-1] if how.transposed else shape
+    strides = how.stride * flat.itemsize, flat.itemsize
+    matrix = np.lib.stride_tricks.as_strided(flat[how.start + how.column :], (rows, width), strides, writeable=False)
+    return matrix.T if how.transposed else matrix
+
+
+write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
+FUNCTIONS = ("init", "reset", "run")
+
+
+def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
+    """The object.
+
+    Args:
+        name: that its functions begin with, a word of C.
+        arguments: numbers of the arrays that `NAME_run` takes, in order; the others are states.
+    """
+    demand(WRITE, "write and compile kernels")
+    words = ListWords(plan)
+    drivers = [driver for driver in words.drivers.values() if isinstance(driver, NativeFunction)]
+    own = [driver.write() for driver in drivers if driver.write is not None]
+    texts = [(_interface(words, name, arguments), LEVEL), *((text, LEVEL) for text in own)]
+    texts += [(text, PRODUCTS_LEVEL) for text in (write_runtime.exported(), *_runtime("\n".join(own)))]
+    made: bytes = linked(texts, {f"{name}_{function}" for function in FUNCTIONS})
+    return made
+
+
+def _runtime(drivers: str) -> Iterator[str]:
+    """Texts of the libraries that drivers call."""
+    width, symbols = vector_width(), threads().symbols
+    demand(WRITE_PRODUCTS if "_products_" in drivers else WRITE, "write and compile kernels")
+    waits = {function: symbols[function] for function in ("wait", "list_rows")}
+    if any(symbol in drivers for symbol in waits.values()):
+        yield write_runtime.waits(waits)
+    for dtype in FLOATS[1:]:
+        library = products(dtype, width)
+        if any(symbol in drivers for symbol in library.symbols.values()):
+            yield write_runtime.products(library.symbols, dtype, width)
+    if "_products_int8_" in drivers:  # else it need not be compiled
+        yield write_runtime.int8_products(int8_products(width).symbols, width)
+    way = way_of(width)
+    library = rounded_products(way, width)
+    if any(symbol in drivers for symbol in library.symbols.values()):
+        yield write_runtime.rounded_products(library.symbols, way, width)
+
+
+def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
+    """The three functions, in LLVM IR."""
+    plan = listed.plan
+    words = [number for word in listed.entries() for number in (word.offset, word.base, word.value)]
+    names = [f'@"{symbol}"' for symbol in listed.drivers]
+    tables = [
+        f"@entries = internal constant [{len(words)} x i64] [{', '.join(f'i64 {word}' for word in words)}]",
+        f"@drivers = internal constant [{len(names)} x ptr] [{', '.join(f'ptr {one}' for one in names)}]",
+    ]
+    declared = [f"declare void {one}(i64, i64, ptr)" for one in names]
+    declared += ["declare void @set_up(ptr, ptr, ptr, i64, ptr)", "declare void @perform_alone(ptr, ptr)"]
+    declared += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"]
+    functions = [_init(name, len(words) // 3, plan), _reset(name, plan), _run(name, plan, arguments)]
+    return "\n".join([*tables, *declared, *functions]) + "\n"
+
+
+def _init(name: str, entries: int, plan: MemoryMap) -> str:
+    lines = [
+        f"call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 {plan.nbytes}, i1 false)",
+        f"call void @set_up(ptr %memory, ptr %weights, ptr @entries, i64 {entries}, ptr @drivers)",
+        "ret void",
+    ]
+    return _function(f"void @{name}_init(ptr %memory, ptr %weights)", lines)
+
+
+def _reset(name: str, plan: MemoryMap) -> str:
+    lines = []
+    for number, offset in plan.state_offsets.items():
+        lines.append(f"%s{number} = getelementptr i8, ptr %memory, i64 {offset}")
+        lines.append(f"call void @llvm.memset.p0.i64(ptr %s{number}, i8 0, i64 {plan.states[number]}, i1 false)")
+    return _function(f"void @{name}_reset(ptr %memory)", [*lines, "ret void"])
+
+
+def _run(name: str, plan: MemoryMap, arguments: Sequence[int]) -> str:
+    """Writes down what is given, has all jobs done, and returns whether an index was out of range."""
+    lines = [f"%given = alloca [{plan.count} x ptr]"]
+    for number in range(plan.count):
+        value = f"%a{number}"
+        if number not in arguments:
+            value = f"%s{number}"
+            lines.append(f"{value} = getelementptr i8, ptr %memory, i64 {plan.state_offsets[plan.state_of[number]]}")
+        lines.append(f"%p{number} = getelementptr ptr, ptr %given, i64 {number}")
+        lines.append(f"store ptr {value}, ptr %p{number}")
+    lines += [
+        "call void @perform_alone(ptr %memory, ptr %given)",
+        f"%place = getelementptr i8, ptr %memory, i64 {plan.own_offset(plan.recorded.status)}",
+        "%status = load i64, ptr %place",
+        "store i64 0, ptr %place",
+        "%wrong = icmp ne i64 %status, 0",
+        "%result = zext i1 %wrong to i32",
+        "ret i32 %result",
+    ]
+    taken = ", ".join(["ptr %memory", *(f"ptr %a{number}" for number in arguments)])
+    return _function(f"i32 @{name}_run({taken})", lines)
+
+
+def _function(head: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"define {head} nounwind {{", *(f"  {line}" for line in lines), "}"])
+
+
+MADE = b"/* Written by rnnops"  # sources and headers begin with
+
+
+@dataclass(frozen=True)
+class ExportedFiles:
+    """The files that `export_native` has written.
+
+    Args:
+        object: to be linked, None where there is a source.
+        source: to be compiled, None where there is an object.
+        header: what they declare.
+        weights: whose bytes `NAME_init` takes.
+        inputs, outputs: the arrays of `NAME_run`, in order, inputs first: their names in the net, and in C.
+    """
+
+    object: Path | None
+    source: Path | None
+    header: Path
+    weights: Path
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+def export_recorded(
+    recorded: Recorded,
+    feeds: Mapping[str, Type],
+    states: Mapping[str, str],
+    folder: str | os.PathLike[str],
+    name: str,
+    net: str,
+    products: str | None = None,
+) -> ExportedFiles:
+    """Write the files; each is there whole or not at all.
+
+    Args:
+        feeds: the inputs, in the order in which they are given.
+        states: output -> input of the next call, which stay in the memory.
+        net: its name, for errors.
+        products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
+
+    Raises FeedError where an output and the input that it becomes differ, DeviceError for C99 where weights would have
+    their bytes in another order than it wants.
+    """
+    if products is not None and sys.byteorder != "little":
+        raise DeviceError("weights would be written as they lie here", net=net, wanted="little-endian")
+    outputs = {output: Type(str(np.dtype(dtype)), shape) for output, dtype, shape in recorded.outputs}
+    _check_states(feeds, outputs, states, net)
+    names, given = [*feeds, *outputs], [*feeds.values(), *outputs.values()]
+    numbers = {one: number for number, one in enumerate(feeds)}
+    state_of = {numbers[one]: numbers[one] for one in states.values()}
+    state_of |= {len(feeds) + [*outputs].index(output): numbers[one] for output, one in states.items()}
+    kept = {number: given[number].nbytes for number in sorted(set(state_of.values()))}
+    free = [number for number in range(len(given)) if number not in state_of]
+    words = dict(zip(free, c_names([names[number] for number in free]), strict=True))
+    arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
+    if products is None:
+        _pack(recorded, feeds)
+        plan = MemoryMap(recorded, kept, state_of, list_bytes(recorded), (recorded.status, recorded.barrier))
+        ending, code, made = ".o", object_file(plan, name, [*arguments]), for_processor(name, *processor())
+    else:
+        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES)
+        ending, code, made = ".c", c_source(plan, name, products, arguments).encode("ascii"), for_any_processor(name)
+    weights = plan.weights()
+    declared = header(name, [*arguments.values()], plan.nbytes, len(weights), made).encode("ascii")
+    files = _written(Path(folder), name, {ending: code, ".h": declared, ".weights": weights})
+    taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
+    written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
+    return ExportedFiles(files.get(".o"), files.get(".c"), files[".h"], files[".weights"], taken, written)
+
+
+def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:
+    if not isinstance(states, Mapping):
+        raise FeedError("states= is not a dict", net=net, wanted="output -> input", came=repr(states)[:60])
+    for output, one in states.items():
+        if output not in [*outputs] or one not in [*feeds]:  # of lists, as what is given may have no hash
+            wanted = f"an output ({', '.join(outputs)}) and an input ({', '.join(feeds)})"
+            raise FeedError("states go from an output to an input", net=net, wanted=wanted, came=f"{output} -> {one}")
+        if _packed_type(outputs[output]) != _packed_type(feeds[one]):
+            problem = "a state differs from one call to the next"
+            raise FeedError(problem, net=net, blob=one, wanted=outputs[output], came=feeds[one])
+    if len(set(states.values())) < len(states):
+        raise FeedError("two outputs become one input", net=net, came=str(dict(states)))
+
+
+def _packed_type(kind: Type) -> tuple[str, tuple[int, ...]]:
+    """A key that two arrays share if their elements are laid out alike."""
+    return kind.dtype, tuple(size for size in kind.shape if size != 1)
+
+
+def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
+    """Call the plan once, so that what is packed lies in its memory."""
+    arrays = [np.zeros(kind.shape, kind.dtype) for kind in feeds.values()]
+    JobList(recorded)(arrays)
+
+
+def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
+    """The files, by ending. Raises SaveError beside code of the other kind, which would not fit the new header."""
+    other = folder / f"{name}{'.c' if '.o' in texts else '.o'}"
+    if other.exists():
+        problem = f"'{folder}' would have an object and a source of one name, whose memory and weights differ"
+        hint = "Give another folder or name=, or remove the old export."
+        raise SaveError(problem, wanted=f"no {other.name}", hint=hint)
+    paths = {ending: folder / f"{name}{ending}" for ending in texts}
+    for path in paths.values():
+        _check_own(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending, path in paths.items():
+        with replaced(path) as new:
+            new.write_bytes(texts[ending])
+    return paths
+
+
+def _check_own(path: Path) -> None:
+    """Raises SaveError in place of replacing a source or a header that somebody has written, as main.c may be one."""
+    if path.suffix not in (".c", ".h") or not path.is_file():
+        return
+    with path.open("rb") as file:
+        if file.read(len(MADE)) != MADE:
+            hint = "Give another folder or name=, or remove the file."
+            raise SaveError(f"'{path}' was not written by rnnops", wanted="no file, or an old export", hint=hint)

@@ -1,0 +1,267 @@
+"""Plans: everything about a net that follows from the types of its feeds, made once and kept in a bounded cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from rnnops.autodiff import GradientNet
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
+from rnnops.compiler.memory.allocations import order_ops
+from rnnops.compiler.memory.choose_saved import Saved, by_policy, choose_saved
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
+from rnnops.compiler.run.compile_programs import Compiled, Runners, compile_programs, demands_of
+from rnnops.compiler.run.compiled_scan import REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.recycle import Lives, find_lives
+from rnnops.compiler.run.segments import SegmentPlans
+from rnnops.errors import OutOfMemoryError
+from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
+from rnnops.net.net import Net
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, split_heads
+from rnnops.rewrites import merge_equal_ops, prune, prune_cells
+from rnnops.symbolic.fill import Fresh
+from rnnops.types import Type
+
+
+@dataclass(frozen=True)
+class ForwardPlan:
+    """Forward only; fields as of a `TrainingPlan`."""
+
+    program: Program
+    compiled: Compiled = field(default_factory=Compiled)
+    options: Options = REFERENCE
+    lives: tuple[Lives, ...] = ((),)
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Forward, what it keeps, and backward.
+
+    Args:
+        program: the forward net in training form.
+        gradient: what the inputs and outputs of the backward net stand for.
+        residuals: what is kept and what is run again.
+        backward: the ops to run again, then the gradient ops.
+        compiled: the ops that do not run in the interpreter.
+        unfused: the forward net in training form as it was before ops were fused.
+        options: of the device.
+        lives: what may share memory within the forward pass, and within the backward pass.
+        derived: backward passes cut into layers, made when they are asked for.
+    """
+
+    program: Program
+    gradient: GradientNet
+    residuals: Residuals
+    backward: Program
+    compiled: Compiled
+    unfused: Program
+    options: Options
+    lives: tuple[Lives, ...] = ((), ())
+    derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
+
+
+REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
+    number_random_ops,  # first: no later pass changes what is drawn
+    merge_equal_ops,
+    prune_cells,  # last: what others left unread
+)
+REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
+    fold_constants,  # sizes and what follows from them become constants,
+    lambda program: merge_equal_ops(program.net),  # many of them the same,
+    lambda program: prune(program.net),  # and what they were computed from is read no more;
+    hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
+    split_heads,  # in cells, as what comes out may be merged,
+    merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
+    order_sums,  # and sums of what is left, before anything is chosen that is kept
+)
+
+
+def live_net(net: Net, operands: str = "", numbered: bool = False) -> Net:
+    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
+
+    Args:
+        operands: what operands of products are rounded to, in all that follows from the net; empty for not at all.
+        numbered: whether random ops have their numbers, from when ops were there that are no more.
+    """
+    rewrites = [rewrite for rewrite in REWRITES if not (numbered and rewrite is number_random_ops)]
+    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), rewrites, net)
+    return round_products(live, operands) if operands else live
+
+
+def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
+    """A live net once shapes are known, rewritten."""
+    program = prepare(net, types, float_dtype)
+    for rewrite in REWRITES_OF_SHAPES:
+        program = prepare_again(program, rewrite(program), types)
+    return program
+
+
+def forward_structure(
+    net: Net, types: Mapping[str, Type], float_dtype: str, options: Options = REFERENCE
+) -> ForwardPlan:
+    """Plan a forward pass of a live net, less what needs plain numbers: that is up to `with_memory`.
+
+    Raises OutOfMemoryError where a plan needs more memory than there is.
+    """
+    with _planning(net, types, float_dtype):
+        return _forward_plan(net, types, float_dtype, options)
+
+
+def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options) -> ForwardPlan:
+    program = _rewritten(net, types, float_dtype)
+    options = _decided(options, program)
+    program = _fused(program, (), options)
+    compiled = compile_programs(options, program)
+    program, lives = _ordered(program, compiled.forward, options)
+    return ForwardPlan(program, compiled, options, (lives,))
+
+
+def training_structure(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options = REFERENCE,
+    saving: Saving = DEFAULT_SAVING,
+) -> TrainingPlan:
+    """Plan a forward and a backward pass of a live net, as `forward_structure` does.
+
+    Raises CheckpointError where what is to be saved does not fit the net, else what `forward_structure` raises.
+    """
+    with _planning(net, types, float_dtype):
+        return _training_plan(net, types, float_dtype, wrt, options, saving)
+
+
+def _training_plan(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options,
+    saving: Saving,
+) -> TrainingPlan:
+    live = _rewritten(net, types, float_dtype)
+    options = _decided(options, live)
+    segments = SegmentPlans(options)
+    program, gradient, residuals = choose_saved(
+        live, types, wrt, saving, partial(steps_of_tile, options), segments.steps
+    )
+    net = merge_equal_ops(backward_net(program, gradient, residuals))
+    backward = prepare(net, input_types(net), float_dtype)
+    unfused, held = program, (*residuals.kept, *residuals.free)
+    program, backward = _fused(program, held, options), _fused(backward, (), options)
+    compiled = compile_programs(options, program, backward, segments)
+    program, ahead = _ordered(program, compiled.forward, options, held)
+    backward, behind = _ordered(backward, compiled.backward, options, given=residuals.kept)
+    return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options, (ahead, behind))
+
+
+def _decided(options: Options, live: Program) -> Options:
+    """Options that say whether ops around recurrences are compiled: all that work row by row in both passes, or none.
+
+    Decided only on the live net: what is kept for the backward pass, and so what it does again, changes nothing.
+    """
+    if options.least_work in (0, inf):
+        return options
+    return replace(options, least_work=0 if work_around(live) >= options.least_work else inf)
+
+
+def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
+    return program if options.least_work == inf else fuse_ops(program, keep, options.all_ops)
+
+
+def _ordered(
+    program: Program, runners: Runners, options: Options, keep: Collection[str] = (), given: Collection[str] = ()
+) -> tuple[Program, Lives]:
+    """The ops in an order in which little is alive, and what may share memory; nothing changes where nothing may."""
+    if not options.recycle:
+        return program, ()
+    program = order_ops(program, demands_of(runners), keep, given)
+    return program, find_lives(program, runners, keep)
+
+
+AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
+
+
+def prepared(plan: AnyPlan) -> AnyPlan:
+    """The plan, all that runs read worked out as far as it does not need plain numbers."""
+    for program in [plan.program, *([plan.backward] if isinstance(plan, TrainingPlan) else [])]:
+        _ = program.steps, program.stays
+    for kernel in plan.compiled.kernels:
+        kernel.demand()
+        kernel.compiled.prepare()
+    return plan
+
+
+def with_memory(plan: AnyPlan) -> AnyPlan:
+    """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
+    return replace(plan, compiled=plan.compiled.sharing(plan.options.pool, *plan.lives))
+
+
+@contextmanager
+def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator[None]:
+    """Where memory runs out, name the op with the largest result."""
+    try:
+        yield
+    except OutOfMemoryError:  # says what there is no room for
+        raise
+    except MemoryError as error:
+        calls = prepare(net, types, float_dtype).calls
+        largest = max(calls, key=lambda call: max(kind.nbytes for kind in call.output_types))
+        raise out_of_memory(largest, "memory has no room to plan a net with this op") from error
+
+
+def saved_by(
+    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
+) -> Callable[[Policy], Saved]:
+    """The residuals of a live net by each policy, floats of steps as `residuals`."""
+    live, segments = _rewritten(net, types, float_dtype), SegmentPlans(options)
+    return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals), segments.steps)
+
+
+def input_types(net: Net) -> dict[str, Type]:
+    """Types of the inputs of a net whose inputs all have shapes."""
+    return {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+
+
+Plan = TypeVar("Plan")
+
+
+class PlanCache(Fresh, Generic[Plan]):
+    """The plans used last, by key; safe to use from several threads.
+
+    There is no lock that a forked child could find taken: a table is replaced by another and never changed. Where two
+    threads do that at once, one of the plans may have to be made again.
+    """
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._plans: dict[Hashable, Plan] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
+        """The plan under `key`, made if it is not there."""
+        plans = self._plans
+        found = plans.get(key)
+        if found is not None and found is next(reversed(plans.values())):
+            return found
+        plan = make() if found is None else found
+        plans = dict(self._plans)
+        plans.pop(key, None)
+        plans[key] = plan  # the last is the one used last
+        if len(plans) > self._limit:
+            del plans[next(iter(plans))]
+        self._plans = plans
+        return plan
+
+    def fresh(self) -> PlanCache[Plan]:
+        return PlanCache(self._limit)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._plans
+
+    def __len__(self) -> int:
+        return len(self._plans)

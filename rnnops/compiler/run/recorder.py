@@ -1,0 +1,486 @@
+"""Recording a plan: a call with arrays that are not there becomes a list of jobs.
+
+One call of compiled code goes through the list. What the list needs (results between ops, scratch, packed weights,
+numbers) is its own and stays where it is; only addresses of feeds and of outputs are put in at each call. The first
+call packs what is the same at every call.
+
+A plan is recorded by running it on a target that notes drivers and copies of memory instead of doing them, with arrays
+whose elements are not there yet: loops, views and calls of Python happen once, what is left is a list that compiled
+code goes through (kernels/cpu/jobs.py). What looks at elements from Python is refused: `NotRecordedError`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
+from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.lower.kernel import (
+    Array as KernelArray,
+    Do,
+    For,
+    Function,
+    MatrixOperand,
+    Module,
+    Parameter,
+    Store,
+    buffers_of,
+    statements_of,
+)
+from rnnops.compiler.lower.movements import views_of
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.memory.memory import SCRATCH, Buffer, Memory, Pool, allocate, rounded
+from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
+from rnnops.compiler.targets.cpu.team import perform_together
+from rnnops.compiler.targets.target import Processor, Work
+from rnnops.interpreter import Program, run_reference
+from rnnops.kernels.cpu.barrier import GIVEN
+from rnnops.kernels.cpu.native import BY_INT8, PRODUCTS, ROUNDED, NativeFunction, threads as thread_library
+from rnnops.kernels.cpu.row_order import MOST_ROWS
+from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
+from rnnops.net.schema import Call, RunContext, schema_of
+from rnnops.twin_array import TwinArray
+from rnnops.types import FLOATS, Array, Shape
+
+PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED, *BY_INT8) if name.startswith("pack_"))
+
+
+def packed_once(module: Module, unpacked: int) -> frozenset[str]:
+    """Names of arrays that are read where they are packed, and nowhere else.
+
+    Args:
+        unpacked: a bit for each packed matrix that is packed again in each call.
+    """
+    packs, others = dict[str, bool](), set[str]()
+    for statement in statements_of(module.driver.body):
+        if isinstance(statement, Do) and statement.function in PACKS:
+            matrix, packed = statement.arguments
+            assert isinstance(matrix, MatrixOperand)
+            assert isinstance(packed, KernelArray)
+            again = unpacked >> int(packed.buffer.removeprefix("packed")) & 1
+            packs[matrix.buffer] = packs.get(matrix.buffer, True) and not again
+        else:
+            others |= buffers_of(statement)
+    return frozenset(name for name, once in packs.items() if once and name not in others)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A recorded plan.
+
+    Args:
+        jobs: in order.
+        outputs: name, dtype and shape of each.
+        sizes: that drivers are given: the array, its numbers when nothing is packed yet, and from then on.
+        status: says after a call whether an index was out of range.
+        barrier: at which the threads of a driver meet.
+        feeds: how many arrays are given before the outputs.
+    """
+
+    jobs: tuple[Job, ...]
+    outputs: tuple[tuple[str, Any, Shape], ...]
+    sizes: tuple[tuple[Array, Array, Array], ...]
+    status: Array
+    barrier: Array
+    feeds: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of the memory that it needs, weights included."""
+        regions = {id(region): region for job in self.jobs for region, _ in job.places if region.given < 0}
+        return sum(int(region.frame.nbytes) for region in regions.values())
+
+
+class JobList:
+    """A recorded plan in memory, for one caller at a time."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.threads = max((job.threads for job in recorded.jobs), default=1)
+        self._words = [np.array([*_addresses(job), *job.numbers], np.int64) for job in recorded.jobs]
+        self._jobs = np.array([*map(self._entry, range(len(recorded.jobs)))], np.int64)
+        self._places = np.array([*self._given_places()], np.int64).reshape(-1)
+        self._barrier = new_barrier()
+        counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
+        self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
+        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()  # set sooner than an array is
+        self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
+        self._names = tuple(name for name, _, _ in recorded.outputs)
+        self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)
+        self._packed = False
+        for array, unpacked, _ in recorded.sizes:
+            array[:] = unpacked
+
+    def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
+        """Outputs by name; None where an index or a label was out of range."""
+        made = [np.empty(*kind) for kind in self._kinds]
+        self._given[:] = [*map(id, feeds), *map(id, made)]
+        perform_together(*self._call)
+        if not self._packed:  # drivers pack before they look at an index, whatever comes of it
+            self._packed = True
+            for array, _, packed in self.recorded.sizes:
+                array[:] = packed
+        status = self.recorded.status
+        if status[0]:
+            status[0] = 0
+            return None
+        return dict(zip(self._names, made))  # noqa: B905 - they are as many
+
+    def _entry(self, number: int) -> tuple[int, int, int, bool]:
+        """A job for `kernels/cpu/jobs.py`; threads meet between two jobs unless both are for one."""
+        job, following = self.recorded.jobs[number], self.recorded.jobs[number + 1 : number + 2]
+        meets = self.threads > 1 and any(one.threads > 1 for one in (job, *following)) and bool(following)
+        return _driver(job.driver), job.threads, _address(self._words[number]), meets
+
+    def _given_places(self) -> Iterator[tuple[int, int, int]]:
+        for words, job in zip(self._words, self.recorded.jobs, strict=True):
+            for number, (region, offset) in enumerate(job.places):
+                if region.given >= 0:
+                    yield _address(words) + number * WORD_BYTES, region.given, offset
+
+
+def _addresses(job: Job) -> list[int]:
+    return [0 if region.given >= 0 else region.start + offset for region, offset in job.places]
+
+
+def _driver(driver: Any) -> int:
+    address: int = driver.address if isinstance(driver, NativeFunction) else thread_library().address(driver)
+    return address
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+BOX_AXES = 3  # that a job copies along, beside a run of bytes
+Note = Callable[..., None]
+
+
+class NotRecordedError(Exception):
+    """Something is done with an array that no job does."""
+
+
+class Region:
+    """A piece of memory.
+
+    Args:
+        frame: its bytes; they are not looked at while a plan is recorded, and where it is `given` never.
+        note: what notes jobs.
+        given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
+        made: whether it is written anew in each call.
+    """
+
+    def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
+        self.frame, self.note, self.given, self.made = frame, note, given, made
+        self.start: int = frame.__array_interface__["data"][0]
+
+
+class RecordedArray(TwinArray):
+    """An array whose elements are not there yet.
+
+    Args:
+        memory: in which it will lie.
+        twin: a view of the memory's frame.
+    """
+
+    memory: Region
+    where: ClassVar[str] = "a plan that is recorded"
+
+    @property
+    def place(self) -> tuple[Region, int]:
+        """The memory, and bytes from its beginning to the first element."""
+        return self.memory, self.offset
+
+    def assign(self, value: Any) -> None:
+        """Note that elements are copied from another array, or one number for all."""
+        source = value if isinstance(value, RecordedArray) else held(np.asarray(value, self.dtype), self.memory.note)
+        for target, part in boxes(self, source.broadcast_to(self.shape)):
+            self.memory.note("copy_box", 1, (target.place, part.place), box_of(target.twin, part.twin))
+
+    def fill(self, number: Any) -> None:
+        """Note that all elements become a number."""
+        if number == 0 and self.flags.c_contiguous:
+            self.memory.note("clear", 1, (self.place,), (self.nbytes,))
+        else:
+            self.assign(np.asarray(number, self.dtype))
+
+    def copy(self) -> RecordedArray:
+        made = made_array(self.shape, self.dtype, self.memory.note)
+        made.assign(self)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other method of NumPy's arrays reads elements, and cannot be recorded."""
+        if name.startswith("__"):  # which NumPy asks for, to find out what this is
+            raise AttributeError(name)
+        raise NotRecordedError(f"NumPy's `{name}` is called from Python")
+
+    def __array__(self, *_given: Any, **_named: Any) -> Any:
+        raise NotRecordedError("elements are looked at from Python")
+
+
+def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> RecordedArray:
+    """An array of new memory, or one that a caller gives."""
+    kind = np.dtype(dtype)
+    nbytes = prod(shape) * kind.itemsize
+    frame = allocate(Buffer("recorded", SCRATCH, "uint8", (nbytes,))) if given < 0 else np.empty(nbytes, np.uint8)
+    return RecordedArray(Region(frame, note, given, made=True), frame.view(kind).reshape(shape))
+
+
+def held(array: Array, note: Note) -> RecordedArray:
+    """An array that lasts, as it is."""
+    plain = np.asarray(array, order="C")
+    return RecordedArray(Region(plain.reshape(-1).view(np.uint8), note), plain)
+
+
+def box_of(target: Array, source: Array) -> tuple[int, ...]:
+    """The numbers of `copy_box` (kernels/cpu/jobs.py) for arrays of one shape."""
+    run, axes = _run_and_axes(target, source)
+    ones = [(1, 0, 0)] * (BOX_AXES - len(axes))
+    return (run, *(number for axis in (*ones, *axes) for number in axis))
+
+
+def boxes(target: RecordedArray, source: RecordedArray) -> Iterator[tuple[RecordedArray, RecordedArray]]:
+    """Two arrays of one shape in parts that one job copies each."""
+    if target.size == 0:
+        return
+    _, axes = _run_and_axes(target.twin, source.twin)
+    if len(axes) <= BOX_AXES:
+        yield target, source
+        return
+    for index in product(*map(range, target.shape[: target.ndim - BOX_AXES])):
+        yield target[index], source[index]
+
+
+def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int, int, int]]]:
+    """Bytes that lie together in both, and outer axes as (count, stride in the source, stride in the target)."""
+    run, axes = target.itemsize, list[tuple[int, int, int]]()
+    for count, out, into in zip(target.shape[::-1], source.strides[::-1], target.strides[::-1], strict=True):
+        if count == 1:
+            continue
+        if not axes and out == into == run:
+            run *= count
+        elif axes and (out, into) == (axes[0][0] * axes[0][1], axes[0][0] * axes[0][2]):
+            axes[0] = (axes[0][0] * count, *axes[0][1:])
+        else:
+            axes.insert(0, (count, out, into))
+    return run, axes
+
+
+BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to so many, then halves by halves
+Body = tuple[For | Store, ...]
+
+
+def added_rows(dtype: str, rows: int, columns: int) -> ScanModule | None:
+    """The module that adds up `x [rows, columns]` as `y [columns]`, which may spoil x; None where NumPy would add in
+    another order."""
+    by_eights = dtype in FLOATS and columns == 1 and rows >= BLOCK
+    if dtype == "bool" or rows == 0 or (by_eights and rows > LONGEST):
+        return None
+    arrays = tuple(Parameter(name, f"{dtype}[]") for name in ("x", "y"))
+    sizes = *HEADER_SIZES, "height", "width", "whole"
+    body = _by_eights(dtype) if by_eights else _by_rows(dtype)
+    module = Module(
+        dtype if dtype in FLOATS else "float32", (), Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
+    )
+    return ScanModule(module, Constants(), sizes_of(rows, columns), ("x", "y"), ())
+
+
+def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
+    """Rows, columns, and rows as far as they are whole blocks."""
+    return rows, columns, rows - rows % BLOCK
+
+
+def _by_rows(dtype: str) -> Body:
+    """Row after row."""
+    row, column, width = Name("row"), Name("column"), Name("width")
+    first = Store("y", column, Load("x", column, dtype=dtype))
+    more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
+    zero, one = Literal(0), Literal(1)
+    return (
+        For("column", zero, width, one, (first,)),
+        For("row", one, Name("height"), one, (For("column", zero, width, one, (Store("y", column, more),)),)),
+    )
+
+
+def _by_eights(dtype: str) -> Body:
+    """Eight sums side by side, these two by two, then what is left over."""
+    row, lane, zero, one, block = Name("row"), Name("lane"), Literal(0), Literal(1), Literal(BLOCK)
+    more = Load("x", lane, dtype=dtype) + Load("x", row + lane, dtype=dtype)
+    sums: list[Expr] = [Load("x", Literal(place), dtype=dtype) for place in range(BLOCK)]
+    while len(sums) > 1:
+        sums = [one_sum + other for one_sum, other in zip(sums[::2], sums[1::2], strict=True)]
+    left = Load("y", zero, dtype=dtype) + Load("x", row, dtype=dtype)
+    return (
+        For("row", block, Name("whole"), block, (For("lane", zero, block, one, (Store("x", lane, more),)),)),
+        Store("y", zero, sums[0]),
+        For("row", Name("whole"), Name("height"), one, (Store("y", zero, left),)),
+    )
+
+
+STATUS_WORDS = 4
+UNPACKED = HEADER_SIZES.index("unpacked")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A driver with what it is given.
+
+    Args:
+        driver: a native function, or the name of one of the runtime's.
+        threads: that run it.
+        places: the memory of its arrays, and bytes from its beginning.
+        numbers: the words behind these.
+        unread: numbers of places that it reads only to pack what lies there, which is done once.
+    """
+
+    driver: Any
+    threads: int
+    places: tuple[tuple[Region, int], ...]
+    numbers: tuple[int, ...]
+    unread: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Recorder(Processor):
+    """Notes jobs.
+
+    Args:
+        jobs: in order.
+        sizes: the sizes that drivers among them are given.
+        status: where all drivers say that an index was out of range.
+        barrier: at which the threads of a driver meet.
+        modules: what drivers were made of.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    sizes: list[Array] = field(default_factory=list)
+    status: Array = field(default_factory=lambda: np.zeros(STATUS_WORDS, np.int64))
+    barrier: Array = field(default_factory=new_barrier)
+    pool: Pool = field(default_factory=lambda: Pool(RecordedBlock))
+    modules: dict[Any, Module] = field(default_factory=dict)
+
+    def note(self, driver: Any, threads: int, places: Sequence[tuple[Region, int]], numbers: Sequence[int]) -> None:
+        """Note a job."""
+        self.jobs.append(Job(driver, threads, tuple(places), tuple(numbers)))
+
+    def clear(self) -> None:
+        """Forget all jobs; memory that lasts from run to run stays."""
+        self.jobs.clear()
+        self.sizes.clear()
+
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        function = super().load(text, width)
+        assert isinstance(text.module, Module)
+        self.modules[function] = text.module
+        return function
+
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
+        _, _, sizes, *arrays = work
+        given = [held(array, self.note) for array in (self.barrier, self.status, sizes)] + arrays
+        once = packed_once(self.modules[function], int(sizes[UNPACKED]))
+        names = (*GIVEN, *(array.name for array in self.modules[function].arrays))
+        unread = frozenset(n for n, name in enumerate(names) if name in once)
+        places, lengths = tuple(array.place for array in given), tuple(array.size for array in given)
+        self.jobs.append(Job(function, team.threads, places, lengths, unread))
+        self.sizes.append(sizes)
+        return False
+
+    @property
+    def memory(self) -> Memory:
+        return RecordedMemory(self)
+
+    def flat(self, array: Any) -> RecordedArray:
+        flat: RecordedArray = self._known(array).contiguous().reshape(-1)
+        return flat.view(np.uint8) if flat.dtype == np.bool_ else flat
+
+    def constant(self, array: Array) -> RecordedArray:
+        return held(array, self.note)
+
+    def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
+        rows, (first, most) = len(lengths), part
+        if rows > MOST_ROWS:
+            raise NotRecordedError(f"{rows} rows by lengths; {MOST_ROWS} at most are put in order in compiled code")
+        arrays = (self._known(lengths).contiguous(), order, ends, self.constant(np.argsort(scattered(rows))))
+        self.note("order_rows", 1, [one.place for one in arrays], (rows, lengths.itemsize, steps, first, most))
+
+    def total(self, array: Any, out: Any) -> Any:
+        rows, columns = len(array), out.size
+        text = added_rows(str(out.dtype), rows, columns)
+        if text is None:
+            raise NotRecordedError("NumPy adds up rows")
+        sizes = np.array([*(0 for _ in HEADER_SIZES), *sizes_of(rows, columns)], np.int64)
+        work = None, None, sizes, self.flat(array), self.flat(out)
+        self.call(self.load(text, None), ScanTeam(1), work, may_fail=False)
+        return out
+
+    def references(self, program: Program) -> Mapping[str, Any]:
+        return {call.op.key: RecordedReference(call, self) for call in program.calls}
+
+    def _known(self, array: Any) -> RecordedArray:
+        return array if isinstance(array, RecordedArray) else held(array, self.note)
+
+
+class RecordedMemory(Memory):
+    """Each buffer by itself, scratch one behind the other in the same memory."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __call__(self, buffer: Buffer, zeros: bool = False) -> Any:
+        made = made_array(buffer.shape, buffer.dtype, self._recorder.note)
+        if zeros:
+            made.fill(0)
+        return made
+
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
+        block = self._recorder.pool.take(nbytes)
+        block.memory.memory.note = self._recorder.note
+        return block, 0
+
+    def give_back(self, pool: Pool, block: Any) -> None:
+        self._recorder.pool.give(block)
+
+
+class RecordedBlock:
+    """Scratch of one driver at a time."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = made_array((nbytes,), "uint8", _unknown)
+
+    def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, RecordedArray]:
+        """The buffers that a user wants, side by side from an offset on."""
+        parts = {}
+        for name, buffer in wanted.items():
+            parts[name] = self.memory[offset : offset + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
+            offset += rounded(buffer.nbytes)
+        return parts
+
+
+@dataclass(frozen=True)
+class RecordedReference:
+    """Notes what an op does that is not compiled. Raises NotRecordedError where it is more than moving elements."""
+
+    call: Call
+    recorder: Recorder
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext, **_: Any) -> tuple[Any, ...]:
+        if not any(isinstance(array, RecordedArray) for array in arrays):
+            results = run_reference(self.call, schema_of(self.call.op.type), arrays, context)
+            return tuple(held(result, self.recorder.note) for result in results)
+        layouts = views_of(self.call)
+        if not layouts:
+            raise NotRecordedError(f"{self.call.op.label} has no compiled form")
+        return tuple(arrays[0].strided(one.offset, one.shape, one.strides) for one in layouts)
+
+
+def _unknown(*_: Any) -> None:
+    raise NotRecordedError("a block that was not borrowed")

@@ -1,0 +1,268 @@
+"""Recurrences that keep their states only at borders of segments, and run each segment again on the backward pass.
+
+Where a state is a matrix, keeping all steps takes longer than computing them again: memory beyond the cache is written
+and read. The backward pass goes row by row, segment by segment: steps up, then steps down, all within the cache
+(`scan_module.py`). Gradients have the bits that they have where all steps are kept.
+
+Limits: elementwise steps whose rows are independent, states that see the step before; else all steps are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from rnnops.compiler.lower.lower_ops import Hoisted
+from rnnops.compiler.lower.scan import Role, Scan, StepPlan, Tensor, TensorName, UnsupportedError
+from rnnops.compiler.lower.state_slots import state_tensors
+from rnnops.compiler.memory.choose_saved import StepsOf
+from rnnops.compiler.run.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
+from rnnops.compiler.run.compiled_scan import Options, written_scan
+from rnnops.compiler.run.forward import ForwardScan, compile_once, fixed_references, scan_of_steps
+from rnnops.compiler.schedule.batch_axis import is_row_loop
+from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.schedule.plan_step import plan_step
+from rnnops.compiler.schedule.stages import RingError
+from rnnops.net.op import Op
+from rnnops.net.schema import Call
+from rnnops.recurrent.op import input_types
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.types import Array
+
+CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
+LEAST_STEPS = 8  # of a segment
+WHY = "to write and read all of them takes longer than to compute them again"
+STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # what backward reads of forward steps
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one direction and their plan.
+
+    Args:
+        hoisted: what is left of the cell, and what runs once.
+    """
+
+    hoisted: Hoisted
+    scan: Scan
+    plan: StepPlan
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """All three passes of a recurrence that goes in segments.
+
+    Args:
+        segment: steps of one.
+        forward: keeps states only at borders.
+        again: the same steps, which leave what backward reads in segments.
+        down: backward steps.
+        gradients: these as they are where all steps are kept.
+    """
+
+    segment: int
+    forward: Steps
+    again: Steps
+    down: Steps
+    gradients: GradientSteps
+
+    def of(self, segment: int) -> SegmentPlan:
+        """The plan with segments of so many steps."""
+        forward, again, down = (_with_segment(one, segment) for one in (self.forward, self.again, self.down))
+        return SegmentPlan(segment, forward, again, down, self.gradients)
+
+
+def _with_segment(steps: Steps, segment: int) -> Steps:
+    count = -(-steps.scan.steps // segment)
+    tensors = {
+        name: replace(tensor, length=count) if name.role is Role.BORDER else tensor
+        for name, tensor in steps.scan.tensors.items()
+    }
+    return replace(steps, scan=replace(steps.scan, tensors=tensors))
+
+
+@dataclass
+class SegmentPlans:
+    """The plans of recurrences in segments, made once each, when what is saved is chosen; then they are compiled."""
+
+    options: Options
+    known: dict[str, tuple[tuple[object, ...], SegmentPlan | None]] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> StepsOf | None:
+        """A function that returns the segment length (0: not possible). None if the device has no segments."""
+        return self._steps if self.options.target.compacts and not self.options.interpreted else None
+
+    def of(self, call: Call, backward_call: Call) -> SegmentPlan | None:
+        """The plan of a RecurrentNetwork op and its gradient, None where they do not fit this."""
+        what = _decides(call.op, backward_call.op)
+        known, plan = self.known.get(call.op.key, (None, None))
+        if known is None or not _same(known, what):
+            plan = self._planned(call, backward_call)
+            self.known[call.op.key] = what, plan
+        return plan
+
+    def _steps(self, call: Call, backward_call: Call) -> int:
+        plan = self.of(call, backward_call)
+        return plan.segment if plan else 0
+
+    def _planned(self, call: Call, backward_call: Call) -> SegmentPlan | None:
+        try:
+            return plan_segments(call, backward_call, self.options)
+        except UnsupportedError:
+            return None
+
+
+def _decides(*ops: Op) -> tuple[object, ...]:
+    """The key of a plan: the nets of two ops, and which of their inputs and outputs exist."""
+    nets = (op.attributes[name] for op in ops for name in ("cell", "backward"))
+    return (*nets, *(tuple(map(bool, names)) for op in ops for names in (op.inputs, op.outputs)))
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return all(a is b or (isinstance(a, tuple) and a == b) for a, b in zip(one, other, strict=True))
+
+
+def compile_in_segments(
+    call: Call, backward_call: Call, options: Options, plan: SegmentPlan
+) -> tuple[ForwardScan, BackwardScan]:
+    """Compile a RecurrentNetwork op and its gradient."""
+    forward = _forward(call, options, plan)
+    again, down = plan.again, plan.down
+    notes = (f"segments of {plan.segment} steps run again from their borders, within the cache: {WHY}",)
+    compiled = written_scan(
+        down.scan, down.plan, call.float_dtype, options, plan.segment, again=(again.scan, again.plan), notes=notes
+    )
+    parts = replace(plan.gradients, scan=down.scan)
+    return forward, backward_scan(backward_call, options, parts, compiled, again.hoisted)
+
+
+def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentPlan:
+    """Plan a RecurrentNetwork op and its gradient in segments. Raises UnsupportedError where steps do not fit this."""
+    parts = scan_of_gradients(backward_call, frozenset())
+    read = [name for name in parts.scan.tensors if name.role in STORED]
+    hoisted, ahead = _steps_again(call, read)
+    plan = _in_row_loop(_with_segments(parts.scan, ahead), options)
+    kept = {name for name in read if name.role is Role.KEPT}
+    ahead = replace(ahead, unseen=frozenset(kept - past_end_reads(plan)))
+    again = _in_row_loop(ahead, options)
+    segment = segment_steps(ahead, again)
+    forward = _steps_forward(call, options, again, segment)
+    ahead = _with_borders(ahead, forward.scan, parts.scan)
+    down, plan = _with_segments(parts.scan, ahead), _with_givens(plan, again)
+    return SegmentPlan(segment, forward, Steps(hoisted, ahead, again), Steps(parts.hoisted, down, plan), parts)
+
+
+def segment_steps(scan: Scan, plan: StepPlan) -> int:
+    """Steps of a segment: the largest power of two whose values for backward, of one row, fit the cache."""
+    rows = scan.batch * plan.heads
+    tensors = [tensor for tensor in scan.tensors.values() if tensor.segment]
+    row = sum(prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in tensors) // rows
+    steps = LEAST_STEPS
+    while 2 * steps <= scan.steps and (2 * steps + 1) * row <= CACHE:
+        steps *= 2
+    return steps
+
+
+def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
+    """The steps of the forward pass that leave what backward reads in segments, from the states at borders."""
+    _check_states(call)
+    stored = {name: name.blob for name in read if name.role is not Role.STATE}
+    hoisted, scan = scan_of_steps(call, stored, frozenset())
+    tensors = {
+        name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
+    }
+    return hoisted, replace(scan, tensors=tensors)
+
+
+def _with_borders(ahead: Scan, forward: Scan, back: Scan) -> Scan:
+    """Steps that run again, with the borders that the forward pass leaves. Raises UnsupportedError where one misses."""
+    borders = {name: tensor for name, tensor in forward.tensors.items() if name.role is Role.BORDER}
+    if any(blob in back.reads and Role.BORDER.of(blob) not in borders for blob in _state_inputs(back)):
+        raise UnsupportedError("backward reads a state that no forward step does")
+    return replace(ahead, tensors={**ahead.tensors, **borders})
+
+
+def _state_inputs(scan: Scan) -> list[str]:
+    return [name.blob for name in scan.tensors if name.role is Role.STATE]
+
+
+def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
+    """A tensor for each state that steps read, which holds it before each segment."""
+    read = {slot.tensor for slot in scan.reads.values() if slot.tensor.role is Role.STATE}
+    count = -(-scan.steps // segment)
+    return {
+        Role.BORDER.of(name.blob): replace(tensor, length=count, ring=False, segment=False)
+        for name, tensor in scan.tensors.items()
+        if name in read
+    }
+
+
+def _check_states(call: Call) -> None:
+    """Raise UnsupportedError where a state is not a plain one, or all its steps are wanted anyway."""
+    recurrence = Recurrence(call.op, call.net)
+    states = state_tensors(recurrence, input_types(recurrence, call))
+    every = call.op.outputs[: 2 * len(states) : 2]
+    if not states or any(every) or not all(state.is_plain() for state in states):
+        raise UnsupportedError("all steps of a state are wanted, or seen by other steps than the next one")
+
+
+def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
+    """The plan of a scan as a loop over rows around one over steps. Raises UnsupportedError where there is more."""
+    try:
+        plan = plan_step(scan, options.target.compacts, options.target.in_place)
+    except RingError as error:
+        raise UnsupportedError("a step sees more than the one before") from error
+    if not plan.rows_outside or len(plan.stages) != 1 or not is_row_loop(plan.stages[0]):
+        raise UnsupportedError("more than elementwise work over large states")
+    return plan
+
+
+def _with_segments(scan: Scan, ahead: Scan) -> Scan:
+    """The backward steps, which find what they read of forward steps in segments."""
+    tensors = {
+        name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
+    }
+    given = {name: tensor for name, tensor in ahead.tensors.items() if not tensor.segment}
+    return replace(scan, tensors={**given, **tensors})
+
+
+def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
+    """The backward plan with what forward steps read that all steps share. Raises UnsupportedError for unlike rows."""
+    if plan.heads != again.heads:
+        raise UnsupportedError("heads that are independent one way alone")
+    if again.lengths not in ("", plan.lengths):
+        raise UnsupportedError("rows that end one way alone")
+    both = plan.constants.keys() & again.constants.keys()
+    if any(not np.array_equal(plan.constants[name], again.constants[name]) for name in both):
+        raise UnsupportedError("constants of one name")
+    constants: dict[str, Array] = {**again.constants, **plan.constants}
+    types = {**{name: again.types[name] for name in again.invariant if name in again.types}, **plan.types}
+    invariant = frozenset({*plan.invariant, *again.invariant})
+    return replace(plan, constants=constants, types=types, invariant=invariant)
+
+
+def _steps_forward(call: Call, options: Options, again: StepPlan, segment: int) -> Steps:
+    """The steps of the forward pass, which keep states only at borders."""
+    recurrence = Recurrence(call.op, call.net)
+    states = state_tensors(recurrence, input_types(recurrence, call))
+    blobs, wanted = recurrence.cell.output_blobs, enumerate(recurrence.step_outputs, len(states))
+    stored = {Role.OUTPUT.of(n): blobs[n] for i, n in wanted if any(call.op.outputs[2 * i : 2 * i + 2])}
+    hoisted, scan = scan_of_steps(call, stored, frozenset(state.name for state in states))
+    scan = replace(scan, tensors={**scan.tensors, **_borders(scan, segment)})
+    plan = _in_row_loop(scan, options)
+    if plan.heads != again.heads:
+        raise UnsupportedError("heads that are independent one way alone")
+    return Steps(hoisted, scan, plan)
+
+
+def _forward(call: Call, options: Options, planned: SegmentPlan) -> ForwardScan:
+    """The forward pass."""
+    recurrence, steps, segment = Recurrence(call.op, call.net), planned.forward, planned.segment
+    states, fixed = state_tensors(recurrence, input_types(recurrence, call)), fixed_references(recurrence, options)
+    notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)
+    compiled = written_scan(steps.scan, steps.plan, call.float_dtype, options, segment, fixed, notes=notes)
+    before = compile_once(steps.hoisted.before, options) if steps.hoisted.before else None
+    return ForwardScan(call, recurrence, states, steps.hoisted, before, compiled)

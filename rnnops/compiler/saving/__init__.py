@@ -1,1 +1,0 @@
-"""The choice of residuals: policies, budgets, predicted times."""

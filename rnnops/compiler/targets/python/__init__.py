@@ -1,1 +1,0 @@
-"""Plain Python, one thread: what other targets are compared with."""

@@ -1,0 +1,492 @@
+"""Blobs: named values of a net, with operators, methods and subscripts as arrays have them.
+
+**Subscripts**, `x[0, ..., :H]`, become ops, Slice, Gather, Squeeze, Unsqueeze, as NumPy means them. Axes before an
+Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
+
+Limits: one array of indices, only beside full slices; masks are not subscripts, as their sizes depend on values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Union
+
+import numpy as np
+
+from rnnops.arguments import Attributes, named_arguments
+from rnnops.errors import NetError
+from rnnops.net.numpy_functions import Axis, call_function, call_ufunc, reduction
+from rnnops.types import Array, Shape, Type
+
+if TYPE_CHECKING:
+    from rnnops.net.net import Net
+
+FIRST, LAST = -(2**63), 2**63 - 1  # ONNX's words for "from the first" and "to the last"
+WANTED = "integers, slices of integers, None, `...`, or one array of integers"
+
+
+def subscript(blob: Blob, key: Any) -> Blob:
+    """The blob `blob[key]`.
+
+    Args:
+        key: integers, slices of integers, None (a new axis of size 1), one Ellipsis; or one array, list or blob of
+            integers.
+
+    Raises NetError for anything else.
+    """
+    items = [_with_dtype(blob, item) for item in (key if isinstance(key, tuple) else [key])]
+    split = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
+    del items[split : split + 1]
+    for item in items:
+        _check(blob, item)
+    found = _gathered(blob, items, split)
+    found = _sliced(found, items, split)
+    for op, wanted, counted in (("Squeeze", _is_integer, _is_old), ("Unsqueeze", _is_none, _is_left)):
+        axes = [_axis(items, split, i, counted) for i, item in enumerate(items) if wanted(item)]
+        found = found.net.call(op, found, axes) if axes else found
+    return found
+
+
+def _with_dtype(blob: Blob, item: Any) -> Any:
+    """An item, an empty list as integers, as NumPy takes it. Raises NetError for lists of several lengths within."""
+    try:
+        return np.zeros(np.shape(item), np.int64) if isinstance(item, list) and not np.size(item) else item
+    except ValueError:
+        _refuse(blob, "indices are not an array", item)
+
+
+def _axis(items: Sequence[Any], split: int, i: int, counted: Any) -> int:
+    """The axis of item i: from the front, or from the back where an Ellipsis lies before it."""
+    return sum(map(counted, items[:i])) if i < split else -sum(map(counted, items[i:]))
+
+
+def _is_integer(item: Any) -> bool:
+    return hasattr(item, "__index__") and not _is_array(item)
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, list | np.ndarray) or hasattr(item, "net")
+
+
+def _is_none(item: Any) -> bool:
+    return item is None
+
+
+def _is_old(item: Any) -> bool:
+    """True if an item stands for an axis of the operand."""
+    return item is not None
+
+
+def _is_left(item: Any) -> bool:
+    """True if an item stands for an axis of the result."""
+    return not _is_integer(item)
+
+
+def _check(blob: Blob, item: Any) -> None:
+    """Raise NetError for an item that is not a part of a subscript."""
+    if item is Ellipsis:
+        _refuse(blob, "a subscript has one `...` at most", item)
+    dtype = _dtype(item) if _is_array(item) else None
+    if isinstance(item, bool | np.bool_) or dtype == "bool":
+        _refuse(blob, "masks are not subscripts", item, "ro.where(mask, x, 0.0) keeps the shape.")
+    if dtype is not None and not dtype.startswith(("int", "uint")):
+        _refuse(blob, "indices are not integers", item)
+    bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
+    if any(bound is not None and not _is_integer(bound) for bound in bounds):
+        _refuse(blob, "a bound is not an integer", item, "ro.slice takes blobs of integers.")
+    if not (item is None or isinstance(item, slice) or _is_integer(item) or _is_array(item)):
+        _refuse(blob, "this is not a subscript", item)
+
+
+def _dtype(item: Any) -> str:
+    """Of an array of indices."""
+    return str(np.asarray(item).dtype if isinstance(item, list) else item.dtype)
+
+
+def _refuse(blob: Blob, problem: str, item: Any, hint: str | None = None) -> NoReturn:
+    raise NetError(problem, net=blob.net.name, blob=blob.name, wanted=WANTED, came=repr(item)[:60], hint=hint)
+
+
+def _gathered(blob: Blob, items: list[Any], split: int) -> Blob:
+    """The elements that an array of indices takes; its place among the items is that of a full slice afterwards."""
+    arrays = [i for i, item in enumerate(items) if _is_array(item)]
+    if not arrays:
+        return blob
+    if any(item != slice(None) for i, item in enumerate(items) if i != arrays[0]):
+        hint = "Take one subscript after the other: x[:, indices][0]."
+        _refuse(blob, "an array of indices stands beside other subscripts", tuple(items), hint)
+    found = blob.net.call("Gather", blob, items[arrays[0]], _axis(items, split, arrays[0], _is_old))
+    items.clear()
+    return found
+
+
+def _sliced(blob: Blob, items: Sequence[Any], split: int) -> Blob:
+    """The part that integers and slices select; axes of integers stay, with size 1."""
+    cuts = [(_axis(items, split, i, _is_old), *_bounds(item)) for i, item in enumerate(items) if item is not None]
+    cuts = [cut for cut in cuts if cut[1:] != (0, LAST, 1)]
+    if not cuts:
+        return blob
+    axes, starts, ends, steps = (list(column) for column in zip(*cuts, strict=True))
+    return blob.net.call("Slice", blob, starts, ends, axes, steps)
+
+
+def _bounds(item: Any) -> tuple[int, int, int]:
+    """Start, end and step of a slice, or of the one element at an integer."""
+    if not isinstance(item, slice):
+        return index(item), index(item) + 1 or LAST, 1
+    step = 1 if item.step is None else index(item.step)
+    start = (0 if step > 0 else LAST) if item.start is None else index(item.start)
+    end = (LAST if step > 0 else FIRST) if item.stop is None else index(item.stop)
+    return start, end, step
+
+
+class Blob(Attributes):
+    """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
+
+    `+ - * / % ** @ == != < <= > >= & | ~ -x +x abs(x)` append ops; either side may be a Python number or a NumPy array.
+    Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`) do so
+    with NumPy's arguments and defaults.
+
+    Args:
+        net: that it belongs to.
+        name: unique in the net.
+
+    Raises:
+        NetError: where a value is asked for that there is only in a run, as by `bool(x)`, `float(x)`, `len(x)` or a
+            loop.
+        UnknownNameError: for an attribute that arrays have and blobs have not; it says what does the same.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> y = np.tanh(2.0 * x[0] + 1.0).named("y")
+        >>> x, y, y.dtype
+        (<Blob x of net n>, <Blob y of net n>, 'float')
+        >>> net.outputs(y)
+        >>> ro.compile(net, device="reference")({"x": np.array([[0.0, 1.0]])})
+        {'y': array([0.7616, 0.9951])}
+    """
+
+    __slots__ = ("__weakref__", "name", "net")
+    attribute_meanings: ClassVar = {
+        "permute": "transpose",
+        "view": "reshape",
+        "size": "shape",
+        "dim": "ndim",
+        "amax": "max",
+        "swapaxes": "transpose",
+        "flatten": "reshape",
+        "ravel": "reshape",
+        "astype": "ro.cast",
+        "to": "ro.cast",
+        "dot": "x @ y",
+        "argmax": "ro.argmax",
+        **{name: f"np.{name}" for name in ("clip", "cumsum", "squeeze", "take")},
+    }
+    __hash__ = object.__hash__
+
+    def __init__(self, net: Net, name: str) -> None:
+        self.net, self.name = net, name
+
+    @property
+    def dtype(self) -> str:
+        """`"float"` (the run's float dtype) or a fixed dtype such as `"int32"`."""
+        return self.net.dtype_of(self.name)
+
+    @property
+    def type(self) -> Type | None:
+        """Dtype and shape where sizes are already known, as in a gradient net; else None."""
+        return self.net.type_of(self.name)
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes, where inputs declare theirs.
+
+        Raises:
+            NetError: they are known only once there are feeds; `ro.shape(x)` is a blob.
+        """
+        return self.net.shape_of(self.name)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are.
+
+        Raises:
+            NetError: the shape is known only once there are feeds.
+        """
+        return len(self.shape)
+
+    def named(self, name: str) -> Blob:
+        """Give this blob a name: errors and printed nets say it, cells and `recompute=` find it.
+
+        Args:
+            name: printable, not taken in the net; open name scopes go before it.
+
+        Returns:
+            The same blob.
+
+        Raises:
+            NetError: the name is taken or no name, or the net is a snapshot.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> (net.input("x") * 2.0).named("twice").name
+            'twice'
+        """
+        self.net.rename(self, name)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.name} of net {self.net.name}>"
+
+    def _place(self) -> dict[str, str]:
+        net, name = (object.__getattribute__(self, one) for one in ("net", "name"))
+        return {"net": net.name, "blob": name}
+
+    def _attribute_hint(self, name: str) -> str:
+        return f"ro.op_names() lists the ops, whose functions take blobs: ro.{name}(x), where there is one."
+
+    # -- what arrays do and blobs do not ---------------------------------------------------------------------------
+
+    def _refuse(self, problem: str, hint: str) -> NoReturn:
+        raise NetError(f"{problem} while the net is built", net=self.net.name, blob=self.name, hint=hint)
+
+    def __bool__(self) -> NoReturn:
+        self._refuse("a blob has no truth value", "Use ro.where to choose between values, and `is` to compare handles.")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("a blob has no elements", "ro.split(x, 4, axis=-1) gives parts, ro.recurrent_net goes over time.")
+
+    def __len__(self) -> NoReturn:
+        self._refuse("a blob has no length", "Use x.shape where inputs declare theirs, else ro.shape(x).")
+
+    def __float__(self) -> NoReturn:
+        self._refuse(
+            "a blob is not a number", "Functions of `math` take numbers; use ro.tanh(x), ro.exp(x) and their like."
+        )
+
+    __int__ = __complex__ = __float__
+
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        self._refuse("a blob has no numbers", "ro.compile(net)(feeds) gives arrays.")
+
+    # -- NumPy -----------------------------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
+        return call_ufunc(self.net, ufunc, method, operands, options)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, options: dict[str, Any]) -> Any:
+        return call_function(self.net, function, args, options)
+
+    def __getitem__(self, key: Any) -> Blob:
+        return subscript(self, key)
+
+    @property
+    def T(self) -> Blob:  # noqa: N802 - as NumPy has it
+        """All axes in reverse order."""
+        return self.net.call("Transpose", self)
+
+    @named_arguments
+    def transpose(self, *axes: Any) -> Blob:
+        """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`.
+
+        Args:
+            axes: of x, in the order of the result, one by one or as a list; reversed if left out.
+
+        Returns:
+            A blob of these sizes.
+
+        Raises:
+            TypeRuleError: once shapes are known, they do not name every axis once.
+        """
+        return self.net.call("Transpose", self, _unpacked(axes) or None)
+
+    @named_arguments
+    def reshape(self, *shape: Any) -> Blob:
+        """The same elements in other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`.
+
+        Args:
+            shape: sizes, one by one, as a list, or as an int64 blob; one -1 is worked out from the others, and 0 is a
+                size of 0, as in NumPy.
+
+        Returns:
+            A blob of these sizes.
+
+        Raises:
+            NetError: sizes are not integers.
+            TypeRuleError: once shapes are known, the elements do not fit.
+        """
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Blob) else _unpacked(shape)
+        literal = isinstance(sizes, Blob) or any(isinstance(size, int | np.integer) and size == 0 for size in sizes)
+        return self.net.call("Reshape", self, sizes, allowzero=int(literal))
+
+    @named_arguments
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The sum over some axes, or over all; `ro.reduce_sum` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: x is bool; once shapes are known, an axis is out of range or there twice.
+        """
+        return _SUM(self.net, self, axis, keepdims=keepdims)
+
+    @named_arguments
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The mean over some axes, or over all; `ro.reduce_mean` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: x is not float; once shapes are known, an axis is out of range or there twice.
+        """
+        return _MEAN(self.net, self, axis, keepdims=keepdims)
+
+    @named_arguments
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The largest element along some axes, or of all; `ro.reduce_max` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: once shapes are known, an axis is out of range or there twice.
+        """
+        return _MAX(self.net, self, axis, keepdims=keepdims)
+
+    @named_arguments
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The smallest element along some axes, or of all; `ro.reduce_min` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: once shapes are known, an axis is out of range or there twice.
+        """
+        return _MIN(self.net, self, axis, keepdims=keepdims)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def _apply(self, op_type: str, *operands: Operand) -> Blob:
+        return self.net.apply(op_type, operands)
+
+    def __add__(self, other: Operand) -> Blob:
+        return self._apply("Add", self, other)
+
+    def __radd__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Add", other, self)
+
+    def __sub__(self, other: Operand) -> Blob:
+        return self._apply("Sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Sub", other, self)
+
+    def __mul__(self, other: Operand) -> Blob:
+        return self._apply("Mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Blob:
+        return self._apply("Div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Div", other, self)
+
+    def __mod__(self, other: Operand) -> Blob:
+        return self._apply("Mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Blob:
+        return self._apply("Mod", other, self)
+
+    def __floordiv__(self, other: Operand) -> NoReturn:
+        self._refuse("a blob has no //", "Use ro.floor(x / y).")
+
+    __rfloordiv__ = __floordiv__
+
+    def __pow__(self, other: Operand) -> Blob:
+        return self._apply("Pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Pow", other, self)
+
+    def __matmul__(self, other: Operand) -> Blob:
+        return self._apply("MatMul", self, other)
+
+    def __rmatmul__(self, other: Operand) -> Blob:
+        return self._apply("MatMul", other, self)
+
+    def __eq__(self, other: object) -> Blob:  # type: ignore[override]
+        return self._apply("Equal", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Blob:  # type: ignore[override]
+        return self.net.apply("Not", [self == other])
+
+    def __lt__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Less", self, other)
+
+    def __le__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("LessOrEqual", self, other)
+
+    def __gt__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("Greater", self, other)
+
+    def __ge__(self, other: Operand) -> Blob:  # type: ignore[misc]
+        return self._apply("GreaterOrEqual", self, other)
+
+    def __and__(self, other: Operand) -> Blob:
+        return self._apply("And", self, other)
+
+    def __rand__(self, other: Operand) -> Blob:
+        return self._apply("And", other, self)
+
+    def __or__(self, other: Operand) -> Blob:
+        return self._apply("Or", self, other)
+
+    def __ror__(self, other: Operand) -> Blob:
+        return self._apply("Or", other, self)
+
+    def __invert__(self) -> Blob:
+        return self._apply("Not", self)
+
+    def __neg__(self) -> Blob:
+        return self._apply("Neg", self)
+
+    def __pos__(self) -> Blob:
+        return self._apply("Identity", self)
+
+    def __abs__(self) -> Blob:
+        return self._apply("Abs", self)
+
+
+def _unpacked(values: tuple[Any, ...]) -> Sequence[Any]:
+    """Sizes or axes that came one by one, or as one sequence."""
+    (first, *more) = values or ((),)
+    first = first.tolist() if isinstance(first, np.ndarray) else first
+    return first if not more and isinstance(first, Sequence) else values
+
+
+_SUM, _MEAN, _MAX, _MIN = map(reduction, ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"))
+Number = Union[int, float, bool, np.number, np.bool_]  # noqa: UP007 - a runtime alias under Python 3.10
+Operand = Union[Blob, Number, Array]  # noqa: UP007

@@ -1,0 +1,248 @@
+"""Shape and dtype inference: one op at a time, or a whole net from the types of its feeds.
+
+Values that are known before a run (constants, shapes and integer arithmetic on them) are folded on the way, so that
+shape-valued inputs such as Reshape's may be computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from math import prod
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.errors import NamedRule, OpError, TypeRuleError, op_label
+from rnnops.net.schema import Call, OpSchema, schema_of
+from rnnops.symbolic.sizes import is_symbolic
+from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
+
+if TYPE_CHECKING:
+    from rnnops.net.net import Net
+    from rnnops.net.op import Op
+
+KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
+MOST_AXES = 32  # of arrays in NumPy before version 2
+FOLD_LIMIT = 4096  # elements; shape arithmetic is far below, data far above
+TOO_LARGE = "Look at the sizes that decide its shape: a file or a computation may have them wrong."
+
+
+def check_dtypes(schema: OpSchema, op: Op, dtypes: Sequence[str | None], net: str) -> None:
+    """Raise TypeRuleError unless the inputs that must share a dtype do, and the op accepts it."""
+    shared = range(len(dtypes)) if schema.same_dtype is None else schema.same_dtype
+    given = [(op.inputs[i], dtypes[i]) for i in shared if i < len(dtypes) and dtypes[i] is not None]
+    for name, dtype in given:
+        if dtype not in schema.accepts:
+            raise TypeRuleError(
+                "dtype not accepted by this op",
+                net=net,
+                op=op_label(op.type, op.outputs),
+                blob=name,
+                wanted=" or ".join(schema.accepts),
+                came=dtype,
+                hint="Use ro.cast where a conversion is meant.",
+            )
+        if dtype != given[0][1]:
+            raise TypeRuleError(
+                "operands of different dtypes",
+                net=net,
+                op=op_label(op.type, op.outputs),
+                blob=name,
+                wanted=f"{given[0][1]} as '{given[0][0]}' has",
+                came=dtype,
+                hint="Use ro.cast where a conversion is meant.",
+            )
+
+
+def infer_call(
+    op: Op, types: Sequence[Type | None], values: Sequence[Array | None], net: str, float_dtype: str
+) -> tuple[Call, tuple[Array | None, ...]]:
+    """The call with its output types, and the outputs' values where they are known before a run."""
+    schema = schema_of(op.type, net)
+    if any(is_symbolic(kind.shape) for kind in types if kind is not None):  # sizes belong to one plan
+        return _inferred(schema, op, types, values, net, float_dtype)
+    asked = schema, tuple(types), net, float_dtype
+    found: tuple[Call, tuple[Array | None, ...]]
+    known, before, found = op.memory.get("call", ((), (), None))
+    if known == asked and len(before) == len(values) and all(map(is_, before, values)):
+        return found
+    found = _inferred(schema, op, types, values, net, float_dtype)
+    op.memory["call"] = asked, tuple(values), found
+    return found
+
+
+def _inferred(
+    schema: OpSchema,
+    op: Op,
+    types: Sequence[Type | None],
+    values: Sequence[Array | None],
+    net: str,
+    float_dtype: str,
+) -> tuple[Call, tuple[Array | None, ...]]:
+    dtypes = tuple(kind.dtype if kind else None for kind in types)
+    out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
+    given = (op, tuple(types), tuple(values), net)
+    scalars = tuple(map(_scalar, out_dtypes))
+    with NamedRule("shapes", net, op):
+        shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
+    _check_declared(op, net, "shapes", shapes, isinstance(shapes, tuple | list) and all(map(_is_shape, shapes)))
+    out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
+    unknown = (None,) * len(out_types)
+    call = Call(*given, out_types, unknown, float_dtype)
+    for name, kind in zip(op.outputs, out_types, strict=True):
+        if kind.rank > MOST_AXES:
+            call.fail("no array has so many axes", blob=name, wanted=f"at most {MOST_AXES}", came=kind.rank)
+        if is_too_large(kind.shape):
+            call.fail("no memory can hold this result", blob=name, came=kind.in_words(), hint=TOO_LARGE)
+    folded = _fold(schema, call)
+    if any(value is not None for value in folded):
+        call = Call(*given, out_types, folded, float_dtype)
+    return call, folded
+
+
+@cache
+def _scalar(dtype: str) -> Type:
+    return Type(dtype, ())
+
+
+def output_dtypes(
+    schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str
+) -> tuple[str, ...]:
+    """Dtypes of the outputs; `float_dtype` is what `"float"` stands for.
+
+    Raises what `check_dtypes` does, and OpError where the rule has others.
+    """
+    asked, place = (schema, dtypes, net), f"dtypes for {float_dtype}"  # nets are built for one, and run for another
+    known, resolved = op.memory.get(place, ((), ()))
+    if known != asked:
+        resolved = _resolved(schema, op, dtypes, net, float_dtype)
+        op.memory[place] = asked, resolved
+    found: tuple[str, ...] = resolved
+    return found
+
+
+def _resolved(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> tuple[str, ...]:
+    check_dtypes(schema, op, dtypes, net)
+    with NamedRule("dtypes", net, op):
+        found = schema.dtypes(dtypes, op.attributes)
+    right = isinstance(found, tuple | list) and all(dtype in KNOWN for dtype in found)
+    _check_declared(op, net, "dtypes", found, right)
+    return tuple(float_dtype if dtype == FLOAT else dtype for dtype in found)
+
+
+def _check_declared(op: Op, net: str, rule: str, came: Any, right: bool) -> None:
+    """Raise OpError where a rule does not give something for each output."""
+    if not right or len(came) != len(op.outputs):
+        wanted = f"one for each of its outputs ({len(op.outputs)})"
+        raise OpError(f"its rule `{rule}` gives no {rule}", net=net, op=op.label, wanted=wanted, came=repr(came))
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, tuple | list) and all(isinstance(size, int | np.integer) and size >= 0 for size in shape)
+
+
+def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
+    """Values of the outputs where they follow only from the call (constants, shapes, integer arithmetic on them)."""
+    known = schema.known_value(call)
+    if known is not None:
+        return (known,)
+    if not _foldable(schema, call):
+        return (None,) * len(call.output_types)
+    result = schema.reference(call, *call.values)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _foldable(schema: OpSchema, call: Call) -> bool:
+    known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
+    dtypes = [kind.dtype for kind in call.output_types]
+    return is_integer_arithmetic(call.op, dtypes, known) and all(map(_is_small, call.output_types))
+
+
+def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
+    """True if an op computes what may be known before a run, as ConstantOfShape without inputs does.
+
+    A size that is cast to a float is among it: a Range over floats ends at one. So are floats that are put together, as
+    scales are.
+
+    Args:
+        dtypes: of its outputs.
+        known: names of blobs that are known.
+    """
+    schema = schema_of(op.type)
+    follows = all(name in known for name in op.inputs if name) and not (schema.random or schema.uses_context)
+    return follows and (op.type in ("Cast", "Concat") or not any(is_float(dtype) for dtype in dtypes))
+
+
+def _is_small(kind: Type) -> bool:
+    """True if a value may be computed while types are inferred; an empty one may be made from large parts."""
+    return prod(filter(None, kind.shape)) <= FOLD_LIMIT
+
+
+def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Call]:
+    """Types of all blobs of a net.
+
+    Args:
+        feeds: the type of every input.
+        float_dtype: what `"float"` stands for in this run.
+
+    Returns: for each op, by the name of its first output that has one, the call with all types filled in.
+    """
+    types: dict[str, Type] = dict(feeds)
+    values: dict[str, Array] = {}
+    calls: dict[str, Call] = {}
+    for op in net.ops:
+        call, folded = infer_call(
+            op, [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs], net.name, float_dtype
+        )
+        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
+            if name:  # one that is not wanted has no type, nor must an optional input left out find one
+                types[name] = kind
+            if name and value is not None:
+                values[name] = value
+        calls[op.key] = call
+    return calls
+
+
+def declared_type(net: Net, blob: str) -> Type | None:
+    """The type of a blob where it follows from shapes that inputs declare, as in a run of float32; else None."""
+    return _known(net, _ancestors(net, blob), {}).get(blob)
+
+
+def known_types(net: Net, shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
+    """Types of all blobs that follow from shapes of inputs, given or declared, as in a run of float32."""
+    return _known(net, net.ops, shapes)
+
+
+def _known(net: Net, ops: Sequence[Op], shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
+    given = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs}
+    types = {
+        spec.name: Type("float32" if spec.dtype == FLOAT else spec.dtype, tuple(shape))
+        for spec in net.input_specs
+        if (shape := given[spec.name]) is not None
+    }
+    values: dict[str, Array] = {}
+    for op in ops:
+        if any(name and name not in types for name in op.inputs):
+            continue
+        call, folded = infer_call(op, *_found(op, types, values), net.name, "float32")
+        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
+            types.update({name: kind} if name else {})
+            values.update({name: value} if name and value is not None else {})
+    return types
+
+
+def _found(op: Op, types: Mapping[str, Type], values: Mapping[str, Array]) -> tuple[list[Any], list[Any]]:
+    """Types and values of the inputs of an op."""
+    return [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
+
+
+def _ancestors(net: Net, blob: str) -> list[Op]:
+    """The ops that a blob follows from, in order."""
+    wanted, found = {blob}, []
+    for op in reversed(net.ops):
+        if wanted & set(op.outputs):
+            wanted.update(filter(None, op.inputs))
+            found.append(op)
+    return found[::-1]

@@ -1,0 +1,472 @@
+"""Net: named blobs and ops, single assignment; the value that users build and every pass reads.
+
+A net under construction grows by `inputs`, `parameter`, ops and `outputs`. `snapshot()` gives an immutable copy, which
+is what `recurrent_net` and `compile` take, so that building on afterwards changes nothing that exists already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.arguments import check_flags, named_arguments
+from rnnops.errors import NetError
+from rnnops.net.blob import Blob, Operand
+from rnnops.net.infer import declared_type
+from rnnops.net.names import Labels, check_name
+from rnnops.net.net_tables import NetTables
+from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
+from rnnops.net.schema import schema_of
+from rnnops.net.text import format_net
+from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
+from rnnops.util import LazyModule, preformatted
+
+if TYPE_CHECKING:
+    from rnnops.pictures import drawing as drawing
+    from rnnops.pictures.drawing import Drawing
+else:  # most nets are never drawn
+    drawing = LazyModule("rnnops.pictures.drawing")
+
+
+class Net(NetTables):
+    """A small program over named blobs; `print(net)` lists it.
+
+    Args:
+        name: shown in errors and in the text of the net; name scopes that are open now do not prefix its blobs, those
+            opened later do, so that a cell can be written inside a scope.
+        float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
+        sizes_for: likewise, for nets that stay free of dtypes: `blob.type` is what it is in a run of this float dtype,
+            wherever it follows from inputs with shapes.
+
+    Raises:
+        NetError: the name is empty or not printable.
+
+    Example:
+        >>> net = ro.Net("line")
+        >>> x, b = net.inputs("x", "b")
+        >>> w = net.parameter("w", [1, 2], init="ones")
+        >>> net.outputs(y=w @ x + b)
+        >>> net
+        <Net line: 3 inputs, 2 ops, 1 outputs>
+        >>> net.input_names, net.output_blobs
+        (('x', 'b', 'w'), {'y': 'add_0'})
+        >>> feeds = {"x": np.array([1.0, 2.0]), "b": np.array([0.5]), **ro.init_params(net, seed=0, dtype="float64")}
+        >>> ro.compile(net, device="reference")(feeds)
+        {'y': array([3.5])}
+    """
+
+    # -- what is in it ------------------------------------------------------------------------------------------
+
+    def blob(self, name: str) -> Blob:
+        """The handle of a blob.
+
+        Args:
+            name: of an input or of what an op makes.
+
+        Raises:
+            NetError: there is no such blob.
+        """
+        if not isinstance(name, str) or name not in self._dtypes:
+            raise NetError("no such blob", net=self.name, blob=str(name), wanted=some_of(self._dtypes))
+        if name not in self._blobs:
+            self._blobs[name] = Blob(self, name)
+        return self._blobs[name]
+
+    def shape_of(self, name: str) -> Shape:
+        """The sizes of a blob.
+
+        Args:
+            name: of the blob.
+
+        Raises:
+            NetError: they do not follow from shapes that inputs declare.
+        """
+        known = self._types.get(name) or declared_type(self, name)
+        if known is None:
+            hint = "net.input(name, shape=...) declares a shape; ro.shape(x) is the shape as a blob."
+            problem = "its shape is known only once there are feeds"
+            raise NetError(problem, net=self.name, blob=name, hint=hint)
+        return known.shape
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    @named_arguments
+    def inputs(self, *names: str) -> Any:
+        """Declare float inputs of any shape; may be called again for more.
+
+        Args:
+            names: of the inputs, after which runs are fed.
+
+        Returns:
+            One blob for one name, else a tuple.
+
+        Raises:
+            NetError: there is no name, or one is taken.
+        """
+        if not names:
+            raise NetError("inputs() needs at least one name", net=self.name)
+        blobs = tuple(self.input(name) for name in names)
+        return blobs[0] if len(blobs) == 1 else blobs
+
+    @named_arguments
+    def input(self, name: str, dtype: object = None, shape: Sequence[int] | None = None) -> Blob:
+        """Declare one input.
+
+        Args:
+            name: after which runs are fed.
+            dtype: `"float"` (the float dtype of the run) if left out, else `"int32"`, `np.bool_`, ...
+            shape: sizes that feeds must have; any if left out.
+
+        Raises:
+            NetError: the name is taken, there is no such dtype, or the shape is none.
+        """
+        spec = Input(
+            self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else checked_shape(shape, self.name)
+        )
+        return self.add_input(spec)
+
+    @named_arguments
+    def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
+        """Declare a float input with a way to start.
+
+        Args:
+            name: after which runs are fed.
+            shape: sizes of the array.
+            init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
+                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
+
+        Raises:
+            NetError: the name is taken, the shape is none, or there is no such way to start.
+        """
+        sizes = checked_shape(shape, self.name)
+        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
+
+    def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
+        """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.
+
+        Args:
+            blobs, named: blobs of this net.
+
+        Raises:
+            NetError: one is not a blob of this net, or a name is there already.
+        """
+        self._check_growing()
+        self.labels.look(self._blobs)
+        for name, blob in [*((None, blob) for blob in blobs), *named.items()]:
+            if not isinstance(blob, Blob):
+                hint = (
+                    f"It holds several: {name or 'y'}=...['{next(iter(blob), 'h')}']."
+                    if isinstance(blob, dict)
+                    else None
+                )
+                raise NetError("an output is not a blob", net=self.name, blob=name, came=type(blob).__name__, hint=hint)
+            self._own(blob)
+        for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
+            if name in self._outputs:
+                raise NetError("this output is declared already", net=self.name, blob=name)
+            self._outputs[check_name(name, "output", self.name)] = blob.name
+
+    @named_arguments
+    def checkpoint(self, blob: Blob) -> Blob:
+        """Register a blob to be kept under `checkpoints="collection"`, and return it.
+
+        Args:
+            blob: what an op of this net makes.
+
+        Raises:
+            NetError: it is an input or no blob of this net.
+        """
+        self._check_growing()
+        if not isinstance(blob, Blob):
+            self._reject_operand(blob)
+        if self._own(blob) in self._inputs:
+            raise NetError("an input is at hand anyway", net=self.name, blob=self._own(blob))
+        self._checkpoints.add(blob.name)
+        return blob
+
+    @named_arguments
+    def constant(self, value: Any, dtype: object = None) -> Blob:
+        """A constant blob; operators take numbers and arrays as they are.
+
+        Args:
+            value: a number, or an array of numbers or bools, or lists of them.
+            dtype: `"float"` (the float dtype of the run), `"int32"`, ...; that of the value if left out, `"float"` for
+                floats.
+
+        Raises:
+            NetError: the value is not an array, or there is no such dtype.
+            TypeRuleError: once shapes are known, the value does not fit the dtype.
+        """
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise NetError("a constant is not an array", net=self.name, came=repr(value)[:40]) from error
+        kind = dtype_name(dtype) if dtype else FLOAT if array.dtype.kind == "f" else dtype_name(array.dtype)
+        literal = array.item() if array.ndim == 0 else array
+        return self.append("Constant", (), {"value": literal, "dtype": kind})[0]
+
+    @contextmanager
+    def layer(self, name: str) -> Iterator[str]:
+        """Group the ops appended inside into one layer, for `pullback.layers`. Layers do not nest.
+
+        Args:
+            name: of the layer; open name scopes go before it.
+
+        Yields:
+            The whole name.
+
+        Raises:
+            NetError: it is not a name, or another layer is open.
+        """
+        if self._layer:
+            raise NetError(f"layer '{name}' is opened inside layer '{self._layer}'", net=self.name)
+        with self.in_layer(self.scoped(check_name(name, "layer", self.name))):
+            yield self._layer
+
+    def append(
+        self,
+        op_type: str,
+        inputs: Sequence[Blob | None],
+        attributes: Mapping[str, Any] | None = None,
+        names: Sequence[str | None] | None = None,
+    ) -> tuple[Blob, ...]:
+        """Append an op and return its outputs; most users call the op functions instead.
+
+        Args:
+            op_type: a name of `ro.op_names()`.
+            inputs: blobs of this net, None for an optional input left out.
+            attributes: by name; those left out have their defaults.
+            names: names of the outputs, None for an automatic one, `""` for an output that is not wanted.
+
+        Returns:
+            A tuple of blobs, without those that are not wanted.
+
+        Raises:
+            NetError: there is no such op or attribute, inputs do not fit, a name is taken, or the net is a snapshot.
+            TypeRuleError: dtypes do not fit.
+        """
+        self._check_growing()
+        schema = schema_of(op_type, self.name)
+        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+            raise NetError("the inputs of an op are a list of blobs", net=self.name, op=op_type, came=repr(inputs))
+        attributes = checked_attributes(op_type, attributes or {}, self.name)
+        self.labels.look(self._blobs)
+        count = schema.output_count(attributes)
+        outputs = tuple(self._output_name(op_type, name) for name in names or [None] * count)
+        op = Op(op_type, tuple(self._own(blob) for blob in inputs), outputs, attributes, self._layer)
+        check_ports(op, self.name)
+        self._add_op(op)
+        return tuple(self._blobs.setdefault(name, Blob(self, name)) for name in outputs if name)
+
+    def apply(self, op_type: str, operands: Sequence[Operand], **attributes: Any) -> Blob:
+        """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob.
+
+        Args:
+            op_type: a name of `ro.op_names()`.
+            operands: blobs of this net, numbers and arrays.
+            attributes: by name.
+
+        Raises:
+            NetError: as `append`, and for a number that does not fit the dtype.
+            TypeRuleError: dtypes do not fit.
+        """
+        return self.append(op_type, self.operands(operands), attributes)[0]
+
+    def call(self, op_type: str, *arguments: Any, **options: Any) -> Blob:
+        """Append an op with one output by its Python function.
+
+        Args:
+            op_type: a name of `ro.op_names()`.
+            arguments, options: of the function.
+
+        Raises:
+            NetError: there is no such op, and what the function raises.
+        """
+        function: Any = schema_of(op_type, self.name)
+        found: Blob = function(*arguments, **options)
+        return found
+
+    def operands(self, values: Sequence[Operand], dtype: str | None = None) -> list[Blob]:
+        """Blobs for values that share a dtype: numbers and arrays become constants.
+
+        Args:
+            values: blobs, numbers and arrays.
+            dtype: of constants; that of the first blob if left out.
+
+        Raises:
+            NetError: a value is none of these, or does not fit the dtype.
+        """
+        like = dtype or next((value.dtype for value in values if isinstance(value, Blob)), FLOAT)
+        return [value if isinstance(value, Blob) else self._constant_like(value, like) for value in values]
+
+    def add_op(self, op: Op, named: Collection[str] = (), checkpoints: Collection[str] = ()) -> None:
+        """Append an op whose names, attributes and layer are complete; for readers of nets.
+
+        Args:
+            op: with inputs that are there, and outputs that are not.
+            named: those of its outputs that count as `.named`.
+            checkpoints: those that count as registered by `checkpoint`.
+
+        Raises:
+            NetError: names, ports or attributes do not fit.
+            TypeRuleError: dtypes do not fit.
+        """
+        self._check_growing()
+        for name in filter(None, op.inputs):
+            self.blob(name)
+        for name in filter(None, op.outputs):
+            self._check_free(name)
+        checked_attributes(op.type, op.attributes, self.name)
+        schema_of(op.type).check(op, self.name)
+        check_ports(op, self.name)
+        self._add_op(op)
+        self._named.update(named)
+        self._checkpoints.update(checkpoints)
+
+    def rename(self, blob: Blob, name: str) -> None:
+        """Give a blob another name; ops and outputs that mention it follow.
+
+        Args:
+            blob: of this net.
+            name: its new name; open name scopes go before it.
+
+        Raises:
+            NetError: the name is taken or no name, or the net is a snapshot.
+        """
+        self._check_growing()
+        old = self._own(blob)
+        new = self.scoped(check_name(name, "blob", self.name))
+        if new != old:
+            self._substitute(old, self._fresh(name))
+        self._named.add(blob.name)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, name: str | None = None) -> Net:
+        """An immutable copy (itself, if it is immutable already and keeps its name).
+
+        Args:
+            name: of the copy; the same if left out.
+
+        Raises:
+            NetError: the name is empty or not printable.
+        """
+        if self._frozen and name in (None, self.name):
+            return self
+        copy = Net(name or self.name, self.float_dtype)
+        copy._inputs, copy._outputs, copy._dtypes = dict(self._inputs), dict(self._outputs), dict(self._dtypes)
+        copy._types, copy._values, copy._named = dict(self._types), dict(self._values), set(self._named)
+        copy._checkpoints, copy.labels = set(self._checkpoints), Labels(self.labels.names)
+        copy._ops, copy._producer = list(self._ops), dict(self._producer)
+        copy._frozen = True
+        return copy
+
+    def with_ops(
+        self, ops: Sequence[Op], outputs: Mapping[str, str] | None = None, inputs: Sequence[Input] | None = None
+    ) -> Net:
+        """A copy with other ops (and outputs, and inputs), which passes build and `snapshot()` freezes.
+
+        Args:
+            ops: all of the copy's, in order.
+            outputs: output name -> blob; the same if left out.
+            inputs: all of the copy's; the same if left out.
+
+        Raises:
+            NetError: an output is not a blob of the copy, or names clash.
+        """
+        copy = Net(self.name, self.float_dtype)
+        for spec in self.input_specs if inputs is None else inputs:
+            copy.add_input(spec)
+            if self.float_dtype and spec.name in self._types:
+                copy._types[spec.name] = self._types[spec.name]
+        for op in ops:
+            copy._add_op(op)
+        copy._named = {name for name in self._named if name in copy._dtypes}
+        copy._checkpoints = {name for name in self._checkpoints if name in copy._dtypes}
+        copy.labels = Labels({name: label for name, label in self.labels.names.items() if name in copy._dtypes})
+        for name, blob in (self._outputs if outputs is None else outputs).items():
+            copy.blob(blob)
+            copy._outputs[name] = blob
+        return copy
+
+    def __str__(self) -> str:
+        return format_net(self)
+
+    def draw(self, opened: bool = True, **shapes: Sequence[int]) -> Drawing:
+        """A picture of the net: SVG, which a notebook shows and `save(path)` writes; `print` says the same in words.
+
+        Args:
+            opened: whether cells are drawn within recurrences.
+            shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
+
+        Raises:
+            NetError: a shape is none.
+            TypeRuleError: shapes do not fit.
+        """
+        check_flags("draw", opened=opened)
+        return drawing.draw_net(self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def add_input(self, spec: Input) -> Blob:
+        """Declare an input as it is, its name absolute.
+
+        Args:
+            spec: name, dtype, shape and initializer.
+
+        Raises:
+            NetError: the name is taken, or no memory can hold the shape.
+        """
+        self._check_growing()
+        self._check_free(spec.name)
+        if spec.shape is not None and is_too_large(spec.shape):
+            problem = "no memory can hold an input of this shape"
+            raise NetError(problem, net=self.name, blob=spec.name, came=list(spec.shape))
+        self._inputs[spec.name] = spec
+        self._dtypes[spec.name] = spec.dtype
+        if spec.shape is not None and self._sized_as:
+            self._types[spec.name] = Type(self._sized_as if spec.dtype == FLOAT else spec.dtype, spec.shape)
+        return self.blob(spec.name)
+
+    def _constant_like(self, value: Operand, dtype: str) -> Blob:
+        array = _number_array(value, self.name)
+        if dtype == "bool" and array.dtype.kind != "b":
+            raise NetError("a number meets a bool blob", net=self.name, wanted="True or False", came=repr(value))
+        if not is_float(dtype) and array.dtype.kind == "f":
+            raise NetError(
+                f"a float meets a blob of dtype {dtype}",
+                net=self.name,
+                came=repr(value),
+                hint="Use ro.cast(blob, 'float') first.",
+            )
+        return self.constant(array, dtype)
+
+
+def require_net(value: object, hint: str | None = None) -> None:
+    """Raise NetError for what is not a net, such as arguments in a wrong order."""
+    if not isinstance(value, Net):
+        raise NetError("this is not a net", wanted="a ro.Net", came=type(value).__name__, hint=hint)
+
+
+def common_net(values: Sequence[object]) -> Net:
+    """The net of the first blob among operands. Raises NetError where there is none."""
+    for value in values:
+        if isinstance(value, Blob):
+            return value.net
+    raise NetError("an op needs at least one blob", came=", ".join(type(value).__name__ for value in values))
+
+
+def _number_array(value: Operand, net: str) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise NetError("an operand is a masked array", net=net, hint="Fill it with .filled(value) first.")
+    if not isinstance(value, int | float | np.generic | np.ndarray):
+        raise NetError(
+            "an operand is not a blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
+        )
+    return np.asarray(value)

@@ -1,0 +1,327 @@
+"""Text to net: `parse_net` reads what `str(net)` prints.
+
+A tokenizer and a recursive descent over it, linear in the length of the text, with bounded depth. `rnnops.net.text`
+describes the text. Round brackets and square ones may span lines; otherwise an op is one line. Names are taken as they
+stand, whatever name scope is open. Every error is a `ParseError` that says on which line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+
+from rnnops.errors import ParseError, RnnopsError
+from rnnops.net.names import check_name
+from rnnops.net.net import Net
+from rnnops.net.op import Initializer, Input, Op, as_initializer
+from rnnops.net.text import RESERVED
+from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
+
+TOKEN = re.compile(
+    r"""
+    (?P<blank> [ \t\r]+ ) | (?P<comment> \#[^\n]* ) | (?P<newline> \n )
+    | (?P<name> [A-Za-z_][\w./-]* )
+    | (?P<number> -Infinity | -?[0-9]+ (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? )
+    | (?P<string> "[^"\\\n]* (?: \\.[^"\\\n]* )*" )
+    | (?P<sign> [\[\](){}=:,@*^] ) | (?P<wrong> . )
+    """,
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+ENDS = {"newline": "the end of the line", "end": "the end of the text"}  # tokens that have no text to show
+WORDS = {"true": True, "false": False, "null": None, "NaN": math.nan, "Infinity": math.inf}
+ARRAY_DTYPES = (BOOL, *INTEGERS, "float16", *FLOATS[1:])
+DEPTH = 50  # of nets and tuples inside each other
+RANK = 64  # NumPy has no arrays of more axes
+SHOWN = 40  # characters of the text that an error repeats
+
+Item = TypeVar("Item")
+
+
+class Token(NamedTuple):
+    """A piece of the text; a sign is its own kind, other kinds are those of `TOKEN` and `end`.
+
+    The text of a newline is the comment before it.
+    """
+
+    kind: str
+    text: str
+    line: int
+
+
+def parse_net(text: str) -> Net:
+    """The net that a text describes, as `str(net)` prints it; open for more ops.
+
+    Args:
+        text: of one net, with its cells; names are taken as they stand, whatever name scope is open.
+
+    Returns:
+        A `ro.Net`.
+
+    Raises:
+        ParseError: the text is not a net; it names the line.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x", shape=[2])))
+        >>> print(net)
+        net n(x: float[2])
+            tanh_0 = Tanh(x)
+            return y=tanh_0
+        >>> str(ro.parse_net(str(net))) == str(net)
+        True
+    """
+    if not isinstance(text, str):
+        raise ParseError("only text can be read", wanted="a string", came=type(text).__name__)
+    reader = _Reader(_tokens(text))
+    net = reader.net()
+    reader.expect("end")
+    return net
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    line, depth, empty, comment = 1, 0, True, ""
+    for match in TOKEN.finditer(text):
+        kind, piece = match.lastgroup, match.group()
+        if kind == "newline":
+            if depth <= 0 and not empty:
+                yield Token(kind, comment, line)
+            line, empty, comment = line + 1, empty or depth <= 0, ""
+        elif kind == "comment":
+            comment = piece
+        elif kind == "wrong":
+            wanted = "a quote at the string's end" if piece == '"' else "a name, value or sign"
+            raise ParseError(f"line {line}: this cannot be read", wanted=wanted, came=repr(piece))
+        elif kind and kind != "blank":
+            depth += (piece in "([") - (piece in ")]")
+            yield Token(piece if kind == "sign" else kind, piece, line)
+            empty = False
+    yield from (Token(kind, "", line) for kind in ("newline", "end")[empty:])
+
+
+class _Reader:
+    """Where the reading stands; each method reads one part of the grammar and leaves what follows it."""
+
+    def __init__(self, tokens: Iterator[Token]) -> None:
+        self.tokens, self.token, self.depth = tokens, next(tokens), 0
+        self.following = next(tokens, self.token)
+
+    def accept(self, kind: str) -> bool:
+        """Step over the next token if it is of this kind."""
+        if self.token.kind != kind:
+            return False
+        self.token, self.following = self.following, next(self.tokens, self.following)
+        return True
+
+    def expect(self, kind: str, wanted: str | None = None) -> str:
+        """Step over a token of this kind and return its text."""
+        text = self.token.text
+        if not self.accept(kind):
+            self.fail(wanted or ENDS.get(kind, f"'{kind}'"))
+        return text
+
+    def fail(self, wanted: str) -> NoReturn:
+        """Raise the error for a token that cannot stand here."""
+        kind, text, line = self.token
+        raise ParseError(f"line {line}: this cannot be read", wanted=wanted, came=ENDS.get(kind, repr(text[:SHOWN])))
+
+    def at_word(self, *words: str) -> bool:
+        return self.token.kind == "name" and self.token.text in words
+
+    def word(self, *words: str) -> str:
+        return self.expect("name") if self.at_word(*words) else self.fail(" or ".join(words))
+
+    def listed(self, close: str, item: Callable[[], Item]) -> list[Item]:
+        """Items with commas between them up to `close`, which is read too."""
+        items: list[Item] = []
+        while not self.accept(close):
+            if items:
+                self.expect(",", f"',' or {ENDS.get(close, repr(close))}")
+            items.append(item())
+        return items
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """One level deeper, and an error where that is too deep."""
+        self.depth += 1
+        if self.depth > DEPTH:
+            self.fail(f"at most {DEPTH} nets and tuples inside each other")
+        yield
+        self.depth -= 1
+
+    def net(self) -> Net:
+        """`net name(inputs): dtype`, ops, `return outputs`, each on a line of its own."""
+        with self.nested():
+            self.accept("newline")
+            net = self.head()
+            while not self.at_word("return"):
+                self.op(net)
+            self.word("return")
+            self.listed("newline", lambda: self.output(net))
+        return net
+
+    def head(self) -> Net:
+        self.word("net")
+        name = self.name("net")
+        self.expect("(")
+        specs = self.listed(")", self.input)
+        net = Net(name, self.word(*FLOATS[1:]) if self.accept(":") else None)
+        for line, spec in specs:
+            with _located(line):
+                net.add_input(spec)
+        self.expect("newline")
+        return net
+
+    def input(self) -> tuple[int, Input]:
+        """`name`, `name: dtype[shape]` or `name: param[shape] = initializer`, with its line."""
+        line, name = self.token.line, self.name("input")
+        if not self.accept(":"):
+            return line, Input(name)
+        parameter = self.at_word("param") and bool(self.word("param"))
+        dtype = FLOAT if parameter and self.token.kind != "name" else self.word(*ANY, OPAQUE)
+        shape = self.shape() if self.token.kind == "[" else None
+        return line, Input(name, dtype, shape, self.initializer(name) if parameter else None)
+
+    def initializer(self, name: str) -> Initializer:
+        """`= kind` or `= (kind, numbers)`."""
+        self.expect("=")
+        line, several = self.token.line, self.accept("(")
+        parts: list[Any] = [self.expect("name", "an initializer")]
+        if several and not self.accept(")"):
+            self.expect(",", "',' or ')'")
+            parts += self.listed(")", self.value)
+        with _located(line):
+            return as_initializer(tuple(parts), "", name)
+
+    def op(self, net: Net) -> None:
+        """`results = Type(inputs, attributes) @ layer { nets }`."""
+        line, named, checkpoints = self.token.line, set[str](), set[str]()
+        results = self.listed("=", lambda: self.result(named, checkpoints))
+        op_type = self.expect("name", "the name of an op")
+        inputs, attributes = list[str](), dict[str, Any]()
+        self.expect("(")
+        self.listed(")", lambda: self.argument(inputs, attributes))
+        layer = self.name("layer") if self.accept("@") else ""
+        comment = self.following.text if self.token.kind == "{" else self.token.text
+        if self.accept("{"):
+            self.accept("newline")
+            while not self.accept("}"):
+                self.attribute(attributes, lambda: self.net().snapshot())
+        self.expect("newline")
+        op = Op(op_type, tuple(inputs), tuple(results), attributes, layer)
+        with _located(line), np.errstate(all="ignore"):  # a typed net folds integers, which may divide by zero
+            net.add_op(op, named, checkpoints)
+        net.labels.read(results, comment)
+
+    def result(self, named: set[str], checkpoints: set[str]) -> str:
+        """A blob that an op writes, noted in `named` and `checkpoints` where it has their marks."""
+        checkpoint, mark = self.accept("^"), self.accept("*")
+        name = self.name("blob") if mark or checkpoint else self.optional_name("blob, or 'return'")
+        named.update([name] * mark)
+        checkpoints.update([name] * checkpoint)
+        return name
+
+    def argument(self, inputs: list[str], attributes: dict[str, Any]) -> None:
+        if self.token.kind == "name" and self.following.kind == "=":
+            self.attribute(attributes, self.value)
+        elif attributes:
+            self.fail("an attribute, since inputs come first")
+        else:
+            inputs.append(self.optional_name("blob"))
+
+    def attribute(self, attributes: dict[str, Any], read: Callable[[], Any]) -> None:
+        if self.token.text in attributes:
+            self.fail("every attribute once")
+        key = self.expect("name", "the name of an attribute")
+        self.expect("=")
+        attributes[key] = read()
+
+    def output(self, net: Net) -> None:
+        """`blob` or `name=blob` after `return`."""
+        line, name = self.token.line, self.name("output")
+        blob = self.name("blob") if self.accept("=") else name
+        with _located(line):
+            net.outputs(**{name: net.blob(blob)})
+
+    def name(self, kind: str) -> str:
+        """A bare or quoted name of something of this kind."""
+        token = self.token
+        if token.kind not in ("name", "string") or self.at_word(*RESERVED):
+            self.fail(f"a name for the {kind}")
+        text = self.scalar("string") if token.kind == "string" else self.expect("name")
+        with _located(token.line):
+            return check_name(text, kind)
+
+    def optional_name(self, kind: str) -> str:
+        """A name, or `""` for the `_` that stands for none."""
+        return self.expect("name")[:0] if self.at_word("_") else self.name(kind)
+
+    def value(self) -> Any:
+        """A number, string, word, tuple or array."""
+        kind = self.token.kind
+        if kind == "number" or kind == "string":
+            return self.scalar(kind)
+        if kind == "[":
+            return self.items()
+        if self.at_word("array"):
+            return self.array()
+        return WORDS[self.expect("name")] if self.at_word(*WORDS) else self.fail("a value")
+
+    def items(self) -> tuple[Any, ...]:
+        self.expect("[")
+        with self.nested():
+            return tuple(self.listed("]", self.value))
+
+    def scalar(self, kind: str) -> Any:
+        line, text = self.token.line, self.expect(kind, "a value")
+        with _located(line):  # JSON knows other escapes than Python, and Python limits the digits of an int
+            return json.loads(text)
+
+    def shape(self) -> Shape:
+        line, sizes = self.token.line, self.items()
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise ParseError(f"line {line}: this is not a shape", wanted="integers of 0 or more")
+        return sizes
+
+    def array(self) -> Array:
+        """`array(dtype, [shape], [values])`."""
+        line = self.token.line
+        self.word("array")
+        self.expect("(")
+        dtype = self.word(*ARRAY_DTYPES)
+        self.expect(",")
+        shape = self.shape()
+        self.expect(",")
+        values = self.items()
+        self.expect(")")
+        with _located(line):
+            return _array(dtype, shape, values)
+
+
+def _array(dtype: str, shape: Shape, values: tuple[Any, ...]) -> Array:
+    found = {type(value).__name__ for value in values}
+    fitting = {"bool"} if dtype == BOOL else {"int"} if dtype in INTEGERS else {"int", "float"}
+    if len(shape) > RANK or math.prod(shape) != len(values) or not found <= fitting:
+        came = f"{len(values)} of {' and '.join(sorted(found))}"
+        raise ParseError("the values do not fit the array", wanted=f"{dtype}{list(shape)}"[:SHOWN], came=came)
+    with np.errstate(over="raise"):
+        array = np.array(values, dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+@contextmanager
+def _located(line: int) -> Iterator[None]:
+    """Turn errors of what is built at a line into a ParseError that names the line."""
+    try:
+        yield
+    except RnnopsError as error:
+        about = {"net": error.net, "op": error.op, "blob": error.blob, "hint": error.hint}
+        raise ParseError(f"line {line}: {error.problem}", wanted=error.wanted, came=error.came, **about) from error
+    except Exception as error:  # a rule may fail in any way on attributes that the op's function never gives it
+        raise ParseError(f"line {line}: this cannot be built", came=repr(error)[: 2 * SHOWN]) from error

@@ -1,0 +1,354 @@
+"""Ops: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
+
+A schema is one block with everything that is known of an op: ports, attributes, dtype and shape rule, NumPy reference,
+gradient as ops, what backward keeps, and the loop form for compilers; an op without one runs by its reference. The
+schema object is also the Python function that appends the op to a net (`ro.sigmoid(x)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import Signature, cleandoc, signature
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+import numpy as np
+
+from rnnops.arguments import did_you_mean, named_arguments
+from rnnops.errors import GradientError, NamedRule, NetError, OpError, TypeRuleError, op_label
+from rnnops.net.blob import Blob
+from rnnops.net.loop_forms import LoopForm, check_form, check_op, is_cheap
+from rnnops.symbolic.fill import Shared
+from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
+
+if TYPE_CHECKING:
+    from rnnops.net.op import Op
+
+REQUIRED: Any = object()  # default of an attribute that must be given
+Result = Array | tuple[Array, ...]
+Gradients = Blob | None | Sequence[Blob | None]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The context of a run that ops may read.
+
+    Args:
+        seed: key of random ops, None where none was given.
+        training: whether Dropout is active.
+        t: the step that a step net is in; 0 in an outer net. It is part of what random numbers depend on.
+        part: where a recurrence runs in parts, its first timestep in this one, and the number of all its steps.
+        watch: is told what each op that runs by its reference was given and made, and in which step.
+    """
+
+    seed: int | None = None
+    training: bool = False
+    t: int = 0
+    part: tuple[int, int] | None = None
+    watch: Callable[[Call, Sequence[Any], Sequence[Any], int], None] | None = None
+
+    @property
+    def first(self) -> int:
+        """The first timestep of this part of a recurrence."""
+        return 0 if self.part is None else self.part[0]
+
+    def all_steps(self, steps: int) -> int:
+        """The number of steps of a recurrence that runs so many."""
+        return steps if self.part is None else self.part[1]
+
+    def at_step(self, t: int, steps: int) -> RunContext:
+        """The context of step t of a recurrence with so many steps; in a nested one steps are numbered through."""
+        return replace(self, t=self.t * self.all_steps(steps) + self.first + t, part=None)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op of a net with the types of its inputs and, where they are known before a run, their values."""
+
+    op: Op
+    types: tuple[Type | None, ...]
+    values: tuple[Array | None, ...] = ()
+    net: str = ""
+    output_types: tuple[Type, ...] = field(default=(), compare=False)
+    output_values: tuple[Array | None, ...] = field(default=(), compare=False)
+    float_dtype: str = "float32"  # what "float" stands for in this run
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # worked out once
+
+    def shape(self, i: int) -> Shape:
+        """Shape of input `i`, which must be there."""
+        return self._type(i).shape
+
+    def rank(self, i: int) -> int:
+        return len(self.shape(i))
+
+    def dtype(self, i: int) -> str:
+        return self._type(i).dtype
+
+    def has(self, i: int) -> bool:
+        """True if optional input `i` was given."""
+        return i < len(self.op.inputs) and bool(self.op.inputs[i])
+
+    def attr(self, name: str) -> Any:
+        """An attribute, or its default."""
+        return self.op.attributes.get(name, REGISTRY[self.op.type].attributes.get(name))
+
+    def static(self, name: str, i: int) -> Any:
+        """A shape-valued input: attribute `name`, else input `i`, which must be known; None where neither is given."""
+        if name in self.op.attributes:
+            return self.op.attributes[name]
+        if not self.has(i):
+            return None
+        if i < len(self.values) and self.values[i] is not None:
+            value: Any = self.values[i]
+            return value.tolist()
+        self.fail(
+            f"input '{name}' decides a shape, so its value must be constant once shapes are known",
+            blob=self.op.inputs[i],
+            hint="Give it as a Python value, or compute it from Shape and constants.",
+        )
+
+    def axis(self, value: int, rank: int) -> int:
+        """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fail("an axis is not an integer", came=repr(value))
+        if not -rank <= value < rank:
+            self.fail("axis out of range", wanted=f"{-rank} to {rank - 1}", came=value)
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Non-negative axes without repetition, in the order given."""
+        if not isinstance(values, tuple | list):
+            self.fail("axes are not a list of integers", came=repr(values))
+        result = tuple(self.axis(value, rank) for value in values)
+        if len(set(result)) != len(result):
+            self.fail("an axis is named twice", came=list(values))
+        return result
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The common shape of operands. Raises TypeRuleError where they do not broadcast."""
+        result = broadcast_shapes(shapes)
+        if result is None:
+            self.fail("operands do not broadcast", came=" and ".join(str(list(shape)) for shape in shapes))
+        return result
+
+    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        """Raise a TypeRuleError that names net, op and blob."""
+        inputs = ", ".join(
+            f"{name}: {kind}" for name, kind in zip(self.op.inputs, self.types, strict=False) if kind is not None
+        )
+        label = op_label(self.op.type, self.op.outputs) + (f" ({inputs})" if inputs else "")
+        raise TypeRuleError(problem, net=self.net, op=label, blob=blob, **details)
+
+    def _type(self, i: int) -> Type:
+        kind = self.types[i] if i < len(self.types) else None
+        if kind is None:
+            self.fail(f"input {i} is missing")
+        return kind
+
+
+class OpSchema(Shared):
+    """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
+
+    Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last. Once registered, an
+    instance has the docstring of its class, so that `help` shows it as that of a function.
+    """
+
+    __name__: str  # of the Python function
+    inputs: ClassVar[tuple[str, ...]] = ("X",)
+    outputs: ClassVar[tuple[str, ...]] = ("Y",)
+    attributes: ClassVar[Mapping[str, Any]] = {}  # name -> default, or REQUIRED
+    accepts: ClassVar[tuple[str, ...]] = ANY  # dtypes of the inputs that share one dtype
+    same_dtype: ClassVar[tuple[int, ...] | None] = None  # inputs that share one dtype; None: all of them
+    keeps: ClassVar[tuple[str, ...]] = ()  # ports whose values `gradient` may read
+    static: ClassVar[tuple[str, ...]] = ()  # inputs that decide shapes: their values must be known before a run
+    differentiable: ClassVar[bool] = True  # False: gradients stop here
+    broadcasts: ClassVar[bool] = False  # autodiff sums gradients down to the inputs' shapes
+    optional_grads: ClassVar[bool] = False  # `gradient` accepts None for an output that gets no gradient
+    may_omit_outputs: ClassVar[bool] = False  # unread outputs may be left out
+    uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
+    random: ClassVar[bool] = False
+    call_hint: ClassVar[str | None] = None  # what to do where arguments of a call do not fit
+    internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
+    loop: ClassVar[LoopForm | None] = None  # None: the op runs by its reference on every device
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            setattr(cls, "__call__", named_arguments(vars(cls)["__call__"]))  # noqa: B010 - as mypy has it
+
+    @property
+    def name(self) -> str:
+        """The ONNX op name."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        called = ""
+        if callable(self):
+            plain = [one.replace(annotation=one.empty) for one in signature(self).parameters.values()]
+            called = f": {getattr(self, '__name__', self.name)}{Signature(plain)}"
+        return f"<op {self.name}{called}>"
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        """Dtypes of the outputs, given those of the inputs; by default that of the first input for all."""
+        return (dtypes[0] or "",) * self.output_count(attributes)
+
+    def output_count(self, attributes: Mapping[str, Any]) -> int:
+        """How many outputs an op with these attributes has."""
+        return len(self.outputs)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        """Shapes of the outputs; raises TypeRuleError where the inputs do not fit."""
+        raise NotImplementedError(self.name)
+
+    def reference(self, call: Call, *arrays: Any, **context: Any) -> Result:
+        """The meaning of the op, in NumPy: one array, or a tuple for several outputs. Inputs are left unmodified."""
+        raise NotImplementedError(self.name)
+
+    def gradient(self, call: Call, *blobs: Any, **more: Any) -> Gradients:
+        """Gradients for the inputs as ops, given the inputs, the outputs and the outputs' gradients, in this order."""
+        return no_gradient(self, call)
+
+    def draws(self, op: Op, training: bool) -> bool:
+        """True if a random op draws numbers (Dropout does in training, where its ratio is above 0)."""
+        return self.random
+
+    def known_value(self, call: Call) -> Array | None:
+        """The output's value where types and attributes alone decide it (Constant, Shape)."""
+        return None
+
+    def loop_form(self, call: Call) -> LoopForm | None:
+        """How a compiler runs this call, for ops where that depends on the call; read it by `form_of(call)`."""
+        return self.loop
+
+    def reduced_axes(self, call: Call) -> tuple[int, ...]:
+        """The axes of the first input that are folded, for loop form `Reduction`.
+
+        The result has the others in order, with or without axes of size 1 in place of those that are folded.
+        """
+        raise NotImplementedError(self.name)
+
+    def is_cheap(self, call: Call) -> bool:
+        """True if the backward pass may run this call again for the price of reading and writing its operands."""
+        return is_cheap(form_of(call))
+
+    def replay(self, op: Op) -> Op | None:
+        """A cheap op that gives the first output again from the inputs and the op's other (small) outputs."""
+        return None
+
+    def outputs_without_grads(self, op: Op) -> Sequence[str]:
+        """Names of float outputs to which a gradient is an error."""
+        return ()
+
+    def check(self, op: Op, net: str) -> None:
+        """Raise an RnnopsError where attributes that came from text make no sense together."""
+
+    def notes(self, op: Op) -> Sequence[str]:
+        """Comment lines for the listing of this op."""
+        return ()
+
+    def types_within(self, call: Call) -> Mapping[str, Type]:
+        """Types of the blobs of a net that the op holds, in one step of it; none where it holds none."""
+        return {}
+
+    def expand(self, call: Call, *blobs: Any, **more: Any) -> Blob | tuple[Blob, ...]:
+        """The op as simpler ops, for loop form `Expansion`."""
+        raise NotImplementedError(self.name)
+
+
+def is_ours(schema: OpSchema) -> bool:
+    """True if an op is one of rnnops, and not of a user."""
+    return type(schema).__module__.startswith("rnnops.")
+
+
+class NotKept:
+    """Stands for a value that an op did not list in `keeps`; any use of it is an error."""
+
+    def __init__(self, call: Call, port: str) -> None:
+        self._call, self._port = call, port
+
+    def _refuse(self, *others: Any) -> NoReturn:
+        raise GradientError(
+            f"the gradient rule reads '{self._port}', which the op does not list in `keeps`",
+            net=self._call.net,
+            op=op_label(self._call.op.type, self._call.op.outputs),
+        )
+
+    __getattr__ = __neg__ = __abs__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __getitem__ = _refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+def no_gradient(schema: OpSchema, call: Call, *blobs: Any, **more: Any) -> Gradients:
+    """The gradient rule of ops that have none, though gradients do not just stop there: an error."""
+    raise GradientError("this op has no gradient", net=call.net, op=op_label(schema.name, call.op.outputs))
+
+
+REGISTRY: dict[str, OpSchema] = {}
+Schema = TypeVar("Schema", bound=OpSchema)
+
+
+def register(schema: Schema) -> Schema:
+    """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function.
+
+    Raises OpError where the class does not say what an op must (`rnnops.net.loop_forms`), or its name is taken.
+    """
+    if not isinstance(schema, OpSchema):
+        raise OpError(
+            "what is registered is not an op", wanted="an instance of a subclass of OpSchema", came=repr(schema)
+        )
+    if schema.name in REGISTRY:
+        raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
+    check_op(schema, OpSchema)
+    schema.__name__, schema.__doc__ = schema.name, cleandoc(type(schema).__doc__ or "")
+    REGISTRY[schema.name] = schema
+    return schema
+
+
+def schema_of(op_type: str, net: str | None = None) -> OpSchema:
+    """Look an op up by its ONNX name. Raises NetError for an unknown one."""
+    if not isinstance(op_type, str) or op_type not in REGISTRY:
+        near = did_you_mean(op_type, REGISTRY)
+        hint = near or "ro.op_names() lists the ops there are."
+        raise NetError("unknown op", net=net, op=str(op_type), hint=hint)
+    return REGISTRY[op_type]
+
+
+def form_of(call: Call) -> LoopForm | None:
+    """How a compiler runs a call; None for an op that runs by its reference.
+
+    Raises OpError for a form made for this call that compilers cannot follow.
+    """
+    if "form" not in call.derived:
+        schema = schema_of(call.op.type, call.net)
+        with NamedRule("loop_form", call.net, call.op):
+            form = schema.loop_form(call)
+        if form is not None and form is not schema.loop:
+            given = frozenset(i for i, name in enumerate(call.op.inputs) if name)
+            numbers = frozenset(name for name in schema.attributes if is_number(call.attr(name)))
+            try:
+                check_form(schema, form, OpSchema, given, numbers)
+            except OpError as error:
+                hint = error.hint
+                raise OpError(error.problem, net=call.net, op=call.op.label, came=error.came, hint=hint) from None
+        call.derived["form"] = form
+    found: LoopForm | None = call.derived["form"]
+    return found
+
+
+def is_number(value: object) -> bool:
+    """True if an attribute is a number; an array without axes is one."""
+    return isinstance(value, int | float | np.ndarray) and np.ndim(value) == 0
+
+
+def op_names() -> list[str]:
+    """Names of all ops, as ONNX and printed nets have them, those that users registered included.
+
+    Returns:
+        Sorted names; of most `ro.<name>` is the function, in small letters and with underscores.
+
+    Example:
+        >>> ro.op_names()[:3]
+        ['Abs', 'Add', 'And']
+    """
+    return sorted(name for name, schema in REGISTRY.items() if not schema.internal)

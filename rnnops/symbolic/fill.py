@@ -1,0 +1,295 @@
+"""From a plan with symbols for sizes to a plan with numbers.
+
+**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
+stand. What moves elements does the same for all sizes by which its shapes were inferred alike: conditions that these
+depend on have been noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
+are pinned.
+
+**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,
+such as plans, of which a run reads little: what has no size in it is shared by all that are filled in, and of the rest
+each attribute is filled in when it is first read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import FunctionType, MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from rnnops.errors import RnnopsError
+from rnnops.symbolic.sizes import Said, Size, Symbols, Values
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+FIRST, SECOND, THIRD = (5, 11, 17, 23), (7, 13, 19, 29), (6, 8, 9, 10)  # sizes for each of some symbols
+FAILURES = (RnnopsError, ValueError, IndexError)  # of rules and references at sizes that do not fit each other
+
+
+def agreed(function: Callable[[Value], Result], value: Value) -> Result:
+    """The result of a function that needs plain numbers, if examples agree; else the one for pinned sizes."""
+    sizes = sizes_in(value)
+    if not sizes:
+        return function(value)
+    symbols = symbols_of(sizes)
+    try:
+        found = [function(filled_now(value, values)) for values in _examples(symbols or ())]
+    except FAILURES:
+        found = []
+    if found and all(one == found[0] for one in found):
+        return found[0]
+    return function(pinned(value, sizes))
+
+
+def _examples(symbols: Sequence[int]) -> list[Values]:
+    """Values of some symbols; none where there are none."""
+    return [values_at(dict(zip(symbols, sizes, strict=False))) for sizes in (FIRST, SECOND, THIRD)] if symbols else []
+
+
+def symbols_of(sizes: Sequence[Size]) -> list[int] | None:
+    """The numbers of the symbols that sizes are computed from; None where there are other atoms, or too many."""
+    numbers = sorted({atom for size in sizes for monomial in size.terms for atom in monomial})
+    return numbers if len(numbers) <= len(FIRST) and numbers[-1] < sizes[0].symbols.count else None
+
+
+def values_at(point: Mapping[int, int]) -> Values:
+    """Values of some symbols, by number."""
+    return Values([point.get(number, 0) for number in range(max(point) + 1)])
+
+
+def pinned(value: Value, sizes: Sequence[Size]) -> Value:
+    """A value with the plain numbers of its sizes, which are pinned."""
+    for size in sizes:
+        size.symbols.pin(size)
+    result: Value = filled_now(value, Values(sizes[0].symbols.values))
+    return result
+
+
+def sizes_in(value: Any) -> list[Size]:
+    """All sizes within a value of tuples, lists, mappings and dataclasses, less what these have worked out."""
+    if type(value) is Size:
+        return [value]
+    if isinstance(value, Mapping):
+        return [size for part in value.values() for size in sizes_in(part)]
+    if isinstance(value, list | tuple):
+        return [size for part in value for size in sizes_in(part)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [size for field in fields(value) if field.init for size in sizes_in(getattr(value, field.name))]
+    return []
+
+
+Whole = TypeVar("Whole")
+GROWING = (dict, list, set)
+PLAIN = (str, bytes, int, float, bool, type(None), np.ndarray, np.generic, np.dtype, type, FunctionType)
+CONTAINERS = (tuple, list, set, frozenset, dict, MappingProxyType)
+
+
+class NoTemplateError(Exception):
+    """A value holds something that may or may not depend on sizes."""
+
+
+class Shared:
+    """Base of what is the same for all sizes, whatever is in it."""
+
+
+class Own:
+    """Base of what each plan has for itself, even where nothing in it depends on sizes: others hold things for it."""
+
+
+class Fresh:
+    """Base of what belongs to one plan, and gets filled with what follows from it."""
+
+    def fresh(self) -> Any:
+        """The same for another plan, with nothing in it."""
+        raise NotImplementedError
+
+
+def filled_now(value: Any, values: Values) -> Any:
+    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; what has none is as it was."""
+    if type(value) is Size:
+        return values.number(value)
+    if isinstance(value, tuple | list):
+        parts = [filled_now(part, values) for part in value]
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else _container(value, parts)
+    if isinstance(value, Mapping):
+        filled = {key: filled_now(part, values) for key, part in value.items()}
+        return value if all(filled[key] is part for key, part in value.items()) else filled
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    before = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    after = {name: filled_now(part, values) for name, part in before.items()}
+    return value if all(after[name] is part for name, part in before.items()) else type(value)(**after)
+
+
+def _container(like: Any, parts: Iterable[Any]) -> Any:
+    """Parts in a container of the same kind, which may be a named tuple."""
+    return getattr(like, "_make", type(like))(parts)
+
+
+class Template(Generic[Whole]):
+    """A value made with symbols for sizes, from which it is made for any sizes by which the same was decided.
+
+    Args:
+        value: of plain data, containers, and objects whose attributes are all in their `__dict__`.
+        symbols: that it was made with.
+
+    Raises NoTemplateError where there is something else in it.
+    """
+
+    def __init__(self, value: Whole, symbols: Symbols) -> None:
+        self.value, self.symbols = value, symbols
+        self.recipes: dict[int, Recipe | None] = dict.fromkeys(_dependent(value))
+
+    def at(self, sizes: Sequence[int]) -> Whole | None:
+        """The value for certain sizes; None where something else would have been decided."""
+        values = self.symbols.at(sizes)
+        return None if values is None else cast(Whole, _Filling(self.recipes, values).filled(self.value))
+
+    def __len__(self) -> int:
+        """How many parts depend on sizes."""
+        return len(self.recipes)
+
+
+class _Filling:
+    """A template with certain sizes. What is one object in the template is one object here.
+
+    Args:
+        recipes: how to fill in each part that depends on sizes, by its id; None where none has been looked for.
+    """
+
+    def __init__(self, recipes: dict[int, Recipe | None], values: Values) -> None:
+        self.recipes, self.values = recipes, values
+        self.found: dict[int, Any] = {}
+
+    def filled(self, part: Any) -> Any:
+        """A part of the template with its sizes filled in."""
+        key = id(part)
+        found = self.found.get(key)
+        if found is not None:
+            return found
+        recipe = self.recipes.get(key, _SAME)
+        if recipe is None:
+            recipe = self.recipes[key] = _recipe(part, self.recipes)
+        return part if recipe is _SAME else self.found.setdefault(key, recipe(self, part))
+
+
+Recipe = Callable[[_Filling, Any], Any]
+SOURCE = "(filling, part of the template)"  # no attribute's name
+
+
+def _recipe(part: Any, depends: Collection[int]) -> Recipe:
+    """How to fill in a part that depends on sizes."""
+    if type(part) is Size:
+        return lambda filling, size: filling.values.number(size)
+    if isinstance(part, Said):
+        return lambda filling, said: said.text([filling.values.number(size) for size in said.sizes])
+    if isinstance(part, Fresh):
+        return lambda filling, fresh: fresh.fresh()
+    if isinstance(part, dict | MappingProxyType):
+        return lambda filling, mapping: {key: filling.filled(one) for key, one in mapping.items()}
+    if isinstance(part, CONTAINERS):
+        return lambda filling, container: _container(container, map(filling.filled, container))
+    return _object_recipe(part, depends)
+
+
+def _object_recipe(part: Any, depends: Collection[int]) -> Recipe:
+    """How to make an object whose attributes are filled in when they are read; those that need not be are there."""
+    attributes = vars(part)
+    missing = [name for name, one in attributes.items() if id(one) in depends or isinstance(one, GROWING)]
+    same = {name: one for name, one in attributes.items() if name not in missing}
+    of: Any = type(part)
+    kind = _filled_class(of, frozenset(missing))
+
+    def made(filling: _Filling, part: Any) -> Any:
+        filled = object.__new__(kind)
+        filled.__dict__.update(same)
+        filled.__dict__[SOURCE] = filling, attributes
+        return filled
+
+    return made
+
+
+class _Attribute:
+    """An attribute that is filled in when it is first read; from then on it is in the object's `__dict__`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        filling, attributes = instance.__dict__[SOURCE]
+        part = attributes[self.name]
+        filled = filling.filled(part)
+        if filled is part and isinstance(part, GROWING):
+            filled = part.copy()  # what is put into it later may depend on sizes
+        return instance.__dict__.setdefault(self.name, filled)
+
+
+@cache
+def _filled_class(kind: Any, missing: frozenset[str]) -> Any:
+    """A class whose objects are taken for those of another."""
+    attributes = {name: _Attribute(name) for name in missing}
+    return type(kind.__name__, (kind,), {**attributes, "__class__": property(lambda filled: kind)})
+
+
+def _same(filling: _Filling, part: Any) -> Any:
+    """A value that does not depend on sizes."""
+    return part
+
+
+_SAME: Recipe = _same
+
+
+def _dependent(value: object) -> frozenset[int]:
+    """The ids of all parts in which there is a size, or what belongs to one plan."""
+    parents: dict[int, list[int]] = {id(value): []}
+    waiting, found = [value], []
+    while waiting:
+        part = waiting.pop()
+        if type(part) is Size or isinstance(part, Said | Fresh | Own):
+            found.append(id(part))
+            if not isinstance(part, Own):
+                continue
+        for one in _parts(part):
+            if id(one) not in parents:
+                parents[id(one)] = []
+                waiting.append(one)
+            parents[id(one)].append(id(part))
+    depends = set(found)
+    while found:
+        for parent in parents[found.pop()]:
+            if parent not in depends:
+                depends.add(parent)
+                found.append(parent)
+    return frozenset(depends)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """The parts of a value. Raises NoTemplateError for what cannot be looked into."""
+    if isinstance(value, PLAIN):
+        looked_into = not (isinstance(value, np.ndarray) and value.dtype.hasobject) and not (
+            isinstance(value, FunctionType) and value.__closure__
+        )
+    elif isinstance(value, dict | MappingProxyType):
+        yield from value.values()
+        looked_into = all(map(_is_plain, value))
+    elif isinstance(value, CONTAINERS):
+        looked_into = type(value) in CONTAINERS or hasattr(value, "_make")
+        yield from value
+    elif isinstance(value, Shared):
+        looked_into = True
+    else:
+        known = type(value).__module__.startswith("rnnops.") or is_dataclass(value)
+        looked_into = known and hasattr(value, "__dict__")
+        yield from vars(value).values() if looked_into else ()
+    if not looked_into:
+        raise NoTemplateError(f"{type(value).__qualname__}")
+
+
+def _is_plain(key: object) -> bool:
+    """True if a key is what it was, whatever the sizes."""
+    return all(map(_is_plain, key)) if isinstance(key, tuple) else isinstance(key, PLAIN)
