@@ -30,8 +30,8 @@ from numpy.lib.stride_tricks import as_strided
 from rnnops.kernels.cpu.gemm import DTYPES
 from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, micro_kernels, zeros_name
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of as address_in, compiled, engine_of
+from rnnops.kernels.cpu.packing import Products, products_of, rounded_products_of
 from rnnops.kernels.cpu.processor import NUMBERS, lanes
-from rnnops.kernels.cpu.products import Products, products_of, rounded_products_of
 from rnnops.kernels.cpu.words import Address, Text, address_of
 
 Call = Callable[[], object]

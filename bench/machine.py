@@ -11,7 +11,7 @@ from bench.case import Entry
 from bench.contender import Bench, Contender
 from bench.counting import Work
 from bench.gemm import peak_call
-from rnnops.kernels.cpu.products import products_of, rounded_products_of
+from rnnops.kernels.cpu.packing import products_of, rounded_products_of
 
 PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
 

@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import rnnops as ro  # noqa: E402
-from rnnops.kernels.cpu import revision  # noqa: E402
+from rnnops.kernels.cpu import processor  # noqa: E402
 
-revision.REVISION = 0  # before any other module reads it
+processor.REVISION = 0  # before any other module reads it
 
 T, N, D, H = 20, 3, 5, 24
 Case = tuple[ro.Net, Mapping[str, Any]]

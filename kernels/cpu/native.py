@@ -17,8 +17,7 @@ from functools import cache
 from typing import Any
 
 from rnnops import util
-from rnnops.kernels.cpu.processor import PAIRS, SINGLES, has_pairs, host, llvm, vector_width
-from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.processor import PAIRS, REVISION, SINGLES, has_pairs, host, llvm, vector_width
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand, room_to_compile, room_to_load
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 from rnnops.util import LazyModule, wait_for

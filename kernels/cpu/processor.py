@@ -9,16 +9,19 @@ if the other's processor has all that the function needs.
 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Virtual machines may hide features; that is worth
 a warning, as kernels then run at a fraction of their speed. Who wants another width passes it; which processor code is
 made for is said in `processor.py`.
+
+**Revision.** A number that changes with the source of any kernel: what objects of compiled code are known by on disk.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -194,3 +197,15 @@ def warn_if_hidden(processor: TargetProcessor) -> None:
         known = f"{processor.name or 'an unnamed processor'!r} with vectors of {width_of(processor)} bits"
         text = f"kernels are compiled for {known}, as it shows no AVX: a virtual machine may hide it"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def source_revision(files: Iterable[Path]) -> int:
+    """Sixty bits of a hash over the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return int.from_bytes(digest.digest()[:8], "little") >> 4
+
+
+HOME = Path(__file__).parent
+REVISION = source_revision([*HOME.glob("*.py"), HOME.parent / "scalar_functions.py"])  # which says where each one is

@@ -1,4 +1,7 @@
-"""Errors of the PyTorch front end."""
+"""Errors of the PyTorch front end.
+
+**Package.** The door to the package `torch`: a clear error where it is missing.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,9 @@ class UnseenWarning(UserWarning):
         >>> issubclass(ro.torch.UnseenWarning, UserWarning)
         True
     """
+
+
+try:
+    import torch as torch
+except ImportError as error:
+    raise StepError("the package torch is missing", hint="Install it by pip install 'rnnops[torch]'.") from error

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.kernels.cpu.packing import Products
 from rnnops.kernels.cpu.processor import lanes
-from rnnops.kernels.cpu.products import Products
 
 EXACTER = {"float32": np.float64, "float64": np.longdouble}
 

@@ -17,7 +17,7 @@ import pytest
 from numba.core.errors import TypingError
 from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edges, every_exponent, ordinary, pairs
 
-from rnnops.kernels.cpu import parts, pointwise
+from rnnops.kernels.cpu import packing, pointwise
 from rnnops.kernels.cpu.pointwise import uniform as uniform_of_processors
 from rnnops.kernels.cuda import (
     device_scalars,
@@ -95,7 +95,7 @@ def test_the_simulator_has_the_functions_of_processors() -> None:
     assert scalars.FUNCTIONS == pointwise.FUNCTIONS
     names = [name for name in scalars.__all__ if name.islower()]
     for name in names:
-        home = next((home for home in (pointwise, parts) if hasattr(home, name)), None)
+        home = next((home for home in (pointwise, packing) if hasattr(home, name)), None)
         assert getattr(scalars, name) is (getattr(home, name) if home else uniform_of_processors)
     for name in {*names, *scalars.FUNCTIONS} - {"abs"}:
         assert callable(device_function(name))

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 
 from rnnops.kernels.cpu.barrier import HEADER, as_words, memory_address
-from rnnops.kernels.cpu.parts import at, matrix, vector
+from rnnops.kernels.cpu.packing import at, matrix, vector
 
 
 def test_numpy_keeps_the_address_behind_the_header() -> None:

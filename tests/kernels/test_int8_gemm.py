@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gemm_cases import edge_columns, framed, no_bias, operands, parts
 
-from rnnops.kernels.cpu import parts as plain
+from rnnops.kernels.cpu import packing as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK
+from rnnops.kernels.cpu.packing import Products, int8_products_of, products_of
 from rnnops.kernels.cpu.processor import WIDTHS
-from rnnops.kernels.cpu.products import Products, int8_products_of, products_of
 
 
 @pytest.fixture(params=WIDTHS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rnnops.kernels import scalar_functions
 from rnnops.kernels.cpu import exponential
-from rnnops.kernels.cpu.revision import HOME, REVISION, source_revision
+from rnnops.kernels.cpu.processor import HOME, REVISION, source_revision
 
 TABLE = Path(scalar_functions.__file__)
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, parts
 
-from rnnops.kernels.cpu import parts as plain
+from rnnops.kernels.cpu import packing as plain
 from rnnops.kernels.cpu.bits import round_bfloat16
 from rnnops.kernels.cpu.gemm import K_BLOCK, ROWS, TN_ROWS
 from rnnops.kernels.cpu.native import way_of
+from rnnops.kernels.cpu.packing import Products, rounded_products_of
 from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, TargetProcessor, has_pairs, host
-from rnnops.kernels.cpu.products import Products, rounded_products_of
 from rnnops.ops.products import rounded
 
 LEAST = float(np.finfo(np.float32).tiny)  # the smallest normal number

@@ -25,8 +25,7 @@ from random import Random
 
 from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.lower.scan import Role, TensorName
-from rnnops.compiler.lower.state_slots import read_by_backward
-from rnnops.compiler.memory.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, rounded
+from rnnops.compiler.memory.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, read_by_backward, rounded
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
 from rnnops.recurrent.op import cell_program, input_types

@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 
 from rnnops.compiler.lower.lower_ops import Hoisted, expand_ops, hoist_invariants
 from rnnops.compiler.lower.scan import Role, Scan, Slot, Tensor, TensorName
-from rnnops.compiler.lower.state_slots import StateTensor, state_tensors
 from rnnops.compiler.lower.statements import Layout
-from rnnops.compiler.memory.memory import GRADIENT, SCRATCH, Buffer, Demand, Memory, made_before
+from rnnops.compiler.memory.memory import (
+    GRADIENT,
+    SCRATCH,
+    Buffer,
+    Demand,
+    Memory,
+    StateTensor,
+    made_before,
+    state_tensors,
+)
 from rnnops.compiler.run.compiled_scan import (
     BEFORE,
     Carry,

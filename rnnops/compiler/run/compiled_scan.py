@@ -34,7 +34,7 @@ from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, Workspace, execute
-from rnnops.kernels.cpu.products import products_of, rounded_products_of
+from rnnops.kernels.cpu.packing import products_of, rounded_products_of
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.products import BFLOAT16, INT8

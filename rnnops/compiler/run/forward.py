@@ -19,7 +19,6 @@ from rnnops.compiler.lower.scan import (
     TensorName,
     UnsupportedError,
 )
-from rnnops.compiler.lower.state_slots import StateTensor, read_by_backward, state_tensors
 from rnnops.compiler.memory.allocations import results_of
 from rnnops.compiler.memory.memory import (
     GRADIENT,
@@ -29,9 +28,12 @@ from rnnops.compiler.memory.memory import (
     Buffer,
     Demand,
     Memory,
+    StateTensor,
     contiguous,
     made_before,
     on_host,
+    read_by_backward,
+    state_tensors,
 )
 from rnnops.compiler.rewrite.fuse_ops import body_program, fuse_ops
 from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_of

@@ -16,8 +16,8 @@ import numpy as np
 
 from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.scan import Role, Scan, StepPlan, Tensor, TensorName, UnsupportedError
-from rnnops.compiler.lower.state_slots import state_tensors
 from rnnops.compiler.memory.choose_saved import StepsOf
+from rnnops.compiler.memory.memory import state_tensors
 from rnnops.compiler.run.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
 from rnnops.compiler.run.compiled_scan import Options, written_scan
 from rnnops.compiler.run.forward import ForwardScan, compile_once, fixed_references, scan_of_steps

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnops.compiler.lower.kernel import INDENT, Module, beside
-from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.processor import REVISION
 from rnnops.kernels.scalar_functions import import_lines
 
 IMPORTS = """\
 import numpy as np
 
 from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product_any_order, larger, smaller
-from rnnops.kernels.cpu.parts import at, matrix, vector
-from rnnops.kernels.cpu.parts import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
-from rnnops.kernels.cpu.parts import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
-from rnnops.kernels.cpu.parts import gemm_packed_bfloat16, gemm_tn_bfloat16
-from rnnops.kernels.cpu.parts import pack_into_bfloat16, pack_transposed_into_bfloat16
+from rnnops.kernels.cpu.packing import at, matrix, vector
+from rnnops.kernels.cpu.packing import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
+from rnnops.kernels.cpu.packing import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
+from rnnops.kernels.cpu.packing import gemm_packed_bfloat16, gemm_tn_bfloat16
+from rnnops.kernels.cpu.packing import pack_into_bfloat16, pack_transposed_into_bfloat16
 from rnnops.kernels.cpu.bits import round_bfloat16
 from rnnops.kernels.cpu.pointwise import uniform
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.compiler.lower.state_slots import StateTensor
+from rnnops.compiler.memory.memory import StateTensor
 from rnnops.recurrent.recurrence import State
 
 T, N, D = 4, 2, 3

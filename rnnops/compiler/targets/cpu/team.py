@@ -37,7 +37,7 @@ from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.kernels.cpu.barrier import GIVEN, as_words
 from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library
-from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.processor import REVISION
 from rnnops.kernels.cpu.room import MIB, has_room
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.kernels.object_cache import key_of

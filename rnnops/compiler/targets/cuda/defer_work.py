@@ -25,8 +25,7 @@ from rnnops.compiler.lower.kernel import Array, Assign, Do, If, Statement as Lin
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.lower.statements import Node, Statement, node_reads, node_writes
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, LoopRegion, by_features, numbers_of
-from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, Loop, LoopRegion, by_features, numbers_of
 
 
 def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopRegion | None]:

@@ -54,17 +54,17 @@ from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.targets.cuda.cyclic_distribution import (
+from rnnops.compiler.targets.cuda.defer_work import FetchLines, deferred, step_of_tile
+from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
+from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,
     PARTIAL,
     TOTAL,
+    Loop,
     LoopRegion,
     feature_nests,
     numbers_of,
 )
-from rnnops.compiler.targets.cuda.defer_work import FetchLines, deferred, step_of_tile
-from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
-from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.product_lines import DriverProducts, SplitLines
 from rnnops.compiler.targets.cuda.row_kernels import (
     PART,

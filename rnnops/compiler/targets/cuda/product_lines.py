@@ -17,9 +17,8 @@ from rnnops.compiler.lower.expressions import Expr, Literal, Name
 from rnnops.compiler.lower.kernel import Argument, Array, Do, MatrixProduct, Pointer, Statement as Line, StridedMatrix
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, apart
 from rnnops.compiler.targets.cuda.lane_nests import remainder
-from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.loop import PARTIAL, Loop, apart
 from rnnops.kernels.cuda.split_product import PartialSums, staged_width
 from rnnops.kernels.cuda.step_product import TILE, padded
 

@@ -33,10 +33,9 @@ from rnnops.compiler.lower.kernel import Assign, Do, If, LaneFold, Parameter, St
 from rnnops.compiler.lower.scan import StepPlan
 from rnnops.compiler.lower.statements import FOLDS, Statement
 from rnnops.compiler.schedule.loop_nests import Nest
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, feature_axis
 from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST, RowNest, Share, share_lanes
-from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.kernels.cuda.lanes import fold_name
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, Loop, feature_axis
+from rnnops.kernels.cuda.tiles import fold_name
 from rnnops.types import BOOL, INTEGERS
 
 LANE, LANES, MATE, MATES, TEAM, TEAMS = map(Name, ("lane", "lanes", "mate", "mates", "team", "teams"))

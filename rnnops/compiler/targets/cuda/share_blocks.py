@@ -33,21 +33,19 @@ import numpy as np
 from rnnops.compiler.lower.kernel import Parameter
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Node, Stage, StepProduct
-from rnnops.compiler.targets.cuda.cyclic_distribution import (
+from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,
     PARTIAL,
     TOTAL,
-    LoopRegion,
-    periods,
-    regions_of,
-    shared_by_rows,
-)
-from rnnops.compiler.targets.cuda.loop import (
     Loop,
+    LoopRegion,
     Sharing,
     copies_of_sums,
+    periods,
     place_barriers,
     places_of_sums,
+    regions_of,
+    shared_by_rows,
     steps_stand_apart,
     with_split_products,
 )

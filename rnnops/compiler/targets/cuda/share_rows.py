@@ -47,14 +47,6 @@ from rnnops.compiler.lower.statements import (
 from rnnops.compiler.schedule.finished_rows import lengths_of, simplify_rows
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.stages import live_nodes
-from rnnops.compiler.targets.cuda.cyclic_distribution import (
-    BY_ROWS,
-    LoopRegion,
-    is_number,
-    numbers_of,
-    regions_of,
-    shared_by_rows,
-)
 from rnnops.compiler.targets.cuda.lane_nests import (
     EVERY,
     FIRST,
@@ -64,7 +56,16 @@ from rnnops.compiler.targets.cuda.lane_nests import (
     owners_written,
     stands_apart,
 )
-from rnnops.compiler.targets.cuda.loop import Loop, place_barriers
+from rnnops.compiler.targets.cuda.loop import (
+    BY_ROWS,
+    Loop,
+    LoopRegion,
+    is_number,
+    numbers_of,
+    place_barriers,
+    regions_of,
+    shared_by_rows,
+)
 from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.kernels.cuda.facade import choose
 

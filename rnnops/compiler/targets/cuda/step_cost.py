@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, LoopRegion
 from rnnops.compiler.targets.cuda.lane_nests import LANES
-from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, TOTAL, Loop, LoopRegion
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 from rnnops.kernels.cuda.step_product import TILE, padded
 from rnnops.kernels.cuda.step_product_tensor import tiles_of, times_of

@@ -31,9 +31,8 @@ from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.memory.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
 from rnnops.compiler.targets.cuda.lane_nests import LANES
-from rnnops.compiler.targets.cuda.loop import COPIES, Loop
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, COPIES, Loop
 from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, check_lanes, instruction_lines, share_loop
 from rnnops.compiler.targets.cuda.share_rows import let_finished_rows_leave, share_rows

@@ -18,7 +18,7 @@ from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.lanes import source
+from rnnops.kernels.cuda.tiles import source
 from rnnops.kernels.scalar_functions import import_lines
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a device has functions of its own")]

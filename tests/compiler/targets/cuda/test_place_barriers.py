@@ -8,9 +8,8 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, periods, regions_of
 from rnnops.compiler.targets.cuda.lane_nests import FIRST_PART, PartShare
-from rnnops.compiler.targets.cuda.loop import EVERYTHING, Loop, Positions, place_barriers
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, EVERYTHING, Loop, Positions, periods, place_barriers, regions_of
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.target import Cuda
 

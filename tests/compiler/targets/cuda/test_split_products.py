@@ -22,8 +22,15 @@ from rnnops.compiler.lower.scan import rows_of_sum
 from rnnops.compiler.lower.statements import Access, Layout, StepProduct
 from rnnops.compiler.run.compiled_scan import CompiledScan, Options
 from rnnops.compiler.targets.cuda import share_blocks
-from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, LoopRegion
-from rnnops.compiler.targets.cuda.loop import Loop, Sharing, place_barriers, with_split_products
+from rnnops.compiler.targets.cuda.loop import (
+    PARTIAL,
+    TOTAL,
+    Loop,
+    LoopRegion,
+    Sharing,
+    place_barriers,
+    with_split_products,
+)
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.step_cost import step_time
 from rnnops.compiler.targets.cuda.target import Cuda
