@@ -37,7 +37,7 @@ YOUNGER = {"CumProd": 26, "RMSNormalization": 23}  # ops that this one does not 
 ON_ONE_LINE = re.compile(r"^(Args|Returns|Yields|Raises|Example): ", re.M)
 RETURNED = (  # classes of objects that users get and do not make: their methods are public, too
     "rnnops.compiler.api.compile.Device",
-    "rnnops.compiler.api.planning_run.PlannedRun",
+    "rnnops.compiler.api.planned_run.PlannedRun",
     "rnnops.compiler.api.stream.Stream",
     "rnnops.compiler.run.export_native.ExportedFiles",
     "rnnops.compiler.report.budget_curve.BudgetCurve",

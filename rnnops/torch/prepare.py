@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rnnops import util
 from rnnops.arguments import check_flags
-from rnnops.compiler.api.planning_run import PlannedRun
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout

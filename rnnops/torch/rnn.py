@@ -23,7 +23,7 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops.arguments import check_flags
-from rnnops.compiler.api.planning_run import PlannedRun
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
     TensorTree,
     checked_answers,

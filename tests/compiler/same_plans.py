@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.api.planning_run import PlannedRun
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.symbolic.fill import Fresh, Shared
 from rnnops.symbolic.sizes import Size
 

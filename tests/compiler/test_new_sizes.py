@@ -15,8 +15,8 @@ from same_plans import differences
 from word_nets import words_net
 
 import rnnops as ro
-from rnnops.compiler.api import planning_run
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.pipeline import ForwardPlan
 from rnnops.compiler.run.plan_templates import PlanTemplates
 from rnnops.errors import RnnopsError
@@ -212,8 +212,8 @@ def test_a_new_size_costs_what_filling_in_numbers_costs() -> None:
 def test_hundreds_of_lengths_in_turn_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     net, shapes = language_model()
     run, made = ro.compile(net, threads=1, tuning=PLAIN), []
-    structure = planning_run.training_structure
-    monkeypatch.setattr(planning_run, "training_structure", lambda *given: made.append(given) or structure(*given))
+    structure = pipeline.training_structure
+    monkeypatch.setattr(pipeline, "training_structure", lambda *given: made.append(given) or structure(*given))
     lengths = [2 + 10 * i for i in range(40)]
     for T in lengths:
         run.plan(feeds_at(net, shapes(T, 4)))

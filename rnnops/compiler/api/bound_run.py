@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
-from rnnops.compiler.api.feeds import float_dtype_of, memory_named, merge_given, of_run, plain_arrays
-from rnnops.compiler.api.planning_run import Feeds, PlannedRun
+from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.choose_saved import Saved
 from rnnops.compiler.report.profile import Profile
@@ -240,6 +240,9 @@ class BoundRun(Run):
             call: plans the call that is exported.
             given: what it is given, for errors.
         """
+        if not isinstance(folder, str | os.PathLike):
+            wanted, came = "a string or a Path", repr(folder)[:60]
+            raise FeedError("folder is not a path", net=self.net.name, wanted=wanted, came=came)
         if source not in (None, "c99"):
             wanted, hint = '"c99" or None', "An object file is written where source= is left out."
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source), hint=hint)

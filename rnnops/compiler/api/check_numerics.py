@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from rnnops.arguments import named_arguments
-from rnnops.compiler.api.planning_run import Feeds
+from rnnops.compiler.api.feeds import Feeds
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.run.compiled_scan import REFERENCE

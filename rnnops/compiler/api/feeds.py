@@ -1,4 +1,4 @@
-"""Feeds of a run, checked: arrays for a call, types for a plan, and the options that say how products read them.
+"""Feeds and results of a run: arrays for a call and types for a plan, checked, and options of products.
 
 Arrays of other libraries come by DLPack or as copies. PyTorch negates and conjugates by a bit beside the memory, which
 exchange protocols do not carry, and can take memory away from a tensor. No library is imported: arrays are asked for
@@ -16,12 +16,15 @@ import numpy as np
 from rnnops.arguments import did_you_mean
 from rnnops.compiler.run.compiled_scan import EXACT, Options
 from rnnops.errors import DeviceError, FeedError, out_of_memory_of
+from rnnops.interpreter import Program, Workspace, is_whole
 from rnnops.kernels.cpu.room import MIB, has_room, held_back
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Input
 from rnnops.ops.products import FORMATS, INT8
 from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, is_float, is_too_large, type_of
+
+Feeds = Mapping[str, Any]
 
 
 def resolved(value: Any) -> Any:
@@ -453,3 +456,32 @@ def _checked_shape(net: Net, name: str, shape: Any) -> Shape:
     if is_too_large(sizes):
         raise FeedError("no memory can hold an array of this shape", net=net.name, blob=name, came=list(sizes))
     return sizes
+
+
+def filled(arrays: Mapping[str, Array]) -> Workspace:
+    workspace = Workspace()
+    workspace.local.update(arrays)
+    return workspace
+
+
+def outputs_of(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
+
+    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
+    """
+    arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
+    whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}
+    borrowed = {id(array) for feed in feeds.values() for array in (feed, feed.base) if array is not None}
+    outputs: dict[str, Array] = {}
+    seen: set[int] = set()
+    for name, array in arrays.items():
+        shared = not array.flags.writeable or id(_root(array)) in borrowed
+        alone = array.base is not None and id(array.base) not in whole
+        outputs[name] = array.copy() if shared or id(array) in seen or alone else array.view()
+        seen.add(id(array))
+    return outputs
+
+
+def _root(array: Array) -> Any:
+    """The array that owns an array's memory."""
+    return array if array.base is None else array.base

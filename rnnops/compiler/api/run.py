@@ -1,52 +1,72 @@
-"""`Run`: a net on a device, called with arrays.
-
-**Devices**: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences to fused kernels.
-"""
+"""`Run`: a net on a device, called with arrays."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rnnops.arguments import check_flags, named_arguments
+import numpy as np
+
+from rnnops.arguments import Attributes, check_flags, named_arguments
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import (
+    Feeds,
+    as_array,
     as_arrays,
     as_given,
     check_bound,
+    check_floats,
     check_weights,
     checked_seed,
     checked_wrt,
+    filled,
     memory_named,
+    merge_feeds,
     of_run,
+    outputs_of,
+    plain_arrays,
+    types_of_feeds,
 )
-from rnnops.compiler.api.planning_run import Feeds, PlannedRun, PlanningRun
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
-from rnnops.errors import DeviceError, FeedError
-from rnnops.interpreter import Program, Workspace, execute, is_whole
+from rnnops.compiler.memory.choose_saved import Saved, fit_budget
+from rnnops.compiler.memory.memory import Pool
+from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
+from rnnops.compiler.run import pipeline
+from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
+from rnnops.compiler.run.plan_templates import PlanTemplates
+from rnnops.errors import DeviceError
+from rnnops.interpreter import Workspace, execute
+from rnnops.net.net import Net
+from rnnops.net.parse import parse_net
 from rnnops.net.schema import Call, RunContext
-from rnnops.types import Array
+from rnnops.net.text import format_input
+from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, stream as streams
-    from rnnops.compiler.api.stream import Stream
-    from rnnops.compiler.report import profile as profile
-    from rnnops.compiler.report.profile import Profile
+    from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
+    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
+    from rnnops.compiler.report.profile import Profile, SavedResiduals
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
+    budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     profile = LazyModule("rnnops.compiler.report.profile")
     streams = LazyModule("rnnops.compiler.api.stream")
 
 CUDA = "cuda"
+PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 
 
-class Run(PlanningRun):
+class Run(Attributes):
     """A compiled net, made by `ro.compile`; called with arrays, it gives arrays.
 
     Calls may come from several threads; all state of a backward pass lives in its pullback. Runs print, copy and
@@ -73,6 +93,28 @@ class Run(PlanningRun):
 
     pullback: ClassVar[type[Pullback]] = Pullback
 
+    symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
+    numbered: ClassVar[bool] = False  # whether the net's random ops are
+
+    def __init__(
+        self,
+        net: Net,
+        device: str,
+        options: Options = REFERENCE,
+        bound: Feeds | None = None,
+        saving: Saving = DEFAULT_SAVING,
+    ) -> None:
+        self.net, self.device, self._options, self._saving = net, device, options, saving
+        self._live = pipeline.live_net(net, "" if options.precision == EXACT else options.precision, self.numbered)
+        self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
+        self._bound, self._names = dict(bound or {}), tuple(net.input_names)
+        self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
+        self._forward: PlanCache[ForwardPlan] = PlanCache(PLANS)
+        self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
+        self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
+        declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
+        self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
+
     @memory_named(of_run)
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
@@ -98,10 +140,10 @@ class Run(PlanningRun):
         plan = self._forward.get(kinds, lambda: self._planned_forward(*self._types(arrays, kinds)))
         plan.compiled.rouse()
         arrays = self._workspace_arrays(plan, arrays)
-        workspace = _filled(arrays)
+        workspace = filled(arrays)
         with plan.compiled.running_forward() as kernels:
             execute(plan.program, workspace, context, kernels=self._kernels(plan, kernels))
-        return _outputs(plan.program, workspace, arrays)
+        return outputs_of(plan.program, workspace, arrays)
 
     @memory_named(of_run)
     def vjp(
@@ -142,12 +184,12 @@ class Run(PlanningRun):
         plan = self._training.get((names, kinds), lambda: self._planned_training(names, *self._types(arrays, kinds)))
         plan.compiled.rouse()
         arrays = self._workspace_arrays(plan, arrays)
-        workspace, kept = _filled(arrays), Workspace()
+        workspace, kept = filled(arrays), Workspace()
         kept.parent = workspace
         with plan.compiled.running_forward() as kernels:
             found = self._kernels(plan, kernels)
             execute(plan.program, workspace, context, plan.residuals.kept, kept, found)
-        outputs = _outputs(plan.program, kept, arrays)
+        outputs = outputs_of(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         fed = as_given(names, arrays, (*dicts, feeds))
         return outputs, self.pullback(plan, held, outputs, context, fed)
@@ -184,14 +226,10 @@ class Run(PlanningRun):
         check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
         plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
-        if backward:
-            watched._training = plans
-            return profile.profile_run(
-                lambda: watched.vjp(*dicts, seed=seed, training=active, wrt=wrt, **feeds), plans, True, rounds, warm_up
-            )
-        watched._forward = plans
+        setattr(watched, "_training" if backward else "_forward", plans)
+        work = partial(watched.vjp, wrt=wrt) if backward else watched
         return profile.profile_run(
-            lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up
+            lambda: work(*dicts, seed=seed, training=active, **feeds), plans, backward, rounds, warm_up
         )
 
     @memory_named(of_run)
@@ -269,11 +307,8 @@ class Run(PlanningRun):
             OSError: files cannot be written.
             SaveError: a file of one of these names was not written by rnnops, or is of an export of the other kind.
         """
-        self._check_exported()
-        if not isinstance(folder, str | os.PathLike):
-            raise FeedError(
-                "folder is not a path", net=self.net.name, wanted="a string or a Path", came=repr(folder)[:60]
-            )
+        if self._options.interpreted or self.device == CUDA:
+            raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
 
         def call(run: Run) -> PlannedRun:
             return run.plan(*dicts, backward=False, dtype=dtype, **feeds)
@@ -285,10 +320,6 @@ class Run(PlanningRun):
         assert isinstance(run, bound_run.BoundRun)
         return run
 
-    def _check_exported(self) -> None:
-        if self._options.interpreted or self.device == CUDA:
-            raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
-
     @memory_named(of_run)
     @named_arguments
     def stream(
@@ -298,7 +329,7 @@ class Run(PlanningRun):
         shapes: Any = None,
         initial: Any = None,
         dtype: Any = None,
-    ) -> Stream:
+    ) -> streams.Stream:
         """This run, called frame by frame: states stay inside from call to call.
 
         Args:
@@ -328,6 +359,218 @@ class Run(PlanningRun):
         """
         return streams.open_stream(self, self._bound, self._fed, states, rows, shapes, initial, dtype)
 
+    @memory_named(of_run)
+    def plan(
+        self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> PlannedRun:
+        """The plan for feeds of certain shapes: loops, memory, generated source. Nothing is computed.
+
+        Args:
+            dicts, feeds: input name -> array or shape; inputs with declared shapes may be left out.
+            backward: whether `vjp` and its pullback are planned, or a call.
+            wrt: as for `vjp`.
+            dtype: of floats where no arrays are given; float32 if left out.
+
+        Returns:
+            A plan, which prints; `memory()` is a table, `source` the generated code.
+
+        Raises:
+            FeedError: what is given is missing or does not fit.
+            TypeRuleError: shapes do not fit the ops.
+            GradientError: the net cannot be differentiated.
+            CheckpointError: as `vjp`.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> net.outputs(y=ro.tanh(net.input("x")))
+            >>> print(ro.compile(net, threads=1).plan(x=(2, 3), backward=False).memory())
+            forward pass: 24 B, most at 'tanh_0'
+              kind    what    of      dtype    shape   bytes
+              output  tanh_0  tanh_0  float32  [2, 3]     24
+              total                                       24
+            <BLANKLINE>
+            Not counted: what the interpreter needs within an op.
+        """
+        check_flags("plan", backward=backward)
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
+        kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
+        if not backward:
+            planned = self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype))
+            return PlannedRun(self.device, planned)
+        names = checked_wrt(self.net, wrt)
+        return PlannedRun(
+            self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
+        )
+
+    @memory_named(of_run)
+    def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
+        """Compile what calls with such feeds run, before the first one.
+
+        Args:
+            dicts, feeds: as for `plan`: arrays or shapes.
+            backward: whether `vjp` and its pullback are compiled, too.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+        """
+        check_flags("warm_up", backward=backward)
+        self.plan(*dicts, backward=False, dtype=dtype, **feeds).load()
+        if backward:
+            self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).load()
+
+    def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
+        """The residuals that `vjp` keeps for its pullback, blob by blob; nothing is computed.
+
+        Args:
+            dicts, wrt, dtype, feeds: as for `plan`.
+
+        Returns:
+            A table with `blobs` and `total` bytes, which prints.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> net.outputs(y=ro.exp(ro.tanh(net.input("x"))))
+            >>> print(ro.compile(net).saved_residuals(x=(2, 3)))
+              status      blob    of  dtype    shape   bytes
+              recomputed  tanh_0      float32  [2, 3]      0
+              recomputed  exp_0       float32  [2, 3]      0
+              total                                        0
+        """
+        planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
+        assert isinstance(planned, TrainingPlan)
+        return profile.saved_residuals(planned)
+
+    @memory_named(of_run)
+    def memory_estimate(
+        self, checkpoints: Any = None, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> Estimate:
+        """Bytes and predicted time of a policy; nothing is computed.
+
+        Args:
+            checkpoints: as for `ro.compile`; what the run itself does, its budget included, if left out.
+            dicts, wrt, dtype, feeds: as for `plan`.
+
+        Returns:
+            The policy with `nbytes` held at most and `time`, that of one that does nothing twice being 1.
+
+        Raises:
+            CheckpointError: the policy makes no sense.
+            FeedError: as `plan`, and what else it raises.
+        """
+        policy = self._saving.policy if checkpoints is None else as_policy(checkpoints, self.net)
+        saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
+        if checkpoints is None and self._saving.budget is not None:
+            policy = fit_budget(saved, self._saving.budget, tile).policy
+        return budget_curve.estimate_of(saved, policy)
+
+    @memory_named(of_run)
+    def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
+        """Bytes against predicted time for all that a budget chooses from; nothing is computed.
+
+        Args:
+            dicts, wrt, dtype, feeds: as for `plan`.
+
+        Returns:
+            A table of estimates, the fastest first, which prints.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+        """
+        return budget_curve.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+
+    def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
+        """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.
+
+        Args:
+            dicts, wrt, dtype, feeds: as for `plan`.
+
+        Returns:
+            A picture; `print` says the same in words, and `rows` are the estimates.
+
+        Raises:
+            CheckpointError: nothing fits what the run was compiled with.
+            FeedError: as `plan`, and what else it raises.
+        """
+        chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
+        return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
+
+    def __repr__(self) -> str:
+        free = [format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
+        bound = f"; bound {', '.join(self._bound)}" if self._bound else ""
+        ports = f"{', '.join(free)} -> {', '.join(self.net.output_blobs)}"
+        return f"<{type(self).__name__} of net '{self.net.name}' on {self.device}: {ports}{bound}>"
+
+    def __copy__(self) -> Run:
+        """The same plans and kernels, as a copy that differs in some attribute has."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
+        options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
+        return _again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
+
+    def _place(self) -> dict[str, str]:
+        return {"net": object.__getattribute__(self, "net").name}
+
+    def _attribute_hint(self, name: str) -> str | None:
+        return "run(feeds) is a call; out, pullback = run.vjp(feeds) and pullback(grads) train."
+
+    def _saved_by(
+        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
+    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
+        """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
+        check_floats(self.net, self._options.precision, float_dtype)
+        residuals = self._saving.policy.residuals
+        saved = pipeline.saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals, self._options)
+        return saved, partial(steps_of_tile, self._options)
+
+    def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
+        """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
+        names = self._names
+        plain = plain_arrays(names, (self._bound, *dicts), named)
+        if plain is not None:
+            kinds = tuple([(array.dtype, array.shape) for array in plain])
+            if kinds in self._float_dtypes:
+                return dict(zip(names, plain, strict=True)), kinds
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), named), self._fed)
+        kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in names)
+        self._float_dtypes.get(kinds, lambda: float_dtype)
+        return {name: arrays[name] for name in names}, kinds
+
+    def _fed(self, net: str, name: str, value: Any) -> Any:
+        """A feed of an input as an array. Raises FeedError for what is none."""
+        return as_array(net, name, value)
+
+    def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
+        float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
+        return {name: type_of(array) for name, array in arrays.items()}, float_dtype
+
+    def _planned_forward(self, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
+        """A plan of a call with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
+
+        def make(types: Mapping[str, Type]) -> ForwardPlan:
+            return pipeline.forward_structure(self._live, types, float_dtype, self._options)
+
+        return pipeline.with_memory(self._templates[0].plan(float_dtype, types, self._known_sizes, make))
+
+    def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
+        """A plan of `vjp` with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
+
+        def make(types: Mapping[str, Type]) -> TrainingPlan:
+            return pipeline.training_structure(self._live, types, float_dtype, wrt, self._options, self._saving)
+
+        return pipeline.with_memory(self._templates[1].plan((wrt, float_dtype), types, self._known_sizes, make))
+
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Array]) -> dict[str, Array]:
         """Feeds where the ops of a plan want them."""
         return arrays
@@ -350,30 +593,8 @@ class Run(PlanningRun):
         return RunContext(checked_seed(self.net, seed, self._random_ops[bool(training)]), bool(training))
 
 
-def _filled(arrays: Mapping[str, Array]) -> Workspace:
-    workspace = Workspace()
-    workspace.local.update(arrays)
-    return workspace
-
-
-def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
-
-    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
-    """
-    arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
-    whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}
-    borrowed = {id(array) for feed in feeds.values() for array in (feed, feed.base) if array is not None}
-    outputs: dict[str, Array] = {}
-    seen: set[int] = set()
-    for name, array in arrays.items():
-        shared = not array.flags.writeable or id(_root(array)) in borrowed
-        alone = array.base is not None and id(array.base) not in whole
-        outputs[name] = array.copy() if shared or id(array) in seen or alone else array.view()
-        seen.add(id(array))
-    return outputs
-
-
-def _root(array: Array) -> Any:
-    """The array that owns an array's memory."""
-    return array if array.base is None else array.base
+def _again(kind: Any, text: str, device: str, options: Options, bound: dict[str, Any], saving: Saving) -> Run:
+    for array in bound.values():
+        array.flags.writeable = False  # as `bind` has them: packed copies would not follow
+    found: Run = kind(parse_net(text).snapshot(), device, options, bound, saving)
+    return found

@@ -109,7 +109,7 @@ def test_bind_copies() -> None:
 
 
 def test_shapes_may_change_from_call_to_call_and_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rnnops.compiler.api.planning_run.PLANS", 8)
+    monkeypatch.setattr("rnnops.compiler.api.run.PLANS", 8)
     run = on_device(lstm_net())
     first = run.vjp(lstm_feeds())[1]({"h_all": np.ones((T, N, H))})
     for steps, rows in product(range(4), range(1, 4)):

@@ -1,7 +1,7 @@
 """Kernel IR of products: with a shared inner axis, and those that the driver starts.
 
 **Kernel IR of products that the driver starts by themselves**: of a whole tile, or of a step if weights leave the chip.
-Those that do not depend on each other are started together (`cyclic_distribution.py`).
+Those that do not depend on each other are started together (`loop.py`).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ PLACE = (
     "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x",
 )
 TEAMS = (  # lanes that are over are in a team without work
-    f"mates = min({choose(MATES, 2)}, tiles)",
+    f"mates = min({choose(MATES, 2)}, lanes)",
     "teams, mate = lanes // mates, lane % mates",
     f"team = lane // mates if lane < teams * mates else {1 << 40}",
 )

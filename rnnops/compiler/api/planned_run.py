@@ -1,0 +1,97 @@
+"""A plan as users read it: loops, memory, pictures, generated source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
+from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
+
+if TYPE_CHECKING:
+    from rnnops.compiler.report import (
+        describe,
+        memory_curve,
+        memory_timeline,
+        profile,
+        schedule,
+    )
+    from rnnops.compiler.report.memory_curve import MemoryCurve
+    from rnnops.compiler.report.memory_timeline import MemoryTable
+    from rnnops.compiler.report.schedule import Schedule
+    from rnnops.pictures.drawing import Drawing
+else:  # a first call does without
+    describe = LazyModule("rnnops.compiler.report.describe")
+    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
+    memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
+    profile = LazyModule("rnnops.compiler.report.profile")
+    schedule = LazyModule("rnnops.compiler.report.schedule")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The result of `run.plan`; nothing is computed or allocated for it.
+
+    Args:
+        device: `"cpu"` or `"reference"`.
+        plan: the one that calls with such feeds use.
+        calls: how bound runs answer these, from the second one on.
+    """
+
+    device: str
+    plan: ForwardPlan | TrainingPlan
+    calls: str = ""
+
+    def describe(self) -> str:
+        """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
+        return describe.describe_plan(self.plan, self.device, self.calls)
+
+    def memory(self) -> MemoryTable:
+        """The allocations at the peak of each pass."""
+        return memory_timeline.memory_of(self.plan)
+
+    def memory_curve(self) -> MemoryCurve:
+        """Planned bytes from op to op, forward and backward, with the peak and what is there then.
+
+        Returns:
+            A picture; `print` says the same in words. Its `peak` is the `total` of `memory()`.
+        """
+        return memory_curve.memory_curve(self.plan)
+
+    def draw(self) -> Schedule:
+        """The schedule: stages over tiles and steps of each recurrence, on which threads, in how many bytes.
+
+        Returns:
+            A picture of the forward pass, and of the backward pass where it is planned; `print` says the same in words.
+        """
+        return schedule.plan_schedule(self.plan, self.device)
+
+    def draw_net(self, opened: bool = True) -> Drawing:
+        """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
+
+        Args:
+            opened: whether cells are drawn within recurrences.
+
+        Returns:
+            A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
+        """
+        return profile.draw_saved(self.plan, opened)
+
+    @property
+    def source(self) -> str:
+        """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
+        runners = ((title, call, runner) for title, call, runner in describe.compiled_ops(self.plan) if runner)
+        found = [([title, *describe.variables_of(call)], runner.compiled) for title, call, runner in runners]
+        heads = (("\n".join(f"# {line}" for line in lines), scan) for lines, scan in found if scan is not None)
+        return "\n\n".join(f"{head}\n{scan.text.shown()}" for head, scan in heads)
+
+    def load(self) -> None:
+        """Compile all kernels, or have them from the disk, with a bar where there is a terminal."""
+        for runner in with_bar(self.plan.compiled.kernels, "compiling", " kernels"):
+            runner.compiled.load()
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))
