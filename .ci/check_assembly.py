@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INSTALL_SECONDS, TEST_SECONDS = 240, 420
 TESTS = "tests/bench/test_cuda_assembly.py"
-LACKING = "from bench.cuda_link import lacking; import sys; sys.exit(lacking() or 0)"
+LACKING = "from bench.cuda_assembly import lacking; import sys; sys.exit(lacking() or 0)"
 
 
 def requirements(toolkit: str) -> list[str]:

@@ -72,7 +72,7 @@ def main(words: list[str] | None = None) -> int:
         print(wrong, file=sys.stderr)
         return 2
     if options.first_minutes:
-        from bench.first_minutes import run_first_minutes
+        from bench.first_minutes.harness import run_first_minutes
 
         return run_first_minutes(options, words)
     if options.device == "cuda" and options.scale == "tiny":

@@ -21,7 +21,7 @@ from bench.goals import (
     speedup,
 )
 from bench.nets import FIRST
-from bench.preset_cases import preset_cases
+from bench.preset_engine import preset_cases
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Module
 
-from bench import torch_own_cells
+from bench import torch_engine
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 UNITS = 4  # at the end of a wired or spiking net
@@ -68,7 +68,7 @@ def rows(*widths: int) -> Callable[[int], Any]:
 
 def plain(name: str, states: int, D: int, H: int) -> Built:
     """A cell as users write it, which takes its input, then its states of H units; its parameters are random."""
-    return Built(getattr(torch_own_cells, name)(D, H), state_first, rows(*[H] * states), D)
+    return Built(getattr(torch_engine, name)(D, H), state_first, rows(*[H] * states), D)
 
 
 def named(module: str, name: str, states: int, D: int, H: int, step: Step = state_first) -> Built:

@@ -1,8 +1,11 @@
-"""Cells of the library over a sequence as contenders: ours, and the same by hand in JAX."""
+"""Cells of the library over a sequence as contenders: ours, and the same by hand in JAX.
+
+**Preset cases.** The table of presets: every cell of docs/cells.md beside the same by hand in JAX.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -11,10 +14,12 @@ from zlib import crc32
 import numpy as np
 
 import rnnops as ro
-from bench.case import Entry
+from bench.case import Case, Entry
 from bench.contender import Bench, Contender, named
 from bench.counting import MOVES, Work, product_flops
-from bench.problems import Array, Arrays, Problem, Shape
+from bench.goals import of_peak, speedup
+from bench.problems import Array, Arrays, Problem, Shape, Size
+from rnnops.cells import CELLS
 from rnnops.cells.base import initial_name
 from rnnops.net.infer import infer
 from rnnops.types import Type
@@ -116,3 +121,24 @@ def work_of(problem: Problem, training: bool) -> Work:
         elif call.op.type not in MOVES:
             elements += sum(kind.size for kind in call.output_types)
     return Work(flops, elements * (2 if training else 1)).times(problem.size.T, problem.size.T)
+
+
+SIZES = (Size(100, 32, 128), Size(100, 32, 256))
+OF_JAX = 1.5  # in training
+
+
+def preset_cases(scale: Callable[[Size], Size]) -> Iterator[Case]:
+    """Forward for information, and a training step, at two sizes."""
+    for size in map(scale, SIZES):
+        for mode, goal in (("forward", None), ("training", OF_JAX)):
+            yield from (preset(name, size, mode, goal) for name in CELLS)
+
+
+def preset(name: str, size: Size, mode: str, goal: float | None) -> Case:
+    problem = Problem(f"{PREFIX}{name}", size)
+    contenders = (
+        Entry("rnnops", "preset", problem, mode),
+        Entry("JAX", "preset in JAX", problem, mode),
+        Entry("peak", "peak", problem, mode),
+    )
+    return Case(f"presets {mode} {size}", name, contenders, (speedup(("JAX",), goal), of_peak(None)))

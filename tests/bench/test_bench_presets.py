@@ -9,8 +9,7 @@ import rnnops as ro
 from bench.agreement import disagreement
 from bench.case import Entry
 from bench.contender import Bench, Settings, make_contender
-from bench.preset_cases import OF_JAX, SIZES, preset_cases
-from bench.preset_engine import PREFIX, feeds_of, work_of
+from bench.preset_engine import OF_JAX, PREFIX, SIZES, feeds_of, preset_cases, work_of
 from bench.problems import Problem, Size
 from bench.timing import HostBlock
 

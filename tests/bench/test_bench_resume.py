@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from bench import __main__ as command, first_minutes, resume, watch as watching
+from bench import __main__ as command, resume, watch as watching
 from bench.cases import cases_of
-from bench.first_minutes import FirstMinutes
-from bench.first_steps import Part, Step
+from bench.first_minutes import harness
+from bench.first_minutes.harness import FirstMinutes
+from bench.first_minutes.steps import Part, Step
 from bench.record import write_both
 from bench.resume import Found, ResumeError, find, paths_of, revision
 from bench.run import run_cases
@@ -213,7 +214,7 @@ def minutes(monkeypatch: pytest.MonkeyPatch, folder: Path, *codes: str, words: t
     told = 'print(\'RESULT {"device": "fake", "missing": "", "machine": {"gpu": "NVIDIA H200"}}\')'
     look = Step("the machine", 5, (Part("look", (sys.executable, "-c", told)),))
     parts = tuple(Part(str(i), (sys.executable, "-c", code)) for i, code in enumerate(codes))
-    monkeypatch.setattr(first_minutes, "first_steps", lambda tiny, output: (look, Step("step", 60, parts)))
+    monkeypatch.setattr(harness, "first_steps", lambda tiny, output: (look, Step("step", 60, parts)))
     given = ["--device", "cuda", "--first-minutes", "--output", str(folder), *words]
     return FirstMinutes(command.parser().parse_args(given), given)
 

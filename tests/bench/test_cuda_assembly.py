@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from without_simulator import run_without_simulator
 
-from bench.sass import counted, instructions, kernel_text, step_loop
+from bench.cuda_assembly import counted, instructions, kernel_text, step_loop
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.step_cost import (
     CLOCK,
@@ -32,7 +32,7 @@ ASSEMBLE = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
 try:
-    from bench.cuda_link import lacking
+    from bench.cuda_assembly import lacking
     missing = lacking()
     from rnnops.kernels.cuda import facade
     missing = missing or ("" if facade.overload else "numba-cuda")

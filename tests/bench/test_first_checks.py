@@ -12,11 +12,10 @@ from cuda_marks import in_simulator, on_cuda
 from whole_grid import whole_grid
 
 import rnnops as ro
-from bench import first_checks, first_models
-from bench.cuda_loops import beside_measured, loops_written, predicted
-from bench.first_minutes import FAILED, HUNG, MISSING, OK, Outcome, judged, page
-from bench.first_runs import MODEL, RESULT
-from bench.first_steps import Part
+from bench.cuda_assembly import beside_measured, loops_written, predicted
+from bench.first_minutes import checks, models
+from bench.first_minutes.harness import FAILED, HUNG, MISSING, OK, Outcome, judged, page
+from bench.first_minutes.steps import MODEL, RESULT, Part
 from bench.problems import Size
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.step_cost import CLOCK
@@ -49,14 +48,14 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 @pytest.fixture
 def _four_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of two blocks, as on a device of four multiprocessors."""
-    monkeypatch.setattr(first_checks, "SIMULATED", False)
-    monkeypatch.setattr(first_checks, "card", lambda: SimpleNamespace(multiprocessors=4))
+    monkeypatch.setattr(checks, "SIMULATED", False)
+    monkeypatch.setattr(checks, "card", lambda: SimpleNamespace(multiprocessors=4))
 
 
 @pytest.mark.usefixtures("_four_blocks")
 def test_members_of_a_group_read_what_neighbours_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     with whole_grid(blocks=4, check=True, seed=1):
-        first_checks.barriers(TINY)
+        checks.barriers(TINY)
     assert told(capsys) == {"groups": 2, "members": 2, "waits": 9}
 
 
@@ -68,17 +67,17 @@ def test_a_barrier_that_waits_for_nobody_is_told(
     hurried += "\n\n@device_function\ndef await_group(counters, line, members, turn):\n    pass\n"
     monkeypatch.setattr(async_copy, "source", lambda: hurried)
     with whole_grid(blocks=4, seed=1):
-        first_checks.barriers(TINY)
+        checks.barriers(TINY)
     assert "are not those that a neighbour wrote" in told(capsys)["wrong"]
 
 
 def test_copies_are_those_of_a_plain_copy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    first_checks.copies(TINY)
+    checks.copies(TINY)
     found = told(capsys)
     assert (found["from 0"], found["from 4"]) == ("equal bits", "equal bits")
     assert found["cp.async, GB/s"] >= 0
-    monkeypatch.setattr(first_checks, "copies_done", lambda: None)
-    first_checks.copies(TINY)
+    monkeypatch.setattr(checks, "copies_done", lambda: None)
+    checks.copies(TINY)
     assert told(capsys)["wrong"].startswith("48 of 48 numbers from 0 on are not those")
 
 
@@ -92,8 +91,8 @@ def test_tensor_cores_are_told_instruction_by_instruction(
 
     one = Compared(instruction=SimpleNamespace(short="tf32"), is_right=right)
     module = SimpleNamespace(compare_tensor_cores=lambda: [one])
-    monkeypatch.setattr(first_checks, "import_module", lambda name: module)
-    first_checks.tensor_cores(TINY)
+    monkeypatch.setattr(checks, "import_module", lambda name: module)
+    checks.tensor_cores(TINY)
     assert told(capsys) == {key: "tf32: 3 wrong elements"}
 
 
@@ -101,13 +100,13 @@ def test_tensor_cores_are_told_instruction_by_instruction(
 
 
 def test_rows_that_end_agree_with_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
-    first_models.whole(Namespace(net="rows", size=Size(2, 2, 2)))
+    models.whole(Namespace(net="rows", size=Size(2, 2, 2)))
     assert told(capsys)["worst"].startswith("cuda: ")
 
 
 @pytest.mark.parametrize("name", ["nested", "slots", "model", "layers"])
 def test_the_others_do(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    first_models.whole(Namespace(net=name, size=Size(2, 2, 2)))
+    models.whole(Namespace(net=name, size=Size(2, 2, 2)))
     found = told(capsys)
     assert "worst" in found or (name == "layers" and "run on the CPU only" in found["not_there"])
 
@@ -125,17 +124,17 @@ def test_what_a_device_refuses_and_what_differs_are_told(
     def fails(size: Size) -> dict[str, Any]:
         raise error
 
-    monkeypatch.setitem(first_models.WHOLE, "rows", fails)
-    first_models.whole(Namespace(net="rows", size=Size(2, 2, 2)))
+    monkeypatch.setitem(models.WHOLE, "rows", fails)
+    models.whole(Namespace(net="rows", size=Size(2, 2, 2)))
     found = told(capsys)
     assert found.keys() == wanted.keys()
     assert all(found[key].startswith(words.rstrip(".")) for key, words in wanted.items())
 
 
 def test_numbers_that_are_off_or_none_are_wrong() -> None:
-    assert "worst" in first_models.judged(1e-5, "w")
-    assert "allowed 1e-04" in first_models.judged(1e-3, "w")["wrong"]
-    assert "wrong" in first_models.judged(float("nan"), "w")
+    assert "worst" in models.judged(1e-5, "w")
+    assert "allowed 1e-04" in models.judged(1e-3, "w")["wrong"]
+    assert "wrong" in models.judged(float("nan"), "w")
 
 
 # the cost model

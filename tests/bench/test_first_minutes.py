@@ -12,10 +12,21 @@ from typing import Any
 
 import pytest
 
-from bench import __main__ as command, first_minutes, first_tools
-from bench.first_jobs import JOBS
-from bench.first_minutes import FAILED, HUNG, MISSING, OK, UNREACHED, FirstMinutes, Outcome, judged, page
-from bench.first_steps import CELLS, CHECKS, SANITIZED, Part, Step, first_steps
+from bench import __main__ as command
+from bench.first_minutes import harness, steps as first_tools
+from bench.first_minutes.harness import (
+    FAILED,
+    HUNG,
+    MISSING,
+    OK,
+    UNREACHED,
+    FirstMinutes,
+    Outcome,
+    judged,
+    page,
+)
+from bench.first_minutes.jobs import JOBS
+from bench.first_minutes.steps import CELLS, CHECKS, SANITIZED, Part, Step, first_steps
 
 PYTHON = sys.executable
 LOOK = """print('RESULT {"device": "fake", "missing": ""}')"""
@@ -35,7 +46,7 @@ def python(label: str, code: str, seconds: float = 20.0, **words: Any) -> Part:
 
 def run_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: Step, words: tuple[str, ...] = ()) -> FirstMinutes:
     look = Step("the machine", 5, (python("look", LOOK), python("versions", MACHINE)))
-    monkeypatch.setattr(first_minutes, "first_steps", lambda tiny, output: (look, *steps))
+    monkeypatch.setattr(harness, "first_steps", lambda tiny, output: (look, *steps))
     options = command.parser().parse_args(["--device", "cuda", "--first-minutes", "--output", str(folder), *words])
     return FirstMinutes(options, ["--first-minutes"])
 
@@ -50,7 +61,7 @@ def statuses(run: FirstMinutes) -> dict[str, str]:
 def test_ten_steps_fit_into_ten_minutes() -> None:
     steps = first_steps(False, Path("results"))
     assert [step.seconds for step in steps] == [15, 45, 25, 45, 75, 60, 60, 110, 40, 0]
-    assert sum(step.seconds for step in steps) + 60 < first_minutes.SECONDS <= 600 - first_minutes.GRACE
+    assert sum(step.seconds for step in steps) + 60 < harness.SECONDS <= 600 - harness.GRACE
     agreements, sanitized = ([part.label for part in steps[i].first] for i in (4, 6))
     assert len(agreements) == len(CELLS) * 2 * 2
     assert all(part.seconds == 60 for part in steps[4].first)
@@ -66,7 +77,11 @@ def test_the_tiny_plan_has_all_steps_and_every_job() -> None:
     assert all((*step.first, *step.parts) for step in tiny)
     for plan in (steps, tiny):
         commands = [part.command for step in plan for part in (*step.first, *step.parts)]
-        jobs = {words[words.index("bench.first_jobs") + 1] for words in commands if "bench.first_jobs" in words}
+        jobs = {
+            words[words.index("bench.first_minutes.jobs") + 1]
+            for words in commands
+            if "bench.first_minutes.jobs" in words
+        }
         assert jobs == set(JOBS)
 
 
@@ -74,7 +89,7 @@ def test_what_is_compiled_beforehand_is_what_is_run() -> None:
     steps = first_steps(False, Path())
     there = [part.command for part in steps[3].first]
     for part in (*steps[4].first, *steps[6].first, *steps[8].parts):
-        words = part.command[part.command.index("bench.first_jobs") + 2 :]
+        words = part.command[part.command.index("bench.first_minutes.jobs") + 2 :]
         size = next(word for word in words if word.startswith("--size=")).removeprefix("--size=")
         kept = next((word for word in words if word.startswith("--weights=")), "--weights=float32")
         assert any({words[0], kept} <= set(one) and any(word.endswith(f"={size}") for word in one) for one in there)
@@ -236,10 +251,10 @@ def test_the_command_is_for_cuda_and_lists_its_processes(capsys: pytest.CaptureF
     assert command.main(["--first-minutes"]) == 2
     assert command.main(["--device", "cuda", "--first-minutes", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert "-m bench.first_jobs agree attention_decoder --size=8,16,768" in listed
+    assert "-m bench.first_minutes.jobs agree attention_decoder --size=8,16,768" in listed
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in listed.splitlines() if line.startswith("| ")]
     assert len(table) == 11
-    assert sum(int(row[2]) for row in table[1:]) == int(table[-1][3]) == first_minutes.SECONDS
+    assert sum(int(row[2]) for row in table[1:]) == int(table[-1][3]) == harness.SECONDS
     assert int(table[-1][2]) >= 60  # for the benchmark
 
 

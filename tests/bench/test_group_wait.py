@@ -15,7 +15,7 @@ pytestmark = on_cuda
 
 KERNELS = """
 import rnnops as ro
-from bench.first_jobs import kernels_of
+from bench.first_minutes.jobs import kernels_of
 from bench.nets import user_net
 from bench.problems import Size
 from rnnops.compiler.run.compiled_scan import Options

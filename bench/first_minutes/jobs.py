@@ -1,4 +1,5 @@
-"""`python -m bench.first_jobs JOB`: what `first_minutes.py` runs in processes of their own; each tells what it finds.
+"""`python -m bench.first_minutes.jobs JOB`: the work of the first minutes that has a process of its own;
+each prints its results.
 
 A line `RESULT {...}` comes as soon as something is known, so that a process that hangs has told what went before.
 """
@@ -23,11 +24,10 @@ from bench.contender import Settings
 from bench.cuda_cases import FLASH, LOW_OF_PEER
 from bench.data import make_feeds
 from bench.environment import describe_cuda_machine, from_driver
-from bench.first_checks import barriers, copies, tensor_cores
-from bench.first_models import WHOLE, whole
-from bench.first_runs import compiled_run, passes, placed, placed_feeds, tell
-from bench.first_timings import loops, rates
-from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.first_minutes.checks import barriers, copies, tensor_cores
+from bench.first_minutes.models import WHOLE, whole
+from bench.first_minutes.steps import PROFILER, SANITIZER, compiled_run, find_tool, passes, placed, placed_feeds, tell
+from bench.first_minutes.timings import loops, rates
 from bench.measure import Measurement, environment_of
 from bench.nets import user_net
 from bench.place import find_place, relative_error

@@ -1,21 +1,114 @@
-"""What `python -m bench --device cuda --first-minutes` goes through: ten steps, each of processes with a time limit.
+"""The ten steps of `python -m bench --device cuda --first-minutes`, each of processes with a time limit.
 
-The order is that in which they tell most, in the table and within a step, as time may be up before its end.
+**Runs.** Each job prints its results, makes a run of a cell, and goes through both of its passes.
+
+**Tools** of NVIDIA are looked for, and the last words of each are read.
+
+**Steps.** The order is that in which they tell most, in the table and within a step, as time may be up before its end.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import re
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import glob
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import rnnops as ro
+from bench.contender import Settings, named
 from bench.cuda_cases import FLASH, TINY as TINY_CASE
-from bench.first_tools import PROFILER, SANITIZER, TESTER, find_tool
-from bench.problems import Size
+from bench.data import make_feeds
+from bench.problems import Arrays, Problem, Size
+from bench.rnnops_engine import compile_net
 from bench.watch import ROOT
+
+RESULT = "RESULT "  # begins a line that is not for people
+MODEL = "model,"  # begins what is told of the cost model beside a loop
+
+
+def tell(**words: Any) -> None:
+    """Something that is known now."""
+    print(RESULT + json.dumps(words), flush=True)
+
+
+def compiled_run(options: argparse.Namespace) -> Any:
+    weights = None if options.weights == "float32" else options.weights
+    return compile_net(Problem(options.net, options.size), Settings("cuda"), weights=weights)
+
+
+def passes(run: Any, feeds: Mapping[str, Any], heads: Mapping[str, Any], **stream: Any) -> dict[str, Any]:
+    """Outputs and gradients of one step of training, by name."""
+    outputs, pullback = run.vjp(feeds, **stream)
+    return named((outputs, pullback(heads)))
+
+
+def placed_feeds(problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Feeds and gradients of outputs, on the device."""
+    feeds, heads = make_feeds(problem)
+    return placed(feeds), placed(heads)
+
+
+def placed(arrays: Arrays) -> dict[str, Any]:
+    return {name: ro.on_device(array) for name, array in arrays.items()}
+
+
+SANITIZER, PROFILER, TESTER = "compute-sanitizer", "ncu", "pytest"
+NO_TESTS = 5  # pytest's exit status where it has found none
+FOLDERS = (  # of toolkits and of Nsight Compute, that are not on the path
+    "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/usr/local/cuda*/nsight-compute*",
+)  # fmt: skip
+ERRORS = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
+REFUSALS = ("ERR_NVGPUCTRPERM", "Failed to initialize the profiler", "No kernels were profiled", "Device not supported")
+PERMISSION = "the driver lets only root read counters (ERR_NVGPUCTRPERM): run as root"
+
+
+def find_tool(name: str) -> str:
+    """The path of a tool, empty where it is not found: the path, NVIDIA's finder, CUDA_HOME, the usual folders."""
+    found = shutil.which(name) or _by_pathfinder(name)
+    if found:
+        return found
+    homes = [os.path.join(os.environ[key], "bin") for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
+    for folder in (*homes, *(one for pattern in FOLDERS for one in sorted(glob(pattern), reverse=True))):
+        path = Path(folder) / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    return ""
+
+
+def _by_pathfinder(name: str) -> str:
+    try:
+        finder: Any = import_module("cuda.pathfinder")
+        return str(finder.find_nvidia_binary_utility(name) or "")
+    except Exception:  # it is not there, is too old, or does not know the tool
+        return ""
+
+
+def refusal(text: str) -> str:
+    """Why a tool did not work here; empty where it says nothing of the kind."""
+    said = next((words for words in REFUSALS if words in text), "")
+    return PERMISSION if said == REFUSALS[0] else said
+
+
+def only_skipped(text: str) -> str:
+    """What pytest says last where no test ran; empty where one did."""
+    last = next((line for line in reversed(text.splitlines()) if " skipped" in line or " passed" in line), "")
+    return "" if " passed" in last or " failed" in last or " error" in last else last.strip("= ")
+
+
+def errors_found(text: str) -> int | None:
+    """Errors and hazards that compute-sanitizer has counted; None where it has not come to that."""
+    found = [int(one or other) for one, other in ERRORS.findall(text)]
+    return sum(found) if found else None
+
 
 CELLS = ("lstm", "gru", "layer_norm_lstm", "milstm", "attention_decoder")
 SIZES = (Size(8, 16, 64), Size(8, 16, 768))
@@ -96,7 +189,7 @@ def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
 
 def job(name: str, tiny: bool, *words: str, seconds: float = PROCESS_SECONDS, label: str = "") -> Part:
     """A job of `first_jobs.py`."""
-    command = sys.executable, "-m", "bench.first_jobs", name, *words, *(["--tiny"] if tiny else [])
+    command = sys.executable, "-m", "bench.first_minutes.jobs", name, *words, *(["--tiny"] if tiny else [])
     return Part(label or " ".join((name, *words)), command, seconds)
 
 

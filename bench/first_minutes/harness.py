@@ -28,9 +28,20 @@ from pathlib import Path
 from typing import Any
 
 from bench.contender import Settings
-from bench.first_runs import MODEL, RESULT
-from bench.first_steps import Part, Step, first_steps
-from bench.first_tools import NO_TESTS, PROFILER, SANITIZER, TESTER, errors_found, only_skipped, refusal
+from bench.first_minutes.steps import (
+    MODEL,
+    NO_TESTS,
+    PROFILER,
+    RESULT,
+    SANITIZER,
+    TESTER,
+    Part,
+    Step,
+    errors_found,
+    first_steps,
+    only_skipped,
+    refusal,
+)
 from bench.record import write_both
 from bench.report import table_of
 from bench.resume import ResumeError, find, now, revision

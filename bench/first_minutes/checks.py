@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
-from bench.first_runs import tell
+from bench.first_minutes.steps import tell
 from bench.floor import typical
 from bench.group_wait import GROUPS_WAIT
 from bench.place import find_place

@@ -15,7 +15,7 @@ import numpy as np
 import rnnops as ro
 from bench.contender import Settings, gradient_of
 from bench.data import make_feeds
-from bench.first_runs import compiled_run, passes, tell
+from bench.first_minutes.steps import compiled_run, passes, tell
 from bench.place import relative_error
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net

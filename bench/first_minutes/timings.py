@@ -16,10 +16,9 @@ import numpy as np
 
 import rnnops as ro
 from bench.contender import Settings
-from bench.cuda_loops import beside_measured, loops_written, predicted
+from bench.cuda_assembly import beside_measured, loops_written, predicted
 from bench.environment import from_driver
-from bench.first_runs import MODEL, compiled_run, passes, placed_feeds, tell
-from bench.first_steps import ENDS, ROWS
+from bench.first_minutes.steps import ENDS, MODEL, ROWS, compiled_run, passes, placed_feeds, tell
 from bench.floor import sync_seconds, typical
 from bench.group_wait import group_wait_seconds
 from bench.nets import user_net
