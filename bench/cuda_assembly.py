@@ -9,9 +9,9 @@ nvdisasm. Wheels of CUDA 12 and of CUDA 13 do; each has folders of its own.
 should cost.
 
 **Tables.** For each compute capability the kernels of all cells, forward and backward, are linked and disassembled; a
-table says what the assembler gave each (registers, stack, spills) and which instructions its loop over steps holds. A second table
-is of the cost model (`step_cost.py` of the target): microseconds of a step by size. It needs NVIDIA's wheels
-(`cuda_link.py` says which). With `--save` both become `bench/results/cuda-assembly.md`.
+table says what the assembler gave each (registers, stack, spills) and which instructions its loop over steps holds. A
+second table is of the cost model (`step_cost.py` of the target): microseconds of a step by size. It needs wheels of
+NVIDIA (`HINT` names them). With `--save` both become `bench/results/cuda-assembly.md`.
 """
 
 from __future__ import annotations
