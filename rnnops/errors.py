@@ -93,7 +93,7 @@ def failed_rule(rule: str, error: Exception, net: str, op: str) -> OpError:
 class NamedRule:
     """Gives what a rule of an op raises the names of net, op and rule; errors of rnnops have names already.
 
-    It is a class, and asks for the op's label only then, as it is around every rule that is called.
+    It is a class for speed: it is around every rule, and makes the op's label only when there is an error.
     """
 
     def __init__(self, rule: str, net: str, op: Op) -> None:

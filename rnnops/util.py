@@ -14,7 +14,6 @@ Graphs have an order and components; output for people is HTML in notebooks, and
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import sys
 import threading
@@ -119,7 +118,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise OSError("there is something that is not a file")
     if not target.parent.is_dir():
         raise OSError(f"there is no folder {target.parent}")
-    temporary = target.parent / f".rnnops-{secrets.token_hex(8)}.tmp"
+    temporary = target.parent / f".rnnops-{os.urandom(8).hex()}.tmp"
     try:
         temporary.touch(exist_ok=False)
         mode = (target if target.exists() else temporary).stat().st_mode

@@ -11,7 +11,7 @@ Limits: arrays are C-contiguous and live as long as the call; bools are read as 
 barrier is the central sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), a phase number taking the
 place of the sense: who arrives reads the phase, then counts itself; the last sets the count back and opens the next
 phase. The gate lets one thread through each time that another opens it; who waits long sleeps on a lock. A job is a
-driver and the words that it is given (`barrier.py`), which stay where they are until all ranks have ended.
+driver and the words that it is given, which stay where they are until all ranks have ended.
 
 Waiting threads pause the processor 64 times, give it to others once, and so on: two threads on one core hand it over in
 microseconds. After some 100 microseconds the barrier gives the processor away at every try and the gate sleeps. Nothing
@@ -112,9 +112,7 @@ def pass_gate(gate: Address) -> None:
         while seen(gate) != OPEN and tries < PATIENCE:
             tries = rest(tries)
         if compared(gate, CLOSED, SLEEPER) == CLOSED:
-            acquire_lock(
-                loaded(gate + WORD_BYTES)
-            )  # until the gate opens, or whoever sleeps is to be awake when it does
+            acquire_lock(loaded(gate + WORD_BYTES))  # sleeps until the gate opens, or until `rouse` wakes it early
     shown(gate, CLOSED)
 
 

@@ -377,8 +377,25 @@ class ProjectedLSTMCell(LSTMCell):
 EPSILON = 1e-4  # as Caffe2
 
 
+class NormalizedGates(LSTMCell):
+    """Base of cells whose gates are normalized, all 4H of a row at once; again on backward with memory optimization."""
+
+    def get_recurrent_params(self) -> list[str]:
+        return [*super().get_recurrent_params(), *self._norm_params()]
+
+    def _norm_params(self) -> list[str]:
+        return [f"{self.name}/gates_t_norm_scale", f"{self.name}/gates_t_norm_bias"]
+
+    def normalized(self, step: Step, gates: Blob) -> Blob:
+        scale_name, bias_name = self._norm_params()
+        size = (len(GATES) * self.hidden_size,)
+        scale, bias = step.parameter(scale_name, size, "ones"), step.parameter(bias_name, size, "zeros")
+        normalized = layer_normalization(gates, scale, bias, axis=-1, epsilon=EPSILON)
+        return step.labelled(normalized, f"{self.name}/gates_t_norm", self.memory_optimization)
+
+
 @register_cell
-class LayerNormLSTMCell(LSTMCell):
+class LayerNormLSTMCell(NormalizedGates):
     """LSTM whose gates are normalized, all 4H of a row at once.
 
     With the gates `z [N, 4H]` of `LSTMCell` before their nonlinearity, and mean and variance over a row's 4H::
@@ -421,15 +438,9 @@ class LayerNormLSTMCell(LSTMCell):
 
     default_name: ClassVar[str] = "layer_norm_lstm"
 
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), *norm_params(self)]
-
-    def normalized(self, step: Step, gates: Blob) -> Blob:
-        return normalize(self, step, gates)
-
 
 @register_cell
-class LayerNormMILSTMCell(MILSTMCell):
+class LayerNormMILSTMCell(NormalizedGates, MILSTMCell):
     """MILSTM whose gates are normalized, all 4H of a row at once.
 
     The gates of `MILSTMCell`, `(alpha * a + beta1) * p + beta2 * a + b`, go through the normalization of
@@ -466,22 +477,3 @@ class LayerNormMILSTMCell(MILSTMCell):
     """
 
     default_name: ClassVar[str] = "layer_norm_milstm"
-
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), *norm_params(self)]
-
-    def normalized(self, step: Step, gates: Blob) -> Blob:
-        return normalize(self, step, gates)
-
-
-def norm_params(cell: LSTMCell) -> list[str]:
-    return [f"{cell.name}/gates_t_norm_scale", f"{cell.name}/gates_t_norm_bias"]
-
-
-def normalize(cell: LSTMCell, step: Step, gates: Blob) -> Blob:
-    """The normalized gates, computed again on the backward pass with memory optimization."""
-    scale_name, bias_name = norm_params(cell)
-    size = (len(GATES) * cell.hidden_size,)
-    scale, bias = step.parameter(scale_name, size, "ones"), step.parameter(bias_name, size, "zeros")
-    normalized = layer_normalization(gates, scale, bias, axis=-1, epsilon=EPSILON)
-    return step.labelled(normalized, f"{cell.name}/gates_t_norm", cell.memory_optimization)

@@ -112,8 +112,8 @@ class Saving:
 
     Args:
         policy: what may be computed again.
-        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit. It chooses a policy, whose
-            `residuals` are those of this one.
+        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit. The budget chooses a
+            policy; its `residuals` are taken from `policy`.
     """
 
     policy: Policy = Policy()

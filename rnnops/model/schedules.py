@@ -220,15 +220,11 @@ def _check_rates(**settings: object) -> None:
         require(name, value, is_number(value) and value >= 0, "a finite number >= 0")  # type: ignore[operator]
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any) -> bool:
     """True if a setting is a finite Python or NumPy number."""
-    return is_real(value) and _finite(value)
+    return is_real(value) and math.isfinite(value)
 
 
 def is_real(value: object) -> bool:
     """True if a setting is a Python or NumPy number, finite or not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def _finite(value: Any) -> bool:
-    return math.isfinite(value)

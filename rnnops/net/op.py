@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,12 @@ from rnnops.net.schema import REQUIRED, schema_of
 from rnnops.net.text import is_net
 from rnnops.symbolic.sizes import whole
 from rnnops.types import FLOAT, Array, Shape
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.net.net import Net
 
+hashlib = LazyModule("hashlib")  # for initial values only
 ARGUMENTS = {"zeros": 0, "ones": 0, "constant": 1, "uniform": 2, "normal": 2, "xavier": (0, 1)}
 
 

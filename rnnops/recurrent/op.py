@@ -91,7 +91,7 @@ class RecurrentNetwork(OpSchema):
             for blob, (kind, name, _) in zip(inputs, recurrence.bindings(), strict=True)
         ]
         net = next(blob.net for blob in grads if blob is not None)
-        wanted = tuple(is_wanted(recurrence, name) for name in recurrence.ports())
+        wanted = tuple(name in recurrence.op.attributes["backward"].output_blobs for name in recurrence.ports())
         attributes = {**call.op.attributes, "types": tuple((t.dtype, t.shape) for t in call.types if t is not None)}
         names = [None if want else "" for want in wanted]
         result = iter(net.append("RecurrentNetworkGradient", [*read, workspaces, *grads], attributes, names))
@@ -206,11 +206,6 @@ def backward_program(call: Call) -> Program:
         call.derived["backward"] = prepare(net, types, net.float_dtype)
     program: Program = call.derived["backward"]
     return program
-
-
-def is_wanted(recurrence: Recurrence, name: str) -> bool:
-    """True if the backward step net gives a gradient of this cell input."""
-    return name in recurrence.op.attributes["backward"].output_blobs
 
 
 recurrent_network = register(RecurrentNetwork())

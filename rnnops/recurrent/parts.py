@@ -1,8 +1,7 @@
 """Recurrences that run in parts of their steps, as a byte budget asks for.
 
 **A part** is the same ops over some of the steps; together parts do what the whole does. A part begins with the last L
-steps of each state before it. Parts count from the end, in order of execution, so that all but the first have the same
-number of steps.
+steps of each state before it. Parts are cut backwards from the last step, so that only the first may be shorter.
 
 **A schedule** says which parts run when (see `rnnops.checkpoints.slot_schedule`). The forward pass does what stands
 before the first `backward` of the schedule, which is every step once; the backward pass does the rest. Devices give the

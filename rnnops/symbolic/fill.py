@@ -1,8 +1,8 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
 **Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
-stand. What moves elements does the same for all sizes by which its shapes were inferred alike: conditions that these
-depend on have been noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
+stand. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes has
+noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
 are pinned.
 
 **Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,

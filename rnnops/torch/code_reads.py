@@ -1,8 +1,8 @@
 """The reads of a step's code: found in its bytecode, recorded while it runs, read again later.
 
 Bytecode of the functions that ran gives the names of attributes, globals and imports. Names are collected for all code
-together, so that they are more than each object is asked for, and never fewer. Code that asks for attributes by names
-of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
+together: more than each object is asked for may be watched, and no name is missed. Code that asks for attributes by
+names of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
 
 While a step is traced, each code object is recorded before its first instruction: `sys.setprofile` tells of each call
 of this thread. PyTorch's own functions are left out: it is off within them.
@@ -11,7 +11,8 @@ of this thread. PyTorch's own functions are left out: it is off within them.
 
 While all objects are the same a flat list of fetches and comparisons is enough. Where one is another object everything
 is walked again, and counts as the same where the walks agree: a list of equal values, a closure that was made anew.
-Most loops around `scan` make its function anew each time. That needs no walk: cells take the places of those before.
+Most loops around `scan` make its function anew each time. That needs no walk: the new function's
+cells take the places of those before in the stored walk.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ lengths run as their plan says.
 **Runs with bound inputs on processors**: what models that are served do. A call does once, at the first one, what
 follows only from bound inputs (`bound_weights.py`), and compiles all other ops that have a compiled form, however
 little they do: in a step of one row the interpreter would take longer for one of them than kernels for the whole net.
-Feeds of the same types as before are answered by one call of compiled code (`code_reads.py`). `vjp` differentiates the
-net as it is, unless weights are kept as int8: these have no gradients.
+Feeds of the same types as before are answered by one call of compiled code (`run/recorder.py`). `vjp` differentiates
+the net as it is, unless weights are kept as int8: these have no gradients.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class PlannedRun:
     """The result of `run.plan`; nothing is computed or allocated for it.
 
     Args:
-        device: `"cpu"` or `"reference"`.
+        device: `"cpu"`, `"reference"` or `"cuda"`.
         plan: the one that calls with such feeds use.
         calls: how bound runs answer these, from the second one on.
     """

@@ -3,9 +3,9 @@
 **Addresses**: where the elements of a place lie at step `t`, or in a tile of steps, as expressions of sizes. What
 drivers and kernels of a scan are given: parameters, numbers of a step, a thread's share, and a function that copies.
 
-**Row shares**: how a driver goes through the rows of a thread, all of them or those that are not over. A thread keeps
-its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and short rows
-alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
+**Row shares**: how a driver goes through the rows of a thread, all of them, or those whose sequence has not ended. A
+thread keeps its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and
+short rows alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class AllRows:
     """Every row at every step.
 
     Args:
-        firsts: for what rows are counted by (`Place.rows`), the first row of a thread's products at a step.
+        firsts: row index (`Place.rows`) -> the first row of a thread's products at a step.
         count: of their rows at a step: the thread's own, or all of them where threads share out columns.
         columns: whether threads may share out columns.
     """

@@ -261,7 +261,7 @@ class ScanWriter:
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
 
     def _whole_tile(self, stage: Stage) -> None:
-        """Products of all steps of a tile; each waits for another one of them where it reads all of its result."""
+        """Products of all steps of a tile; one waits for another where it needs the complete result of it."""
         written: set[str] = set()
         for node in stage.nodes:
             read = {node.left} if isinstance(node, StepProduct) else {*node_reads(node)} - {node_writes(node)}

@@ -180,7 +180,7 @@ def lower_gather(lowered: Lowered, call: Call) -> None:
     name, size, rank = call.op.outputs[0], call.shape(0)[axis], call.rank(1)
     known = _known_index(lowered, call, size)
     if known is not None:
-        starts = np.array([1, 1 + data_size(call)])
+        starts = np.array([1, 1 + int(np.prod(call.shape(0)))])
         numbers = np.take(np.arange(1, starts[1]).reshape(call.shape(0)), known, axis)
         return lower_numbers(lowered, call, name, kind, numbers, [call.op.inputs[0]], starts)
     data = lowered.in_memory(call.op.inputs[0], Type(call.dtype(0), call.shape(0)))
@@ -191,11 +191,6 @@ def lower_gather(lowered: Lowered, call: Call) -> None:
     target = lowered.own(name, kind)
     lowered.statements.append(Statement(name, kind.shape, target, (operand,), "copy", call, kind.dtype))
     return None
-
-
-def data_size(call: Call) -> int:
-    """Elements of a call's first input."""
-    return int(np.prod(call.shape(0)))
 
 
 def lower_scatter_add(lowered: Lowered, call: Call) -> None:

@@ -260,7 +260,7 @@ class StepPlan:
         invariant: owners that no step changes.
         constants: arrays known before a run.
         scalars: owners that are numbers of the step -> name.
-        lengths: the reference by which rows end, where `stages` are for rows that are not over; else `""`.
+        lengths: name of the lengths where `stages` are only for rows that are not over; else `""`.
         past_end: the stages for rows that are over, in which nothing is that lengths mask.
         uncompacted: why rows cost the same past their end although there are lengths.
         large_states: whether loops over steps are written for states that are most of what a step touches.

@@ -4,7 +4,7 @@
 Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more forward pass
 over what lies in it. Products are not computed again: only cells without any come into question.
 
-How many steps a segment has, or that a recurrence cannot run in any, says its plan (`run/segments.py`).
+The plan says how long a segment is, or that none is possible (`run/segments.py`).
 
 Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
 
@@ -200,7 +200,7 @@ class Candidate:
     Args:
         nbytes: that it holds.
         time: predicted.
-        whole_tiles: whether parts are whole tiles, which gives gradients the same bits as no parts.
+        whole_tiles: whether parts are whole tiles: gradients then have the bits of a run without parts.
     """
 
     policy: Policy

@@ -477,18 +477,13 @@ def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True) -> Drawing
         program = plan.program
         return draw_typed(program.net, program.types, opened, None, "", program.float_dtype)
     saved, program = saved_residuals(plan), plan.unfused
-    inner = {
-        call.op.key: cell_program(Recurrence(call.op, call.net), call) for call in program.calls if _has_cell(call)
-    }
+    recurrent = [call for call in program.calls if call.op.type == "RecurrentNetwork"]
+    inner = {call.op.key: cell_program(Recurrence(call.op, call.net), call) for call in recurrent}
     within = {key: _marks(saved.blobs, key, cell) for key, cell in inner.items()}
     outer = _marks(saved.blobs, "", program)
     title = f"net {program.net.name}: {readable(saved.total)} kept for the backward pass"
     marks = Marks(outer.blobs, outer.notes, within)
     return draw_typed(program.net, program.types, opened, marks, title, program.float_dtype)
-
-
-def _has_cell(call: Call) -> bool:
-    return call.op.type == "RecurrentNetwork"
 
 
 def _is_computed(call: Call) -> bool:

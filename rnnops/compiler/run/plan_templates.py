@@ -2,9 +2,8 @@
 
 A structure is what feeds agree in: their dtypes and ranks, which sizes are 0, 1 or the same, and all sizes of inputs
 that are bound or declared with a shape. The first plan of a structure is made only for its sizes, as most runs see no
-others. The second is made with symbols (`rnnops/symbolic/sizes.py`) for the sizes that have changed, and serves all by
-which the same would be decided: tiles, threads, what is kept, the order of ops. Where something else would be, another
-is made.
+others. The second is made with symbols (`rnnops/symbolic/sizes.py`) for the sizes that have changed. It serves every
+size that leads to the same decisions: tiles, threads, what is kept, the order of ops. For others another is made.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class _Structure(Generic[Plan]):
         self.first = sizes
         self.templates: tuple[_Made[Plan], ...] = ()
         self.changed: frozenset[int] = frozenset()  # numbers of the sizes that have
-        self.unused = 0  # templates since one has served other sizes than its own
+        self.unused = 0  # templates made since one was last used for other sizes than its own
         self.waits = 0  # plans to make only for their sizes before a template is tried again
 
     def plan(self, types: Types, named: Structure, sizes: tuple[int, ...], make: Make[Plan]) -> Plan:

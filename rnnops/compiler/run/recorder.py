@@ -79,7 +79,7 @@ class Recorded:
     Args:
         jobs: in order.
         outputs: name, dtype and shape of each.
-        sizes: that drivers are given: the array, its numbers when nothing is packed yet, and from then on.
+        sizes: that drivers are given: the array, its contents before the first call, its contents after it.
         status: says after a call whether an index was out of range.
         barrier: at which the threads of a driver meet.
         feeds: how many arrays are given before the outputs.
@@ -111,7 +111,9 @@ class JobList:
         self._barrier = new_barrier()
         counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
         self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
-        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()  # set sooner than an array is
+        self._given = (
+            ctypes.c_int64 * (recorded.feeds + len(recorded.outputs))
+        )()  # faster to assign to than a NumPy array
         self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
         self._names = tuple(name for name, _, _ in recorded.outputs)
         self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)

@@ -16,11 +16,11 @@ The constants were measured on two kinds of servers of 2023 and 2025; on others 
 never are. Limits: rows that end by lengths keep to rows; elementwise work is taken to cost the same in both.
 
 **Rows outside**. Each row goes through all steps of a tile before the next one begins, so that its states stay in
-cache. That is worth it where states are most of what a step touches, as where a state is a matrix. It is not where each
-step's states are kept, which lie far apart for a row. A row that ends by lengths goes through the steps that it lasts,
-and through those past its end. The choice goes by shape and not by threads, as sums within a row may be rounded another
-way. Limits: rows stay within steps where the loop holds products, where a step sees several steps of a state, where
-several rows add to one sum, and where rows end by lengths and there is more than the loop.
+cache. That is worth it where states are most of what a step touches, as where a state is a matrix. It does not pay
+where the states of every step are kept: those of one row lie far apart. A row that ends by lengths goes through the
+steps that it lasts, and through those past its end. The choice goes by shape and not by threads, as sums within a row
+may be rounded another way. Limits: rows stay within steps where the loop holds products, where a step sees several
+steps of a state, where several rows add to one sum, and where rows end by lengths and there is more than the loop.
 
 Two changes make such a loop quick. Heads become rows: an axis behind that of the batch which nothing folds or mixes is
 part of it. Each row has less of a state then, and a batch of one row has more rows for threads to share. States become

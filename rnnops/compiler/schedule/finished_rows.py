@@ -354,14 +354,16 @@ def _renamed_access(access: Access, owner: str, name: str) -> Access:
 
 
 def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan for rows that end; the plan as it is, with the reason, where rows cost as much past their end.
+    """The plan for rows that end. Where leaving out finished rows saves nothing, the plan as it is, with the reason.
 
     rewrite: stages of all rows  -->  stages of rows that are not over, and fewer of rows that are
     """
     names = lengths_of(scan)
     if scan.timestep is None or not names:
         return plan
-    alone = len(plan.stages) == 1 and goes_outside(scan, plan)  # two kinds of steps cost a row nothing then
+    alone = len(plan.stages) == 1 and goes_outside(
+        scan, plan
+    )  # each row runs its steps by itself: live and finished steps are told apart for free
     reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))

@@ -1,8 +1,8 @@
 """Loop nests: which statements share one loop, and statements over large states.
 
 **Loop nests**: which statements of a pointwise kernel share one pass over the features. Greedy loop fusion (Kennedy and
-McKinley 1993, without reordering): a statement joins the nest of its extents that is furthest from the end without
-coming before anything it needs, if all that it shares with the statements there is the same element; or, from the last
+McKinley 1993, without reordering): a statement joins the earliest nest of equal extents that its operands allow,
+if all that it shares with the statements there is the same element; or, from the last
 statement to the first, the other way round.
 
 **Statements over large states**: nothing goes through memory that need not, and no sum waits for itself at each number.
@@ -36,7 +36,7 @@ def fuse_nests(statements: Sequence[Statement], folds_last: bool = False, large_
     """Fuse the statements of a pointwise kernel into as few nests as order allows.
 
     Args:
-        large_apart: whether statements over the most elements share no nest with some beyond a smaller one, and folds
+        large_apart: whether large statements with a smaller one between them are left apart, and folds
             in memory start before all else, so that they join what makes their operands.
         folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are
             then placed from the last to the first, so that what a fold reads is computed where it is folded.
@@ -151,17 +151,12 @@ def _place(nests: list[_GrowingNest], statement: Statement) -> None:
     for nest in reversed(nests):
         if nest.extents == statement.extents and _shares_elements(nest, statement):
             best = nest
-        if _conflicts(nest, statement):
+        if any(True for _ in nest.shared(statement)):  # the statement comes after the nest, or into it
             break
     if best is None:
         best = _GrowingNest(statement.extents)
         nests.append(best)
     best.join(statement)
-
-
-def _conflicts(nest: _GrowingNest, statement: Statement) -> bool:
-    """True if the statement must come after the nest, or into it."""
-    return any(True for _ in nest.shared(statement))
 
 
 def _overlap(a: Access, b: Access) -> bool:

@@ -165,12 +165,12 @@ ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     store_results,  # first: no later pass asks for blobs, but for owners
     merge_folds,  # sums over rows that come in two folds are seen as one,
     mark_rows,
-    split_sums,  # which is what this looks for; what it adds is merged and marked as well
+    split_sums,  # needs marked rows; its new sums are merged and marked next
     merge_folds,
     mark_rows,
     contract_sums,  # before products are blocked: they are not rows times a matrix
     turn_contractions,
-    drop_unread,  # so that what only sums read which are contracted is not a product
+    drop_unread,  # operands of contracted sums only, which would be blocked as products
     block_products,
 )
 ROWS_TOGETHER: tuple[StepPass, ...] = (

@@ -1,8 +1,8 @@
 """Loops over time: which nodes run step after step, which run for all steps at once, which are dead.
 
 **Work apart**. Work that a loop over steps neither makes nor reads does not wait with it from step to step. Threads
-lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work of other
-widths would make them own rows.
+lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work of
+another width would make blocks own rows instead.
 
 **Stages**. The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go
 step by step. Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers)
@@ -34,7 +34,7 @@ SomeNode = TypeVar("SomeNode", bound=Node)
 
 
 def drop_unread(step: LoweredStep) -> LoweredStep:
-    """Drop nodes that nothing depends on which a step stores or sums."""
+    """Drop nodes that no stored or summed value needs."""
     return replace(step, nodes=tuple(live_nodes(step.nodes, step.stored)))
 
 
@@ -205,15 +205,11 @@ def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> 
     )
 
 
-def _is_loop(node: Node, group: int, cyclic: set[int]) -> bool:
-    return isinstance(node, Statement) or group in cyclic
-
-
 def _earliest(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int]
 ) -> list[int]:
     """The first stage in which each node can run: a fixed point, as members of a cyclic group share theirs."""
-    number = [1 if _is_loop(node, groups[i], cyclic) else 0 for i, node in enumerate(nodes)]
+    number = [1 if isinstance(node, Statement) or groups[i] in cyclic else 0 for i, node in enumerate(nodes)]
     together: dict[int, list[int]] = {group: [] for group in cyclic}
     for i, group in enumerate(groups):
         if group in cyclic:

@@ -47,7 +47,7 @@ scalar_definitions = LazyModule("rnnops.compiler.targets.cpu.scalar_definitions"
 
 
 def native_scan(module: Module, width: int | None) -> NativeFunction:
-    """The driver of a module, compiled or from the disk, where the revision of the kernels stands for scalar functions.
+    """The driver of a module, compiled or from the disk. Its key has the revision of the kernels for scalar functions.
 
     Args:
         width: of vectors in bits; the host's if None.
