@@ -34,10 +34,10 @@ from rnnops.errors import (
     out_of_memory_of as _out_of_memory_of,
 )
 from rnnops.net.blob import Blob as Blob
-from rnnops.net.names import name_scope as name_scope
 from rnnops.net.net import Net as Net
 from rnnops.net.op import init_params as init_params
 from rnnops.net.schema import OpSchema as _OpSchema, op_names as op_names
+from rnnops.net.text import name_scope as name_scope
 from rnnops.ops.activation import (
     elu as elu,
     gelu as gelu,

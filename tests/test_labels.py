@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.net.names import IS_COPIED
-from rnnops.net.text import format_net
+from rnnops.net.text import IS_COPIED, format_net
 
 SHAPES = {"xs": (5, 2, 3), "h0": (2, 4), "w": (3, 4)}
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 from rnnops.arguments import check_flags, named_options
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
-from rnnops.net.names import absolute_names, check_name
 from rnnops.net.net import Net, require_net
+from rnnops.net.text import absolute_names, check_name
 from rnnops.ops.indexing import select_valid
 from rnnops.ops.movement import concat, transpose
 from rnnops.recurrent import recurrent_net

@@ -14,8 +14,8 @@ from rnnops.cells.simple import BasicRNNCell
 from rnnops.cells.wrappers import MultiRNNCell, UnrolledCell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
-from rnnops.net.names import absolute_names, check_name
 from rnnops.net.net import Net, require_net
+from rnnops.net.text import absolute_names, check_name
 
 Preset = Callable[..., Any]
 

@@ -21,8 +21,8 @@ from rnnops.arguments import named_options
 from rnnops.cells.base import parameter
 from rnnops.errors import ModelError
 from rnnops.net.blob import Blob
-from rnnops.net.names import check_name
 from rnnops.net.net import Net
+from rnnops.net.text import check_name
 from rnnops.types import FLOAT, Shape, Type, dtype_name, is_float
 
 

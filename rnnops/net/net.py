@@ -16,11 +16,10 @@ from rnnops.arguments import check_flags, named_arguments
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.infer import declared_type
-from rnnops.net.names import Labels, check_name
 from rnnops.net.net_tables import NetTables
 from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.net.schema import schema_of
-from rnnops.net.text import format_net
+from rnnops.net.text import Labels, check_name, format_net
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 from rnnops.util import LazyModule, preformatted
 

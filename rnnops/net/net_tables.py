@@ -15,9 +15,9 @@ from rnnops.arguments import Attributes
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer_call, output_dtypes
-from rnnops.net.names import Labels, check_name, scoped
 from rnnops.net.op import Input, Op, some_of
 from rnnops.net.schema import schema_of
+from rnnops.net.text import Labels, check_name, scoped
 from rnnops.types import FLOAT, Array, Type
 
 

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from rnnops.errors import ParseError, RnnopsError
-from rnnops.net.names import check_name
 from rnnops.net.net import Net
 from rnnops.net.op import Initializer, Input, Op, as_initializer
-from rnnops.net.text import RESERVED
+from rnnops.net.text import RESERVED, check_name
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
 
 TOKEN = re.compile(

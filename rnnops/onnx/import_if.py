@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rnnops.net.names import free_name
+from rnnops.net.text import free_name
 from rnnops.onnx.node import copied, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper

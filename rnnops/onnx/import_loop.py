@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.net.names import free_name
+from rnnops.net.text import free_name
 from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum

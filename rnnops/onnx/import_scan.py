@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rnnops.net.blob import Blob
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
+from rnnops.net.text import free_name
 from rnnops.onnx.node import Node
 from rnnops.onnx.open_sizes import Known, fixed_dims
 from rnnops.onnx.package import GraphProto

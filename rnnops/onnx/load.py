@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnops.net.names import absolute_names, check_name
 from rnnops.net.net import Net
+from rnnops.net.text import absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_OPS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rnnops.net.names import free_name
+from rnnops.net.text import free_name
 from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, LinearSum, combined, each, is_far, is_number, whole
 from rnnops.onnx.node import attributes_of, constant_value, copied, read_tensor

@@ -15,9 +15,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rnnops.net.blob import Blob
-from rnnops.net.names import check_name, free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Op
+from rnnops.net.text import check_name, free_name
 from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
+from rnnops.net.text import free_name
 from rnnops.onnx.node import MAX_DEPTH, graphs_of
 from rnnops.onnx.outline import CELLS, LOOPS
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, ValueInfoProto

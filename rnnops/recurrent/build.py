@@ -11,9 +11,9 @@ import numpy as np
 from rnnops.arguments import did_you_mean, is_flag, named_arguments
 from rnnops.errors import RecurrentError
 from rnnops.net.blob import Blob
-from rnnops.net.names import absolute_names
 from rnnops.net.net import Net
 from rnnops.net.op import Input, some_of
+from rnnops.net.text import absolute_names
 from rnnops.recurrent import op as _op
 from rnnops.recurrent.recurrence import Features, Link
 

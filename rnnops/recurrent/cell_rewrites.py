@@ -39,10 +39,10 @@ from dataclasses import dataclass, replace
 
 from rnnops.interpreter import Program, fold_constants, prepare_again
 from rnnops.net.loop_forms import MATMULS, View
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, schema_of
+from rnnops.net.text import free_name
 from rnnops.ops.base import MANY_OPERANDS
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form

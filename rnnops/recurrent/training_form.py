@@ -38,10 +38,10 @@ from rnnops.checkpoints.policy import (
 from rnnops.errors import CheckpointError, GradientError
 from rnnops.interpreter import Program, fold_constants, prepare_again
 from rnnops.net.loop_forms import MATMULS, Pointwise, Reduction, View
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
+from rnnops.net.text import free_name
 from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.op import cell_program, input_types

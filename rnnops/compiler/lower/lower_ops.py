@@ -39,10 +39,10 @@ from rnnops.net.loop_forms import (
     places_of,
     read_text,
 )
-from rnnops.net.names import absolute_names, free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_number, schema_of
+from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.cell_rewrites import split_step
 from rnnops.rewrites import prune
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type

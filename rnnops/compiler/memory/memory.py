@@ -8,7 +8,7 @@ a new one lets go of as many bytes that wait. While `tracemalloc` traces, all me
 **Buffers** are those that a plan asks for; one function allocates them, and lends scratch. Scratch is cut from blocks
 that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so that a run
 holds about as much of it as its largest scan needs. A pass whose ops make results that die within it borrows one block
-for both, as `rnnops/compiler/run/recycle.py` has planned.
+for both, as `rnnops/compiler/run/compile_programs.py` has planned.
 
 **State slots.** The place of the states of a recurrence: tensors `[L + T, N, ...]` in order of time, initial steps
 before or behind.

@@ -22,9 +22,16 @@ import numpy as np
 
 from rnnops.compiler.memory.allocations import MOMENTS, Allocation, Demands, allocations_by, last_moments, most_at_once
 from rnnops.compiler.memory.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, is_leased
-from rnnops.compiler.run.compile_programs import Runner, Runners, Stepped, compiled_in, demands_of, runner_shown
+from rnnops.compiler.run.compile_programs import (
+    Recycled,
+    Runner,
+    Runners,
+    Stepped,
+    compiled_in,
+    demands_of,
+    runner_shown,
+)
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.run.recycle import Recycled
 from rnnops.interpreter import Program
 from rnnops.kernels.cpu.barrier import memory_address
 from rnnops.net.schema import Call

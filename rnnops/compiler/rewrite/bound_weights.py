@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rnnops.errors import FeedError
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import schema_of
+from rnnops.net.text import free_name
 from rnnops.ops.products import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence

@@ -18,10 +18,10 @@ from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, group_alone, group_ops
 from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare
 from rnnops.net.loop_forms import MATMULS, Kernel, Pointwise, View
-from rnnops.net.names import free_name
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register, schema_of
+from rnnops.net.text import free_name
 from rnnops.ops.products import ROUNDED
 from rnnops.rewrites import prune, rewritten
 from rnnops.types import Array, Shape, Type

@@ -14,9 +14,8 @@ from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving,
 from rnnops.compiler.memory.allocations import order_ops
 from rnnops.compiler.memory.choose_saved import Saved, by_policy, choose_saved
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
-from rnnops.compiler.run.compile_programs import Compiled, Runners, compile_programs, demands_of
+from rnnops.compiler.run.compile_programs import Compiled, Lives, Runners, compile_programs, demands_of, find_lives
 from rnnops.compiler.run.compiled_scan import REFERENCE, Options, steps_of_tile
-from rnnops.compiler.run.recycle import Lives, find_lives
 from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again

@@ -24,8 +24,8 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import goes_outside
 from rnnops.compiler.schedule.stages import live_nodes, split_stages
-from rnnops.net.names import unused_name
 from rnnops.net.schema import Call, schema_of
+from rnnops.net.text import unused_name
 from rnnops.types import Shape, Type
 
 

@@ -16,9 +16,9 @@ import rnnops as ro
 from bench import language_model
 from rnnops.compiler.memory.allocations import lifetimes_of
 from rnnops.compiler.memory.memory import ALIGNMENT, Block, Buffer
+from rnnops.compiler.run.compile_programs import SMALL, Recycled
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.pipeline import TrainingPlan
-from rnnops.compiler.run.recycle import SMALL, Recycled
 from rnnops.errors import TypeRuleError
 
 Arrays = dict[str, np.ndarray]
@@ -121,7 +121,7 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
 )
 def test_random_nets_have_the_same_bits(seed: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random nets are small; where no buffer is, everything that may be recycled is."""
-    monkeypatch.setattr("rnnops.compiler.run.recycle.SMALL", small)
+    monkeypatch.setattr("rnnops.compiler.run.compile_programs.SMALL", small)
     made = ro.testing.random_net(seed)
     feeds = dict(made.feeds)
     recycled = run_of(made.net)
