@@ -112,7 +112,7 @@ def test_a_pass_on_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [(found[0][0], True), (found[0][0], False)]
 
 
-LINE = '    ScalarFunction("soft_root", 1, "exponential", "device_scalars", ulps=(3.0, 3.0)),\n'
+LINE = '    ScalarFunction("soft_root", 1, "elementary", "device_scalars", ulps=(3.0, 3.0)),\n'
 FUNCTION = """
 
 def soft_root(x: Any) -> Any:
@@ -152,7 +152,7 @@ def test_a_scalar_function(tmp_path: Path) -> None:
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "rnnops", tmp_path / "rnnops", ignore=skip)
     shutil.copytree(ROOT / "kernels", tmp_path / "rnnops" / "kernels", ignore=skip)
-    table, home = (tmp_path / "rnnops" / "kernels" / name for name in ("scalar_functions.py", "cpu/exponential.py"))
+    table, home = (tmp_path / "rnnops" / "kernels" / name for name in ("scalar_functions.py", "cpu/elementary.py"))
     table.write_text(table.read_text().replace('    ScalarFunction("sqrt"', f'{LINE}    ScalarFunction("sqrt"'))
     home.write_text(home.read_text() + FUNCTION)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache")}

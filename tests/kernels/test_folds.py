@@ -14,7 +14,7 @@ from native_loops import ELEMENT, ZERO, NativeRows, folded, number
 
 from rnnops.compiler.lower.expressions import Expr, Load, ScalarCall
 from rnnops.kernels.cpu.bits import like
-from rnnops.kernels.cpu.exponential import exp
+from rnnops.kernels.cpu.elementary import exp
 from rnnops.kernels.cpu.pointwise import add_any_order, larger, smaller
 from rnnops.kernels.cpu.processor import lanes, vector_width
 

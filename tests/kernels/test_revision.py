@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from rnnops.kernels import scalar_functions
-from rnnops.kernels.cpu import exponential
+from rnnops.kernels.cpu import elementary
 from rnnops.kernels.cpu.processor import HOME, REVISION, source_revision
 
 TABLE = Path(scalar_functions.__file__)
 
 
 def test_it_is_of_all_kernels_and_of_the_table() -> None:
-    assert Path(exponential.__file__).parent == HOME
+    assert Path(elementary.__file__).parent == HOME
     assert source_revision([*HOME.glob("*.py"), TABLE]) == REVISION
     assert source_revision(HOME.glob("*.py")) != REVISION
 
