@@ -17,13 +17,13 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
-from rnnops.torch.code_reads import tensor_at
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
+from rnnops.torch.watch import tensor_at
 
 
 def run_plainly(

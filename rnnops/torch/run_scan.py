@@ -28,12 +28,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
-from rnnops.torch.code_reads import tensor_at
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, ScanSettings, run_plainly
 from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, check_surroundings, side_of
 from rnnops.torch.traced import TorchStep, TracedStep
 from rnnops.torch.walk import static_walk
+from rnnops.torch.watch import tensor_at
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
-from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads, Watch
+from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions
 from rnnops.torch.translate import Trace, Translation, trace_step, translate
 from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
+from rnnops.torch.watch import Watch
 
 SEED = 0
 STEPS = 2  # the second one reads states that the first one made

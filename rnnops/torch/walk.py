@@ -2,7 +2,7 @@
 
 A walk gives a key, which is equal where a trace would be, and the tensors on the way, which may be others at each call.
 It also gives a flat list of what to fetch and compare, so that nothing has to be walked again while all objects are the
-same (`code_reads.py`). Objects count by their type and by what they hold, those written in C by identity.
+same (`watch.py`). Objects count by their type and by what they hold, those written in C by identity.
 """
 
 from __future__ import annotations

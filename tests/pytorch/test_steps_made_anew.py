@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import rnnops.torch as rt  # noqa: E402
-from rnnops.torch import code_reads  # noqa: E402
+from rnnops.torch import watch  # noqa: E402
 
 T, N, H = 3, 2, 4
 HELD: dict[str, Any] = {}
@@ -181,11 +181,11 @@ def test_an_object_that_a_step_sets_something_in_may_be_replaced() -> None:
 
 def test_all_of_one_def_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     walks: list[Any] = []
-    whole = code_reads.Walk
+    whole = watch.Walk
     expect_loop(closing_over(0.5, W))
     owner = Owner(W)
     expect_loop(owner.step)
-    monkeypatch.setattr(code_reads, "Walk", lambda *words, **named: walks.append(words) or whole(*words, **named))
+    monkeypatch.setattr(watch, "Walk", lambda *words, **named: walks.append(words) or whole(*words, **named))
     for tensor in (W, V, torch.rand(H)):
         expect_loop(closing_over(0.5, tensor))
         expect_loop(owner.step)

@@ -1,0 +1,202 @@
+"""Watching what a trace read: before each call all of it is compared, and its tensors are fetched.
+
+While all objects are the same a flat list of fetches and comparisons is enough. Where one is another object everything
+is walked again, and counts as the same where the walks agree: a list of equal values, a closure that was made anew.
+Most loops around `scan` make its function anew each time. That needs no walk: the new function's
+cells take the places of those before in the stored walk.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping, Set
+from operator import is_
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rnnops.torch.code_reads import Reads, bytes_of, is_filled
+from rnnops.torch.walk import Slot, Walk, walk_all
+
+
+def tensor_at(slot: Slot) -> Tensor:
+    """The tensor that is in a slot now."""
+    holder, key, read = slot
+    found: Tensor = read(holder, key)
+    return found
+
+
+LISTS_WITH_HOLDERS = ("fetches", "tensor_fetches", "sized", "named", "slots", "holders", "functions")
+
+
+def _parts(root: Any) -> tuple[Any, ...]:
+    """A function or a bound method, and the objects that each new one of the same code has anew."""
+    return (root, root.__dict__, *(root.__closure__ or ())) if type(root) is FunctionType else (root,)
+
+
+def _is_alike(root: Any, other: Any) -> bool:
+    """True for two bound methods, or functions of one `def`; the objects that they have are not compared."""
+    if type(root) is FunctionType is type(other):
+        return root.__code__ is other.__code__ and root.__globals__ is other.__globals__
+    return type(root) is MethodType is type(other)
+
+
+class Successors:
+    """The places of a walk's functions in its lists, where other functions of the same code can stand.
+
+    Args:
+        kept: ids of objects that nothing else stands for.
+    """
+
+    def __init__(self, walk: Walk, kept: Set[int]) -> None:
+        self._owners: dict[int, tuple[int, int]] = {}  # by id of a part: the number of its root, and of the part there
+        for number, root in enumerate(walk.roots):
+            parts = _parts(root) if isinstance(root, FunctionType | MethodType) else ()
+            is_known = parts and all(map(is_filled, parts[2:])) and kept.isdisjoint(map(id, parts))
+            if is_known and walk.is_separate(root, parts):
+                self._owners.update((id(part), (number, place)) for place, part in enumerate(parts))
+        self._numbers = {number for number, _ in self._owners.values()}
+        self._places = [(name, *place) for name in LISTS_WITH_HOLDERS for place in self._places_in(getattr(walk, name))]
+        self._lists = {name for name, *_ in self._places}
+
+    def _places_in(self, entries: list[Any]) -> Iterator[tuple[int, int | None, int, int]]:
+        """For each part in a list: its place, its place within a tuple, the numbers of its root and of the part."""
+        for place, entry in enumerate(entries):
+            if id(entry) in self._owners:
+                yield place, None, *self._owners[id(entry)]
+            elif type(entry) is tuple:
+                for within, value in enumerate(entry):
+                    if id(value) in self._owners:
+                        yield place, within, *self._owners[id(value)]
+
+    def moved(self, walk: Walk, roots: Mapping[str, Any]) -> Walk | None:
+        """The walk for other roots, before its values are compared; None where these have to be walked."""
+        parts: dict[int, tuple[Any, ...]] = {}
+        for number, (before, root) in enumerate(zip(walk.roots, roots.values(), strict=True)):
+            if root is not before:
+                if number not in self._numbers or not _is_alike(before, root):
+                    return None
+                parts[number] = _parts(root)
+        moved = copy.copy(walk)
+        moved.roots = tuple(roots.values())
+        for name in self._lists:
+            setattr(moved, name, getattr(walk, name).copy())
+        for name, place, within, number, part in self._places:
+            if number in parts:
+                entries, value = getattr(moved, name), parts[number][part]
+                old = entries[place]
+                entries[place] = value if within is None else (*old[:within], value, *old[within + 1 :])
+        return moved
+
+
+class Watch:
+    """The reads of a trace, by a walk from roots.
+
+    Args:
+        roots: by name.
+        reads: names in the code that ran.
+        ignored: places that are left out, as keys of `Walk`.
+        changed: holders that a call sets something in, so that the trace holds for no others.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, Any],
+        reads: Reads,
+        ignored: Collection[tuple[int, Any]] = (),
+        changed: Collection[Any] = (),
+    ) -> None:
+        self.reads, self._ignored = reads, ignored
+        self._is_fixed = False
+        walk = walk_all(roots, reads, ignored=ignored)
+        self._changed = {*map(id, changed)}.intersection(map(id, walk.holders))
+        self._take(walk)
+        self.key, self.unseen = self.walk.key, self.walk.unseen
+        self._dtype = torch.get_default_dtype()
+
+    def _take(self, walk: Walk) -> None:
+        self.walk, self.slots = walk, walk.slots
+        self._successors: Successors | None = None
+        tensors = walk.tensors()
+        self._grads = "requires_grad" in self.reads.names
+        self._kinds = self._kinds_of(tensors)
+        self._ids = list(map(id, tensors))
+        self._pattern = _pattern(self._ids)
+        self._sizes = list(map(len, walk.sized))
+        self._types = list(map(type, walk.typed))
+        self._names = list(map(tuple, walk.named))
+        self._fixed = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
+        if self._is_fixed:
+            self.fix_tensors()
+
+    def tensors_now(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
+        """The tensors at all slots; None where something that the trace read is another now."""
+        if torch.get_default_dtype() is not self._dtype:
+            return None
+        known = self._walk_of(roots)
+        tensors = None if known is None else self._fetched(known)
+        if known is not None and tensors is not None:
+            self.walk, self.slots = known, known.slots
+            return tensors
+        walk = Walk(roots, self.reads, ignored=self._ignored)
+        if walk.key != self.key or not self._changed.issubset(map(id, walk.holders)):
+            return None
+        if self._is_fixed and list(map(id, walk.tensors())) != self._ids:
+            return None
+        self._take(walk)
+        return walk.tensors()
+
+    def _walk_of(self, roots: Mapping[str, Any]) -> Walk | None:
+        """The walk for these roots, if they need no walk of their own."""
+        if all(map(is_, roots.values(), self.walk.roots)):
+            return self.walk
+        if self._successors is None:
+            self._successors = Successors(self.walk, self._changed.union(holder for holder, _ in self._ignored))
+        return self._successors.moved(self.walk, roots)
+
+    def _fetched(self, walk: Walk) -> list[Tensor] | None:
+        found: list[Any] = []
+        tensors: list[Tensor] = []
+        try:
+            if list(map(len, walk.sized)) != self._sizes or list(map(type, walk.typed)) != self._types:
+                return None
+            if list(map(tuple, walk.named)) != self._names:
+                return None
+            for fetch, holder in walk.fetches:
+                found += fetch(holder)
+            if len(found) != len(walk.expected) or not all(map(is_, found, walk.expected)):
+                return None
+            for fetch, holder in walk.tensor_fetches:
+                tensors += fetch(holder)
+            if self._kinds_of(tensors) != self._kinds:
+                return None
+        except Exception:  # something is gone, or cannot be compared
+            return None
+        ids = list(map(id, tensors))
+        if ids != self._ids:
+            if _pattern(ids) != self._pattern:
+                return None
+            self._ids = ids
+        is_same = (
+            all(bytes_of(array) == before for array, before in walk.arrays)
+            and all(names.isdisjoint(held) for held, names in walk.apart)
+            and all(ids[place] == tensor for place, tensor in self._fixed)
+        )
+        return tensors if is_same else None
+
+    def _kinds_of(self, tensors: list[Tensor]) -> list[Any]:
+        if self._grads:
+            return [(tensor.dtype, tensor.shape, tensor.requires_grad) for tensor in tensors]
+        return [(tensor.dtype, tensor.shape) for tensor in tensors]
+
+    def fix_tensors(self) -> None:
+        """From now on tensors may not be others."""
+        self._is_fixed = True
+        self._fixed = list(enumerate(self._ids))
+
+
+def _pattern(ids: list[int]) -> list[int]:
+    first: dict[int, int] = {}
+    return [first.setdefault(number, place) for place, number in enumerate(ids)]
