@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rnnops.symbolic.fill import Fresh, NoTemplateError, Own, Shared, Template, filled_now
-from rnnops.symbolic.sizes import Symbols, Values, said
+from rnnops.symbolic.sizes import Symbols, Values, lazy_text
 from rnnops.util import cached_property
 
 
@@ -52,7 +52,7 @@ class Tree(Own):
 def template() -> tuple[Template[Tree], Tree]:
     symbols = Symbols([6])
     T = symbols.symbol(0)
-    leaves = [Leaf("steps", (T, 3)), Leaf("plain", (4,)), Leaf(said("{} of them", T))]
+    leaves = [Leaf("steps", (T, 3)), Leaf("plain", (4,)), Leaf(lazy_text("{} of them", T))]
     tree = Tree(leaves, {leaf.name: leaf for leaf in leaves[:2]})
     return Template(tree, symbols), tree
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.symbolic.sizes import Size, Symbols, is_symbolic, said, settled, whole
+from rnnops.symbolic.sizes import Size, Symbols, guarded, is_symbolic, lazy_text, whole
 
 ARITHMETIC: list[Callable[[Any, Any], Any]] = [
     operator.add,
@@ -108,8 +108,8 @@ def test_sizes_look_like_whole_numbers() -> None:
     assert whole(T) is T
     assert is_symbolic((3, T))
     assert not is_symbolic((3, 12))
-    assert said("{} steps", 3) == "3 steps"
-    assert said("{} steps", T).text([7]) == "7 steps"
+    assert lazy_text("{} steps", 3) == "3 steps"
+    assert lazy_text("{} steps", T).text([7]) == "7 steps"
 
 
 def test_linear_choices_hold_between_the_sizes_that_were_tried() -> None:
@@ -118,11 +118,11 @@ def test_linear_choices_hold_between_the_sizes_that_were_tried() -> None:
 
     symbols = Symbols([100])
     T = symbols.symbol(0)
-    assert settled(smaller, [3 * T, 2 * T + 1, 1000 * T]) == 1
+    assert guarded(smaller, [3 * T, 2 * T + 1, 1000 * T]) == 1
     assert not symbols.choices
     assert symbols.at([700]) is not None
     assert symbols.at([100_000]) is None
-    assert settled(smaller, [T, 110]) == 0  # it is not the same for all around: looked at each time
+    assert guarded(smaller, [T, 110]) == 0  # it is not the same for all around: looked at each time
     assert len(symbols.choices) == 1
     assert symbols.at([109]) is not None
     assert symbols.at([111]) is None

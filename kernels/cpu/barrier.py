@@ -112,11 +112,11 @@ def pass_gate(gate: Address) -> None:
         while seen(gate) != OPEN and tries < PATIENCE:
             tries = rest(tries)
         if compared(gate, CLOSED, SLEEPER) == CLOSED:
-            acquire_lock(loaded(gate + WORD_BYTES))  # sleeps until the gate opens, or until `rouse` wakes it early
+            acquire_lock(loaded(gate + WORD_BYTES))  # sleeps until the gate opens, or until `wake` wakes it early
     shown(gate, CLOSED)
 
 
-def rouse(mailboxes: Address, workers: int) -> None:
+def wake(mailboxes: Address, workers: int) -> None:
     """Wake workers that sleep, as a job will come soon; they wait for it as if they had just ended one."""
     for worker in range(workers):
         gate = loaded(mailboxes + worker * WORD_BYTES)

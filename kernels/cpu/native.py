@@ -175,7 +175,7 @@ THREADS = (
     "lead",
     "serve",
     "open_gate",
-    "rouse",
+    "wake",
     "lead_region",
     "perform",
     "copy_box",

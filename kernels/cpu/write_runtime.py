@@ -48,7 +48,7 @@ def threads(symbols: Mapping[str, str]) -> str:
         "lead": barrier.lead,
         "serve": barrier.serve,
         "open_gate": barrier.open_gate,
-        "rouse": barrier.rouse,
+        "wake": barrier.wake,
         "lead_region": openmp.lead_region,
         "perform": jobs.perform,
         "copy_box": jobs.copy_box,

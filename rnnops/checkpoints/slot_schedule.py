@@ -39,7 +39,7 @@ import numpy as np
 from rnnops.errors import CheckpointError
 from rnnops.interpreter import Program
 from rnnops.net.op import Op
-from rnnops.symbolic.sizes import settled
+from rnnops.symbolic.sizes import guarded
 from rnnops.types import Array
 
 
@@ -141,7 +141,7 @@ def minimum_cut(
     starts = [2 * index[name] for name in dict.fromkeys(sources)]
     ends = [2 * index[name] + 1 for name in sorted(wanted)]
     find = partial(_cut, [size is None for size in cost.values()], arcs, starts, ends)
-    cut: frozenset[int] = settled(find, [max(1, size) for size in cost.values() if size is not None])
+    cut: frozenset[int] = guarded(find, [max(1, size) for size in cost.values() if size is not None])
     return {name for name, i in index.items() if i in cut}
 
 

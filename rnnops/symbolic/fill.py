@@ -3,7 +3,7 @@
 **Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
 stand. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes has
 noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
-are pinned.
+are specialised.
 
 **Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,
 such as plans, of which a run reads little: what has no size in it is shared by all that are filled in, and of the rest
@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.symbolic.sizes import Said, Size, Symbols, Values
+from rnnops.symbolic.sizes import LazyText, Size, Symbols, Values
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ FAILURES = (RnnopsError, ValueError, IndexError)  # of rules and references at s
 
 
 def agreed(function: Callable[[Value], Result], value: Value) -> Result:
-    """The result of a function that needs plain numbers, if examples agree; else the one for pinned sizes."""
+    """The result of a function that needs plain numbers, if examples agree; else the one for specialised sizes."""
     sizes = sizes_in(value)
     if not sizes:
         return function(value)
@@ -41,7 +41,7 @@ def agreed(function: Callable[[Value], Result], value: Value) -> Result:
         found = []
     if found and all(one == found[0] for one in found):
         return found[0]
-    return function(pinned(value, sizes))
+    return function(specialised(value, sizes))
 
 
 def _examples(symbols: Sequence[int]) -> list[Values]:
@@ -60,10 +60,10 @@ def values_at(point: Mapping[int, int]) -> Values:
     return Values([point.get(number, 0) for number in range(max(point) + 1)])
 
 
-def pinned(value: Value, sizes: Sequence[Size]) -> Value:
-    """A value with the plain numbers of its sizes, which are pinned."""
+def specialised(value: Value, sizes: Sequence[Size]) -> Value:
+    """A value with the plain numbers of its sizes; plans hold only for these."""
     for size in sizes:
-        size.symbols.pin(size)
+        size.symbols.guard(size)
     result: Value = filled_now(value, Values(sizes[0].symbols.values))
     return result
 
@@ -184,7 +184,7 @@ def _recipe(part: Any, depends: Collection[int]) -> Recipe:
     """How to fill in a part that depends on sizes."""
     if type(part) is Size:
         return lambda filling, size: filling.values.number(size)
-    if isinstance(part, Said):
+    if isinstance(part, LazyText):
         return lambda filling, said: said.text([filling.values.number(size) for size in said.sizes])
     if isinstance(part, Fresh):
         return lambda filling, fresh: fresh.fresh()
@@ -250,7 +250,7 @@ def _dependent(value: object) -> frozenset[int]:
     waiting, found = [value], []
     while waiting:
         part = waiting.pop()
-        if type(part) is Size or isinstance(part, Said | Fresh | Own):
+        if type(part) is Size or isinstance(part, LazyText | Fresh | Own):
             found.append(id(part))
             if not isinstance(part, Own):
                 continue

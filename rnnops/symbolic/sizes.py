@@ -4,7 +4,7 @@ A symbol is a number that remembers its computation, and the decisions that were
 symbols holds for all sizes by which the same would have been decided. Sums and products are polynomials over atoms:
 symbols, which stand for the sizes of feeds, and results of other arithmetic. A comparison of two sizes gets an answer,
 which becomes a condition of the plan unless it holds for all sizes. NumPy and dictionaries want a plain number and get
-it, and that pins it: the plan is then only for this number.
+it, and that guards it: the plan is then only for this number.
 
 A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
 """
@@ -29,7 +29,7 @@ MORE, LESS, SAME = operator.gt, operator.lt, operator.eq
 
 
 class Size:
-    """A number that is computed from symbols; where a plain number is wanted, it is one, and pinned.
+    """A number that is computed from symbols; where a plain number is wanted, it is one, and guarded.
 
     Args:
         symbols: of the plan.
@@ -183,13 +183,13 @@ class Size:
         return -self if self < 0 else self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.symbols.pin(self), dtype)
+        return np.array(self.symbols.guard(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's arithmetic: with its numbers as with Python's, with its arrays that of a plain number."""
         if ufunc in OPERATORS and method == "__call__" and not (options or any(map(_is_array, inputs))):
             return OPERATORS[ufunc](*(one.item() if isinstance(one, np.generic) else one for one in inputs))
-        plain = [self.symbols.pin(one) if type(one) is Size else one for one in inputs]
+        plain = [self.symbols.guard(one) if type(one) is Size else one for one in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
     # -- decisions -------------------------------------------------------------------------------------------------
@@ -228,19 +228,19 @@ class Size:
     def __index__(self) -> int:
         if self.real:
             raise TypeError("a real number is not an index")
-        return int(self.symbols.pin(self))
+        return int(self.symbols.guard(self))
 
     def __int__(self) -> int:
-        return int(self.symbols.pin(self))
+        return int(self.symbols.guard(self))
 
     def __float__(self) -> float:
-        return float(self.symbols.pin(self))
+        return float(self.symbols.guard(self))
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.symbols.pin(self), digits)
+        return round(self.symbols.guard(self), digits)
 
     def __trunc__(self) -> int:
-        return int(self.symbols.pin(self))
+        return int(self.symbols.guard(self))
 
     def __floor__(self) -> Any:
         return int(self // 1) if self.real else self
@@ -249,15 +249,15 @@ class Size:
         return int(-(-self // 1)) if self.real else self
 
     def __hash__(self) -> int:
-        return hash(self.symbols.pin(self))
+        return hash(self.symbols.guard(self))
 
     def __str__(self) -> str:
-        return str(self.symbols.pin(self))
+        return str(self.symbols.guard(self))
 
     __repr__ = __str__
 
     def __format__(self, how: str) -> str:
-        return format(self.symbols.pin(self), how)
+        return format(self.symbols.guard(self), how)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"sizes have no '{name}'")
@@ -271,7 +271,7 @@ def whole(number: Any) -> Any:
     return number if type(number) is Size else operator.index(number)
 
 
-def settled(function: Choice, numbers: Sequence[Any]) -> Any:
+def guarded(function: Choice, numbers: Sequence[Any]) -> Any:
     """The result of a function of plain numbers; for sizes, the same result becomes a condition.
 
     Args:
@@ -279,11 +279,11 @@ def settled(function: Choice, numbers: Sequence[Any]) -> Any:
             is best at the corners of a box is best within.
     """
     symbols = next((number.symbols for number in numbers if type(number) is Size), None)
-    return function(numbers)[0] if symbols is None else symbols.settle(function, numbers)
+    return function(numbers)[0] if symbols is None else symbols.guard_choice(function, numbers)
 
 
 @dataclass(frozen=True)
-class Said:
+class LazyText:
     """A text with sizes in it, in the order of its places `{}`."""
 
     template: str
@@ -294,9 +294,9 @@ class Said:
         return self.template.format(*numbers)
 
 
-def said(template: str, *sizes: int) -> Any:
-    """A text with sizes in the places `{}`, for people; it does not pin them."""
-    return Said(template, sizes) if is_symbolic(sizes) else template.format(*sizes)
+def lazy_text(template: str, *sizes: int) -> Any:
+    """A text with sizes in the places `{}`, for people; it does not guard them."""
+    return LazyText(template, sizes) if is_symbolic(sizes) else template.format(*sizes)
 
 
 def is_symbolic(numbers: Sequence[Any]) -> bool:
@@ -480,12 +480,12 @@ class Symbols:
             self.conditions[key] = a, b, relation(value_of(a), value_of(b))
         return self.conditions[key][2]
 
-    def pin(self, size: Size) -> Any:
+    def guard(self, size: Size) -> Any:
         """The plain number of a size that the plan depends on."""
         self.decide(SAME, size, size.value)
         return size.value
 
-    def settle(self, function: Choice, numbers: Sequence[int]) -> Any:
+    def guard_choice(self, function: Choice, numbers: Sequence[int]) -> Any:
         """The result of a function of the plain numbers of sizes, which becomes a condition."""
         outcome, is_linear = function([value_of(number) for number in numbers])
         if not (is_linear and self._is_same_around(function, numbers, outcome)):

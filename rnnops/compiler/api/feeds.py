@@ -305,12 +305,8 @@ def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[
     merged: dict[str, Any] = {}
     for feeds in given:
         merged.update(feeds)
-    return {name: merged[name] if _is_changeable(merged.get(name)) else arrays[name] for name in names}
-
-
-def _is_changeable(value: Any) -> bool:
-    """True if an array is given as its caller has it: NumPy's own kind, or one of a CUDA device, of any library."""
-    return type(value) is np.ndarray or is_on_cuda(value)
+    fed: dict[str, Any] = {name: merged.get(name) for name in names}
+    return {name: one if type(one) is np.ndarray or is_on_cuda(one) else arrays[name] for name, one in fed.items()}
 
 
 def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:

@@ -95,7 +95,7 @@ class Pullback(Attributes):
             GradientError: an output is unknown or takes no gradient, a gradient has another shape or dtype, or this is
                 a second use.
         """
-        self._plan.compiled.rouse()
+        self._plan.compiled.wake()
         workspace, _ = self._take(self._checked(grads))
         try:
             with self._plan.compiled.running_backward() as kernels:

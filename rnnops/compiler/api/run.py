@@ -138,7 +138,7 @@ class Run(Attributes):
         arrays, kinds = self._read(dicts, feeds)
         context = self._context(seed, training)
         plan = self._forward.get(kinds, lambda: self._planned_forward(*self._types(arrays, kinds)))
-        plan.compiled.rouse()
+        plan.compiled.wake()
         arrays = self._workspace_arrays(plan, arrays)
         workspace = filled(arrays)
         with plan.compiled.running_forward() as kernels:
@@ -182,7 +182,7 @@ class Run(Attributes):
         arrays, kinds = self._read(dicts, feeds)
         context, names = self._context(seed, training), checked_wrt(self.net, wrt)
         plan = self._training.get((names, kinds), lambda: self._planned_training(names, *self._types(arrays, kinds)))
-        plan.compiled.rouse()
+        plan.compiled.wake()
         arrays = self._workspace_arrays(plan, arrays)
         workspace, kept = filled(arrays), Workspace()
         kept.parent = workspace

@@ -239,14 +239,14 @@ class Hoisted:
     """A step without what is the same at every step.
 
     Args:
-        step: its references include the outputs of `before`.
+        step: its references include the outputs of `prologue`.
         references: inputs of `step` that are the same at every step.
-        before: the ops that run once, None where there are none.
+        prologue: the ops that run once, None where there are none.
     """
 
     step: Program
     references: tuple[str, ...]
-    before: Program | None
+    prologue: Program | None
 
 
 def hoist_invariants(program: Program, references: Collection[str], wanted: Iterable[str]) -> Hoisted:

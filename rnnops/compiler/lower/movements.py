@@ -7,7 +7,7 @@ some tens of bytes each, for that moment, when a plan is first described or run;
 **Lowering by example where sizes are symbols**: an op is lowered at some sizes, and what comes out is fitted to them.
 What moves elements is read off a reference that runs on element numbers, for which there must be sizes. Offsets and
 strides are polynomials in these, of degree one in each, for all that only moves: two sizes for each symbol tell which,
-and one more for all, and the sizes at hand, must agree. What does not is lowered for these, and they are pinned.
+and one more for all, and the sizes at hand, must agree. What does not is lowered for these, and they are specialised.
 
 **Look-ups**: Gather, its gradient, and labels that must be classes. An index that is known before a run makes a view or
 a copy of a Gather. Any other is checked when it is used: one out of range is moved inside, so that no memory but the
@@ -33,7 +33,7 @@ from rnnops.compiler.lower.statements import Access, Layout, Number, Statement, 
 from rnnops.errors import OpError
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
-from rnnops.symbolic.fill import FAILURES, FIRST, SECOND, THIRD, filled_now, pinned, sizes_in, symbols_of, values_at
+from rnnops.symbolic import fill
 from rnnops.symbolic.sizes import Size, Symbols, Values
 from rnnops.types import Array, Shape, Type
 
@@ -69,7 +69,7 @@ def _layout(numbers: Array, count: int) -> Layout | None:
     return affine(numbers) if known else None
 
 
-CORNERS = tuple(zip(FIRST, SECOND, strict=True))
+CORNERS = tuple(zip(fill.FIRST, fill.SECOND, strict=True))
 FEW = 1 << 16  # elements: as many numbers are soon looked at
 Lower = Callable[[Lowered, Call], None]
 
@@ -81,14 +81,14 @@ def between_sizes(lower: Lower, lowered: Lowered, call: Call) -> None:
         lower: adds statements and views of the op; it needs plain numbers.
     """
     views = {name: lowered.views[name] for name in call.op.inputs if name in lowered.views}
-    sizes = sizes_in((call.types, call.output_types, call.op.attributes, views))
+    sizes = fill.sizes_in((call.types, call.output_types, call.op.attributes, views))
     if not sizes:
         return lower(lowered, call)
     try:
         return _lower_by_examples(lower, lowered, call, sizes)
     except _NoFitError:
-        lowered.views.update(pinned(views, sizes))
-        return lower(lowered, pinned(call, sizes))
+        lowered.views.update(fill.specialised(views, sizes))
+        return lower(lowered, fill.specialised(call, sizes))
 
 
 class _NoFitError(Exception):
@@ -96,17 +96,17 @@ class _NoFitError(Exception):
 
 
 def _lower_by_examples(lower: Lower, lowered: Lowered, call: Call, sizes: Sequence[Size]) -> None:
-    symbols, numbers = sizes[0].symbols, symbols_of(sizes)
+    symbols, numbers = sizes[0].symbols, fill.symbols_of(sizes)
     if numbers is None or not is_ours(schema_of(call.op.type)):
         raise _NoFitError
     corners = [dict(zip(numbers, corner, strict=True)) for corner in product(*CORNERS[len(CORNERS) - len(numbers) :])]
     examples = [_example(lower, lowered, call, corner) for corner in corners]
     fitted = _fitted(examples, symbols, numbers)
-    points = [dict(zip(numbers, THIRD, strict=False))]
+    points = [dict(zip(numbers, fill.THIRD, strict=False))]
     if all(prod(Values(symbols.values).number(size) for size in kind.shape) <= FEW for kind in call.output_types):
         points.append({number: int(symbols.values[number]) for number in numbers})
     for point in points:
-        if filled_now(fitted, values_at(point)) != _example(lower, lowered, call, point):
+        if fill.filled_now(fitted, fill.values_at(point)) != _example(lower, lowered, call, point):
             raise _NoFitError
     for name in ("views", "numbers", "types"):
         getattr(lowered, name).update(fitted[name])
@@ -115,16 +115,16 @@ def _lower_by_examples(lower: Lower, lowered: Lowered, call: Call, sizes: Sequen
 
 def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int]) -> dict[str, Any]:
     """An example at some sizes."""
-    values = values_at(point)
+    values = fill.values_at(point)
     known = {name for name in call.op.inputs if name in lowered.views or name in lowered.numbers}
     before = Lowered(
-        views={name: filled_now(lowered.views[name], values) for name in known & lowered.views.keys()},
+        views={name: fill.filled_now(lowered.views[name], values) for name in known & lowered.views.keys()},
         numbers={name: lowered.numbers[name] for name in known & lowered.numbers.keys()},
     )
-    after, plain = before.copy(), filled_now(call, values)
+    after, plain = before.copy(), fill.filled_now(call, values)
     try:
         lower(after, plain)
-    except (*FAILURES, UnsupportedError) as error:
+    except (*fill.FAILURES, UnsupportedError) as error:
         raise _NoFitError from error
     if after.constants:
         raise _NoFitError
@@ -165,13 +165,13 @@ def _polynomial(examples: Sequence[int], symbols: Symbols, numbers: Sequence[int
     """The polynomial of degree one in each symbol that has these values at its corners."""
     if len(examples) == 1:
         return examples[0]
-    half, place = len(examples) // 2, len(FIRST) - len(numbers)
+    half, place = len(examples) // 2, len(fill.FIRST) - len(numbers)
     low, high = (_polynomial(part, symbols, numbers[1:]) for part in (examples[:half], examples[half:]))
-    step = SECOND[place] - FIRST[place]
+    step = fill.SECOND[place] - fill.FIRST[place]
     slope = (high - low) // step
     if slope * step != high - low:
         raise _NoFitError
-    return low + slope * (symbols.symbol(numbers[0]) - FIRST[place])
+    return low + slope * (symbols.symbol(numbers[0]) - fill.FIRST[place])
 
 
 def lower_gather(lowered: Lowered, call: Call) -> None:

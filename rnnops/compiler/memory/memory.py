@@ -353,11 +353,11 @@ class Demand:
         return (*self.made, *self.sums), (*self.made, *left, *self.late)
 
 
-def made_before(hoisted: Hoisted) -> tuple[Buffer, ...]:
+def prologue_buffers(hoisted: Hoisted) -> tuple[Buffer, ...]:
     """The results of ops that run once, before the first step."""
-    if hoisted.before is None:
+    if hoisted.prologue is None:
         return ()
-    types = {name: hoisted.before.types[blob] for name, blob in hoisted.before.net.output_blobs.items()}
+    types = {name: hoisted.prologue.types[blob] for name, blob in hoisted.prologue.net.output_blobs.items()}
     return tuple(Buffer(name, SCRATCH, kind.dtype, kind.shape) for name, kind in types.items())
 
 

@@ -91,9 +91,9 @@ def _rows(compiled: CompiledScan) -> Iterator[str]:
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
     """The ops that are the same at every step."""
-    if hoisted is not None and hoisted.before is not None:
+    if hoisted is not None and hoisted.prologue is not None:
         yield "once, before the first step:"
-        yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.before.calls)
+        yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.prologue.calls)
     for when, buffers in (("packed once a run", compiled.lent), ("packed once, as it is bound", compiled.lasting)):
         packed = [buffer for buffer in buffers.values() if buffer.kind == PACKED]
         if packed:

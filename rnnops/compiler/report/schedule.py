@@ -213,7 +213,7 @@ def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: s
 
 def _part(title: str, call: Call, runner: Runner | None) -> Part:
     if isinstance(runner, ForwardScan | BackwardScan):
-        before = runner.hoisted.before.calls if runner.hoisted.before is not None else ()
+        before = runner.hoisted.prologue.calls if runner.hoisted.prologue is not None else ()
         return _scan(title, runner.compiled, runner, before, stepless=False, facts=[*said_of_parts(call)])
     if isinstance(runner, RowPass):
         return _scan(title, runner.compiled, runner, (), stepless=True)

@@ -15,7 +15,7 @@ from rnnops.compiler.memory.memory import (
     Demand,
     Memory,
     StateTensor,
-    made_before,
+    prologue_buffers,
     state_tensors,
 )
 from rnnops.compiler.run.compiled_scan import (
@@ -33,7 +33,7 @@ from rnnops.compiler.run.forward import (
     compile_once,
     fixed_references,
     refuse_empty,
-    run_before,
+    run_prologue,
     totals_of,
 )
 from rnnops.interpreter import Program, prepare
@@ -149,7 +149,7 @@ class BackwardScan:
     states: list[StateGradient]
     step_grads: dict[str, Places]
     hoisted: Hoisted
-    before: Once | None
+    prologue: Once | None
     compiled: CompiledScan
     totals: Totals
     again: tuple[Hoisted, Once | None] | None = None
@@ -168,9 +168,9 @@ class BackwardScan:
         residuals = arrays[len(self._ports)]
         assert isinstance(residuals, ScanResiduals)
         memory = self._memory(bound, residuals, arrays, make)
-        references = run_before(self.hoisted, self.before, bound, target)
+        references = run_prologue(self.hoisted, self.prologue, bound, target)
         if self.again is not None:
-            references = {**run_before(*self.again, bound, target), **references}
+            references = {**run_prologue(*self.again, bound, target), **references}
         sums = self.compiled.run(memory, references, residuals.context, carry, make)
         sums = self.totals.results(sums, references, make, target) if carry is None or carry.last else {}
         return tuple(self._result(name, memory, sums, make) for name in self._ports)
@@ -228,21 +228,21 @@ class BackwardScan:
 
     def demand(self) -> Demand:
         """The memory that a run takes."""
-        compiled, totals, before = self.compiled, self.totals.made(), made_before(self.hoisted)
+        compiled, totals, prologue = self.compiled, self.totals.made(), prologue_buffers(self.hoisted)
         sums = {**compiled.accumulators, **totals}
         return Demand(
-            made=(*self.tensors.values(), *before),
+            made=(*self.tensors.values(), *prologue),
             results=tuple(self._lies_in(name, sums) for name in self._ports),
             sums=(*compiled.accumulators.values(), *totals.values()),
             late=tuple(self.initials.values()),
             lent=tuple(compiled.lent.values()),
             lasting=tuple(compiled.lasting.values()),
-            interpreted=(*self.totals.interpreted.values(), *before),
+            interpreted=(*self.totals.interpreted.values(), *prologue),
         )
 
     def beside(self) -> dict[str, Once]:
         """Nets that run once, by when."""
-        return {**({BEFORE: self.before} if self.before else {}), **self.totals.beside()}
+        return {**({BEFORE: self.prologue} if self.prologue else {}), **self.totals.beside()}
 
     def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
         found = self.initials.get(name) or sums.get(self.compiled.plan.sums.get(name, "")) or None
@@ -297,11 +297,12 @@ def backward_scan(
     """The runner of a compiled scan as a RecurrentNetworkGradient op."""
     hoisted = parts.hoisted
     totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
-    before, ahead = (compile_once(one.before, options) if one and one.before else None for one in (hoisted, again))
+    prologues = (one.prologue if one else None for one in (hoisted, again))
+    prologue, ahead = (compile_once(one, options) if one else None for one in prologues)
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     more = None if again is None else (again, ahead)
-    return BackwardScan(recurrence, types, parts.states, parts.from_outside, hoisted, before, compiled, totals, more)
+    return BackwardScan(recurrence, types, parts.states, parts.from_outside, hoisted, prologue, compiled, totals, more)
 
 
 def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps:

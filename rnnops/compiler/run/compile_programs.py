@@ -8,10 +8,10 @@ them, and each kernel of a step costs some tens of microseconds, so that a step 
 **Recycle.** Recycling: what compiled ops need while they run, and results that die within their pass, share one block
 of memory.
 
-A plan says where in the block each buffer lies (`place_lives`). A pass borrows a block from the run's pool when an
-op first asks for memory, and gives it back at its end (`recycling`). Never in a block are outputs, gradients that the
-caller gets, and what is kept for the backward pass. Should anybody still hold a part of a block at the end of a pass,
-as the traceback of an error may, the block is his and goes to no other.
+A plan says where in the block each buffer lies (`place_live_ranges`). A pass borrows a block from the run's pool when
+an op first asks for memory, and gives it back at its end (`recycling`). Never in a block are outputs, gradients that
+the caller gets, and what is kept for the backward pass. Should anybody still hold a part of a block at the end of a
+pass, as the traceback of an error may, the block is his and goes to no other.
 
 Limit: no op writes over an operand. Had every group of fused ops done so where an operand of its result's size dies,
 the blocks of language models, attention decoders and residual stacks would be no smaller, as most is alive at
@@ -36,7 +36,7 @@ from rnnops.compiler.run.compiled_scan import Carry, CompiledScan, Once, Options
 from rnnops.compiler.run.forward import ForwardScan, compile_forward, compile_groups
 from rnnops.compiler.run.segments import SegmentPlans, compile_in_segments
 from rnnops.compiler.schedule.finished_rows import past_end_reads
-from rnnops.compiler.targets.cpu.team import rouse_workers
+from rnnops.compiler.targets.cpu.team import wake_workers
 from rnnops.compiler.targets.target import PROCESSOR, Target
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call, RunContext
@@ -49,7 +49,7 @@ from rnnops.util import cached_property
 
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 Kernels = Mapping[str, Any]
-Lives = tuple[Allocation, ...]
+LiveRanges = tuple[Allocation, ...]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Recycled:
         return replace(self, nbytes=max(self.nbytes, nbytes)) if self.placed else self
 
 
-def find_lives(program: Program, kernels: Kernels, keep: Collection[str] = ()) -> Lives:
+def ranges_of(program: Program, kernels: Kernels, keep: Collection[str] = ()) -> LiveRanges:
     """Arrays that may share a block within a pass: scratch of each compiled op, then buffers that die within the pass.
 
     Args:
@@ -99,10 +99,11 @@ def _scratch(number: int, key: str, kernel: Any) -> Allocation:
     return Allocation(number, key, buffer, (), MOMENTS * number, MOMENTS * number)
 
 
-def place_lives(lives: Lives) -> Recycled:
+def place_live_ranges(ranges: LiveRanges) -> Recycled:
     """Where in a block what lies, given plain numbers."""
-    arena = plan_arena(intervals_of(lives))
-    return Recycled(arena.nbytes, tuple(replace(one, address=at) for one, at in zip(lives, arena.offsets, strict=True)))
+    arena = plan_arena(intervals_of(ranges))
+    placed = (replace(one, address=at) for one, at in zip(ranges, arena.offsets, strict=True))
+    return Recycled(arena.nbytes, tuple(placed))
 
 
 def _held_by_results(call: Call, kernel: Any) -> list[str]:
@@ -216,9 +217,9 @@ class Compiled:
         """Those of one backward pass."""
         return recycling(self.recycled[1], self.backward, self.pool)
 
-    def sharing(self, pool: Pool, forward: Lives, backward: Lives = ()) -> Compiled:
+    def sharing(self, pool: Pool, forward: LiveRanges, backward: LiveRanges = ()) -> Compiled:
         """With memory shared within both passes; blocks are as large in both, so that all use the same one."""
-        recycled, kernels = (place_lives(forward), place_lives(backward)), self.kernels
+        recycled, kernels = (place_live_ranges(forward), place_live_ranges(backward)), self.kernels
         nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in kernels])
         for kernel in kernels:
             kernel.compiled.reserve(nbytes)
@@ -227,10 +228,10 @@ class Compiled:
         threads = max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
         return replace(self, recycled=(ahead, behind), pool=pool, threads=threads)
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Wake the threads that a pass will want."""
         if self.threads > 1:
-            rouse_workers(self.threads)
+            wake_workers(self.threads)
 
     @property
     def kernels(self) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.products import BFLOAT16, INT8
 from rnnops.symbolic.fill import Own, Shared
-from rnnops.symbolic.sizes import said
+from rnnops.symbolic.sizes import lazy_text
 from rnnops.types import Array, Shape
 from rnnops.util import cached_property, told_if_long
 
@@ -300,7 +300,8 @@ class CompiledScan(Own):
         unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
         drawn = (0, 0)
         if self._draws and context.seed is not None:
-            drawn = (_signed(context.seed), context.t * context.all_steps(self.scan.steps) + context.first)
+            seed = context.seed - 2**64 if context.seed >= 2**63 else context.seed  # as int64
+            drawn = (seed, context.t * context.all_steps(self.scan.steps) + context.first)
         more = (context.training, context.first, goes_on, self.team.by_columns)
         sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, *more)
         return sizes
@@ -336,7 +337,7 @@ class CompiledScan(Own):
     @cached_property
     def lent(self) -> dict[str, Buffer]:
         """Scratch for one run, by array parameter."""
-        what = "blobs of a step" if self.tile == 1 else said("blobs of {} steps", self.tile)
+        what = "blobs of a step" if self.tile == 1 else lazy_text("blobs of {} steps", self.tile)
         sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
         kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
         scratch = {f"w_{dtype}": Buffer(what, SCRATCH, kinds[dtype], shape) for dtype, shape in sizes.items()}
@@ -471,7 +472,3 @@ def _check_rounding(plan: StepPlan, target: Target) -> None:
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
     """How many steps a tile has."""
     return options.tile or max(1, min(steps, options.target.tile_rows // max(1, batch)))
-
-
-def _signed(seed: int) -> int:
-    return seed - 2**64 if seed >= 2**63 else seed

@@ -30,8 +30,8 @@ from rnnops.compiler.memory.memory import (
     Memory,
     StateTensor,
     contiguous,
-    made_before,
     on_host,
+    prologue_buffers,
     read_by_backward,
     state_tensors,
 )
@@ -317,7 +317,7 @@ class ForwardScan:
     recurrence: Recurrence
     states: list[StateTensor]
     hoisted: Hoisted
-    before: Once | None
+    prologue: Once | None
     compiled: CompiledScan
 
     def __call__(
@@ -332,7 +332,7 @@ class ForwardScan:
             memory[name] = bound[name.blob]
         for name, state, _ in self._states:
             state.fill(memory[name], bound[name.blob])
-        references = run_before(self.hoisted, self.before, bound, target)
+        references = run_prologue(self.hoisted, self.prologue, bound, target)
         try:
             self.compiled.run(memory, references, context, carry, make)
         except TypeRuleError:  # the reference says at which op, and what came
@@ -377,18 +377,18 @@ class ForwardScan:
     def demand(self) -> Demand:
         """The memory that a run takes."""
         compiled, tensors = self.compiled, self.tensors
-        before = made_before(self.hoisted)
+        prologue = prologue_buffers(self.hoisted)
         return Demand(
-            made=(*tensors.values(), *before),
+            made=(*tensors.values(), *prologue),
             results=tuple(results_of(self.call, tensors)),
             lent=tuple(compiled.lent.values()),
             lasting=tuple(compiled.lasting.values()),
-            interpreted=before,
+            interpreted=prologue,
         )
 
     def beside(self) -> dict[str, Once]:
         """Nets that run once, by when."""
-        return {BEFORE: self.before} if self.before else {}
+        return {BEFORE: self.prologue} if self.prologue else {}
 
     def _results(
         self, memory: Mapping[TensorName, Array], references: Mapping[str, Array], context: RunContext
@@ -419,11 +419,11 @@ class ForwardScan:
         return PastEnd(references[plan.lengths], axes)
 
 
-def run_before(hoisted: Hoisted, before: Once | None, bound: dict[str, Array], target: Target) -> dict[str, Array]:
+def run_prologue(hoisted: Hoisted, prologue: Once | None, bound: dict[str, Array], target: Target) -> dict[str, Array]:
     """The references of a step: given ones, and what is computed from them once."""
-    if before is None:
+    if prologue is None:
         return {name: bound[name] for name in hoisted.references}
-    workspace = before(bound, target)
+    workspace = prologue(bound, target)
     return {name: bound[name] if name in bound else contiguous(workspace[name]) for name in hoisted.references}
 
 
@@ -448,8 +448,8 @@ def _compile(
     hoisted, scan = scan_of_steps(call, stored, _rings(recurrence, states) - whole)
     scan = replace(scan, unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end))
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
-    before = compile_once(hoisted.before, options) if hoisted.before else None
-    return ForwardScan(call, recurrence, states, hoisted, before, compiled)
+    prologue = compile_once(hoisted.prologue, options) if hoisted.prologue else None
+    return ForwardScan(call, recurrence, states, hoisted, prologue, compiled)
 
 
 def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collection[TensorName]) -> tuple[Hoisted, Scan]:

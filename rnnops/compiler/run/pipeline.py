@@ -14,7 +14,7 @@ from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving,
 from rnnops.compiler.memory.allocations import order_ops
 from rnnops.compiler.memory.choose_saved import Saved, by_policy, choose_saved
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
-from rnnops.compiler.run.compile_programs import Compiled, Lives, Runners, compile_programs, demands_of, find_lives
+from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
 from rnnops.compiler.run.compiled_scan import REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
@@ -33,7 +33,7 @@ class ForwardPlan:
     program: Program
     compiled: Compiled = field(default_factory=Compiled)
     options: Options = REFERENCE
-    lives: tuple[Lives, ...] = ((),)
+    live_ranges: tuple[LiveRanges, ...] = ((),)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TrainingPlan:
         compiled: the ops that do not run in the interpreter.
         unfused: the forward net in training form as it was before ops were fused.
         options: of the device.
-        lives: what may share memory within the forward pass, and within the backward pass.
+        live_ranges: what may share memory within the forward pass, and within the backward pass.
         derived: backward passes cut into layers, made when they are asked for.
     """
 
@@ -59,7 +59,7 @@ class TrainingPlan:
     compiled: Compiled
     unfused: Program
     options: Options
-    lives: tuple[Lives, ...] = ((), ())
+    live_ranges: tuple[LiveRanges, ...] = ((), ())
     derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
 
 
@@ -115,8 +115,8 @@ def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options
     options = _decided(options, program)
     program = _fused(program, (), options)
     compiled = compile_programs(options, program)
-    program, lives = _ordered(program, compiled.forward, options)
-    return ForwardPlan(program, compiled, options, (lives,))
+    program, ranges = _ordered(program, compiled.forward, options)
+    return ForwardPlan(program, compiled, options, (ranges,))
 
 
 def training_structure(
@@ -175,12 +175,12 @@ def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
 
 def _ordered(
     program: Program, runners: Runners, options: Options, keep: Collection[str] = (), given: Collection[str] = ()
-) -> tuple[Program, Lives]:
+) -> tuple[Program, LiveRanges]:
     """The ops in an order in which little is alive, and what may share memory; nothing changes where nothing may."""
     if not options.recycle:
         return program, ()
     program = order_ops(program, demands_of(runners), keep, given)
-    return program, find_lives(program, runners, keep)
+    return program, ranges_of(program, runners, keep)
 
 
 AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
@@ -198,7 +198,7 @@ def prepared(plan: AnyPlan) -> AnyPlan:
 
 def with_memory(plan: AnyPlan) -> AnyPlan:
     """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
-    return replace(plan, compiled=plan.compiled.sharing(plan.options.pool, *plan.lives))
+    return replace(plan, compiled=plan.compiled.sharing(plan.options.pool, *plan.live_ranges))
 
 
 @contextmanager

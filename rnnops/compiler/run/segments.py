@@ -264,5 +264,5 @@ def _forward(call: Call, options: Options, planned: SegmentPlan) -> ForwardScan:
     states, fixed = state_tensors(recurrence, input_types(recurrence, call)), fixed_references(recurrence, options)
     notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)
     compiled = written_scan(steps.scan, steps.plan, call.float_dtype, options, segment, fixed, notes=notes)
-    before = compile_once(steps.hoisted.before, options) if steps.hoisted.before else None
-    return ForwardScan(call, recurrence, states, steps.hoisted, before, compiled)
+    prologue = compile_once(steps.hoisted.prologue, options) if steps.hoisted.prologue else None
+    return ForwardScan(call, recurrence, states, steps.hoisted, prologue, compiled)

@@ -1,4 +1,4 @@
-"""Lowering where sizes are symbols: what fits all examples keeps its symbols, and what does not is pinned."""
+"""Lowering where sizes are symbols: what fits all examples keeps its symbols, and what does not is specialised."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_products_of_sizes_stay_symbols() -> None:
     assert isinstance(found.views["z"].layout.offset, Size)
 
 
-def test_numbers_that_no_polynomial_describes_are_pinned() -> None:
+def test_numbers_that_no_polynomial_describes_are_specialised() -> None:
     found, _ = lowered_between(own_layout(lambda T, N: Layout(T * T, (N, T), (3, 3 * N))))
     assert found.views["z"].layout == Layout(36, (4, 6), (3, 12))
     assert not isinstance(found.views["z"].layout.offset, Size)

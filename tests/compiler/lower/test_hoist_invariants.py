@@ -31,32 +31,32 @@ def ops(program: object) -> list[str]:
 
 def test_work_on_references_runs_before() -> None:
     step = hoisted(lambda x, w: x * ro.exp(ro.tanh(w)))
-    assert ops(step.before) == ["Tanh", "Exp"]
+    assert ops(step.prologue) == ["Tanh", "Exp"]
     assert ops(step.step) == ["Mul"]
     assert step.references == ("exp_0",)
 
 
 def test_constants_do_not_keep_work_in_the_step() -> None:
     step = hoisted(lambda x, w: x * (w * 2.0 + 1.0))
-    assert [op for op in ops(step.before) if op != "Constant"] == ["Mul", "Add"]
+    assert [op for op in ops(step.prologue) if op != "Constant"] == ["Mul", "Add"]
     assert [op for op in ops(step.step) if op != "Constant"] == ["Mul"]
 
 
 def test_views_of_references_stay() -> None:
     step = hoisted(lambda x, w, v: x @ ro.transpose(v, perm=[1, 0]), v=(D, D))
-    assert step.before is None
+    assert step.prologue is None
     assert ops(step.step) == ["Transpose", "MatMul"]
 
 
 def test_references_side_by_side_are_no_view() -> None:
     """They are made once: a product reads them as one matrix."""
     step = hoisted(lambda x, w, v: x @ ro.concat(v, ro.exp(v), axis=1), v=(D, D))
-    assert (ops(step.before), ops(step.step)) == (["Exp", "Concat"], ["MatMul"])
+    assert (ops(step.prologue), ops(step.step)) == (["Exp", "Concat"], ["MatMul"])
 
 
 def test_views_of_what_runs_before_stay_too() -> None:
     step = hoisted(lambda x, w, v: x @ ro.transpose(ro.tanh(v), perm=[1, 0]), v=(D, D))
-    assert (ops(step.before), ops(step.step)) == (["Tanh"], ["Transpose", "MatMul"])
+    assert (ops(step.prologue), ops(step.step)) == (["Tanh"], ["Transpose", "MatMul"])
 
 
 def test_shapes_stay_known() -> None:
@@ -67,7 +67,7 @@ def test_shapes_stay_known() -> None:
         return x * ro.cast(ro.range(w.net.constant(0), size, w.net.constant(1)), "float")
 
     step = hoisted(build)
-    assert "Range" not in [*ops(step.before), *ops(step.step)]
+    assert "Range" not in [*ops(step.prologue), *ops(step.step)]
 
 
 def test_what_nobody_needs_is_gone() -> None:
@@ -77,7 +77,7 @@ def test_what_nobody_needs_is_gone() -> None:
     cell.outputs(y=x * w, unused=unused)
     program = step_of(cell, x=(N, D), w=(D,))
     step = hoist_invariants(program, ["w"], [program.net.output_blobs["y"]])
-    assert step.before is None
+    assert step.prologue is None
     assert ops(step.step) == ["Mul"]
 
 
@@ -87,7 +87,7 @@ def test_a_result_of_references_alone_is_stored_at_every_step() -> None:
     cell.outputs(y=x * w, z=ro.tanh(w))
     program = step_of(cell, x=(N, D), w=(D,))
     step = hoist_invariants(program, ["w"], program.net.output_blobs.values())
-    assert ops(step.before) == ["Tanh"]
+    assert ops(step.prologue) == ["Tanh"]
     assert step.references == ("w", "tanh_0")
 
 

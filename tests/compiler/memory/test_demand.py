@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_programs import program_of
 
 from rnnops.compiler.lower.lower_ops import hoist_invariants
-from rnnops.compiler.memory.memory import GRADIENT, KEPT, OUTPUT, SCRATCH, SUMS, Buffer, Demand, made_before
+from rnnops.compiler.memory.memory import GRADIENT, KEPT, OUTPUT, SCRATCH, SUMS, Buffer, Demand, prologue_buffers
 
 OUT, STATE = Buffer("out", OUTPUT, "float32", (4,)), Buffer("state", KEPT, "float32", (5, 4))
 TOTAL, GRAD = Buffer("total", SUMS, "float32", (2, 4)), Buffer("gradient", GRADIENT, "float32", (4,))
@@ -24,5 +24,5 @@ def test_sums_that_are_no_results_are_gone_at_the_end() -> None:
 def test_what_runs_before_the_first_step_is_scratch() -> None:
     program = program_of("e = Exp(w); y = Mul(x, e)", x=(2, 3), w=(3,))
     hoisted = hoist_invariants(program, ["w"], program.net.output_blobs.values())
-    assert made_before(hoisted) == (Buffer("e", SCRATCH, "float64", (3,)),)
-    assert made_before(hoist_invariants(program, [], program.net.output_blobs.values())) == ()
+    assert prologue_buffers(hoisted) == (Buffer("e", SCRATCH, "float64", (3,)),)
+    assert prologue_buffers(hoist_invariants(program, [], program.net.output_blobs.values())) == ()

@@ -11,7 +11,7 @@ the runtime gives fewer threads than asked for, a team of our own runs the funct
 stays there (kernels/cpu/barrier.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
 the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
 rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
-with an empty pool. Who is about to call wakes workers that sleep (`rouse_workers`), so that they are there when Python
+with an empty pool. Who is about to call wakes workers that sleep (`wake_workers`), so that they are there when Python
 has made the call.
 
 Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
@@ -172,14 +172,14 @@ def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
         _keep(team)
 
 
-def rouse_workers(threads: int) -> None:
+def wake_workers(threads: int) -> None:
     """Have the workers awake that a run of so many threads will want soon: to wake one takes as long as some steps."""
     try:
         team = _idle.pop()
     except IndexError:
         return
     try:
-        _rouse()(team.address, min(threads - 1, len(team.workers)))
+        _wake()(team.address, min(threads - 1, len(team.workers)))
     finally:
         _keep(team)
 
@@ -292,8 +292,8 @@ def _perform() -> Any:
 
 
 @cache
-def _rouse() -> Any:
-    return thread_library().callable("rouse", 2)
+def _wake() -> Any:
+    return thread_library().callable("wake", 2)
 
 
 @cache

@@ -26,7 +26,7 @@ from rnnops.kernels.cuda.step_product import TILE, padded
 from rnnops.kernels.cuda.step_product_tensor import tiles_of, times_of
 from rnnops.kernels.cuda.tensor_cores import CHUNK, INSTRUCTIONS, OF_TILE, ROWS, WARP
 from rnnops.kernels.cuda.tiles import BATCH
-from rnnops.symbolic.sizes import settled
+from rnnops.symbolic.sizes import guarded
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM
@@ -78,7 +78,7 @@ def cheapest(loops: Sequence[Loop], batch: int) -> Loop:
     parts = [[part for part, _ in some] for some in products]
     waits = [len(loop.waits) for loop in loops]
     numbers = [number for some in products for _, numbers in some for number in numbers]
-    found: int = settled(partial(_cheapest, parts, waits), numbers)
+    found: int = guarded(partial(_cheapest, parts, waits), numbers)
     return loops[found]
 
 

@@ -18,7 +18,7 @@ from rejection import rejects
 from word_drivers import driver
 
 from rnnops.compiler.targets.cpu import team as team_module
-from rnnops.compiler.targets.cpu.team import check_threads, default_threads, rouse_workers, run_together
+from rnnops.compiler.targets.cpu.team import check_threads, default_threads, run_together, wake_workers
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.barrier import SLEEPER, wait
 from rnnops.kernels.cpu.words import Address, loaded, new_barrier, stored
@@ -71,10 +71,10 @@ def test_workers_that_sleep_are_woken() -> None:
     within_time(lambda: count_calls(3, 50, pause=0.003))
 
 
-def test_workers_are_roused_before_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_awake_before_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that sleeps goes back to waiting, finds no job, sleeps again, and misses none that comes meanwhile."""
     monkeypatch.setattr(team_module, "_idle", [])
-    rouse_workers(2)  # where there are none
+    wake_workers(2)  # where there are none
     count_calls(2, 1)
     (team,) = team_module._idle
     gate = team.workers[0].mailbox
@@ -82,15 +82,15 @@ def test_workers_are_roused_before_they_are_wanted(monkeypatch: pytest.MonkeyPat
     def wakes() -> bool:
         while gate[0] != SLEEPER:
             time.sleep(0)
-        rouse_workers(2)
+        wake_workers(2)
         return bool(gate[0] != SLEEPER)
 
     within_time(lambda: [wakes() for _ in range(3)])
     assert any(wakes() for _ in range(100)), "it may be asleep again before this thread looks, but not each time"
     for pause in (0.0, 0.0001, 0.001) * 20:
-        rouse_workers(2)
+        wake_workers(2)
         time.sleep(pause)
-        rouse_workers(5)
+        wake_workers(5)
         count_calls(2, 1)
     assert team_module._idle == [team]
 
