@@ -22,7 +22,7 @@ its products; blocks of k depend only on K. Any cut of rows or columns, any orde
 same bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
-one row widening is two operations beside each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
+one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
 to 25 from L2 or L3 and 55 is the peak of multiply-adds; so 1.3 to 1.4 times the speed, and 2.6 where float32 comes from
 memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 8 on.
 

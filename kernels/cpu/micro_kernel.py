@@ -182,7 +182,7 @@ def strided(builder: ir.IRBuilder, pointer: Any, stride: Any, count: int) -> lis
 LINE = 64  # bytes
 TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
 PANEL_VECTORS = 3  # vectors in a full panel
-PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: few rows alone have too few sums under way
+PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: few rows have too few sums under way
 
 
 @dataclass(frozen=True)

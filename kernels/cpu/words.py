@@ -3,7 +3,7 @@
 **Functions of words**: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python. All
 values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of its
 kind, and do what `words.py` has names for. Numbers that it closes over are constants. Memory is written and read
-through addresses alone, so the same text runs in plain Python, one thread and some hundred times slower.
+only through addresses, so the same text runs in plain Python, one thread and some hundred times slower.
 
 Limits: `//` and `%` take numbers of 0 or more; both sides of `and`, `or` and a choice are computed; integers wrap; what
 has no meaning here is a SyntaxError that names function and line when the text is made.

@@ -1,11 +1,11 @@
 """How CUDA kernels are written, compiled, kept on disk and launched.
 
-**Machine code of CUDA kernels on disk**: in the cache folder, never beside their source in the installed package.
+**Machine code of CUDA kernels on disk**: in the cache folder, never next to their source in the installed package.
 
 Limit: files are numba's, which holds pickles: the folder must be writable only by this user.
 
-**What kernels are made of and how they are launched**: by numba-cuda, or by the simulator that numba brings along. It
-alone knows the two, with `streams.py` below it and `memory.py` above, and generated modules.
+**What kernels are made of and how they are launched**: by numba-cuda, or by the simulator that numba brings along. Only
+this file knows the two, with `streams.py` below it and `memory.py` above, and generated modules.
 
 Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
 name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:

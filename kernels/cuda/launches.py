@@ -78,7 +78,7 @@ class Replays:
         """Numbers that kernels read, copied when they are new: those of most runs are the same at every call."""
         if current_lender() is not None:  # which may capture a graph, and owns what a run takes
             return written(sizes.tolist(), stream)
-        key = address_of(stream), sizes.tobytes()  # memory is used again in its stream alone
+        key = address_of(stream), sizes.tobytes()  # memory is used again only in its stream
         with self._lock:
             found = self._sizes.pop(key, None)
             found = self._sizes[key] = on_device(sizes) if found is None else found

@@ -1,4 +1,4 @@
-"""Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
+"""Machine code of CUDA kernels on disk: in the cache folder, never next to their source in the installed package.
 
 Limit: files are numba's, which holds pickles: the folder must be writable only by this user.
 """

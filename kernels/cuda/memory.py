@@ -80,7 +80,7 @@ def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
     """Memory of the device: what owns it, and its address. Raises DeviceError where there is not as much left.
 
     CuPy's pool gives it where CuPy is installed, as the driver takes long to; what was used in a stream is used again
-    in that stream alone.
+    only in that stream.
     """
     cupy = optional("cupy")
     try:

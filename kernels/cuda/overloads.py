@@ -1,7 +1,7 @@
 """Which operands a function of a device takes: floats of one dtype, or integers, where the widest counts.
 
-Refused operands are errors when a kernel is compiled: numba would make float64 of a float32 beside a float64, and of an
-int64 beside a uint64.
+Refused operands are errors when a kernel is compiled: numba would make float64 of a float32 with a float64, and of an
+int64 with a uint64.
 """
 
 from __future__ import annotations

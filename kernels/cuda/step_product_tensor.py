@@ -2,7 +2,7 @@
 
 A warp computes 16 or 32 rows of its group and some tiles of 8 columns. Rows of the batch are the instruction's 16 rows
 and columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
-three gates fill 18 of 24 columns, not of 32; rows that are missing cost multiply-adds alone, which are there in plenty,
+three gates fill 18 of 24 columns, not of 32; rows that are missing cost only multiply-adds, which are there in plenty,
 as lanes beyond the last row read that row again and their results are not stored. What takes the time is shared
 memory: each weight is read once for 32 rows, the left side once for 64 columns.
 

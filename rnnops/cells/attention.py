@@ -60,7 +60,7 @@ class AttentionCell(RNNCell):
     The output is the decoder's and the context joined, `[N, H + E]`, which is not a state. Past a decoder row's end the
     decoder's states stay; the context goes on.
 
-    Trained parameters, below the cell's name, beside the decoder's, whose recurrent product has E more columns:
+    Trained parameters, below the cell's name, besides the decoder's, whose recurrent product has E more columns:
 
     - `weighted_encoder_outputs_w [E, E]`, `weighted_encoder_outputs_b [E]`: W_e, b_e, but for dot and where they are
       given

@@ -41,7 +41,7 @@ class SizedCell(RNNCell):
         input_size: features of x, D.
         hidden_size: number of units, H.
         forget_bias: added to the forget gate before its sigmoid, by cells that have one.
-        memory_optimization: gates are computed again on the backward pass; of a step, states alone are stored.
+        memory_optimization: gates are computed again on the backward pass; of a step, only states are stored.
         drop_states: past a row's end states are zero, instead of what they were at the end.
         name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
             is `default_name`, and a second cell of that name in a net is an error.

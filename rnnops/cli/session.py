@@ -194,7 +194,7 @@ class Clock:
 
     Args:
         limit: in seconds, None for none.
-        closing: seconds that the end takes beside the evaluation.
+        closing: seconds that the end takes besides the evaluation.
     """
 
     def __init__(self, limit: float | None, closing: float = 0.0, started: float | None = None) -> None:
@@ -247,7 +247,7 @@ class TrainingSession:
     """A run that is ready to train.
 
     Args:
-        tables: what the model is compared with, computed beside the training.
+        tables: what the model is compared with, computed during the training.
         target: the checkpoint file, None for none.
         compiling: says what is compiled; nothing is on the reference device.
     """
@@ -318,7 +318,7 @@ def _resumed(options: TrainOptions, saved: states.Saved, tell: Callable[[Corpus]
 
 
 def _check_own_cell(options: TrainOptions, settings: Settings) -> None:
-    """A file's word alone never decides which code is run."""
+    """A file's word never decides by itself which code is run."""
     if is_own(settings.cell) and "cell" not in options.settings:
         hint = f"Give --cell {settings.cell} again: code is imported only where the command line names it."
         raise SettingsError(f"the checkpoint {options.resume} has a cell of your own", hint=hint)

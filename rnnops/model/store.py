@@ -18,7 +18,7 @@ places that overlap, leave gaps or lie outside of the file. Its metadata hold he
     sha256     over the document and every array's name, dtype, shape and bytes
 
 Arrays have the names of `model.get_states()`; those of the user's state begin with `state.`. Other programs can read
-the parameters as they would any safetensors file. Saving writes a temporary file beside the target, forces it to disk
+the parameters as they would any safetensors file. Saving writes a temporary file next to the target, forces it to disk
 and renames it. Limits: NumPy's booleans, integers and floats of at most 8 bytes; a process that is killed while it
 saves leaves a `.rnnops-*.tmp` behind.
 
@@ -134,7 +134,7 @@ class Home:
         return {name: on_host(array) for name, array in arrays.items()}
 
     def fed(self, net: str, leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A batch as nets read it beside parameters."""
+        """A batch as nets read it besides parameters."""
         return leaves
 
     def given(self, outputs: Mapping[str, Any], leaves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -319,7 +319,7 @@ class Held:
     """The contents of a store at one moment.
 
     Args:
-        frozen: patterns of dotted names of parameters that the optimizer leaves alone.
+        frozen: patterns of dotted names of parameters that the optimizer does not change.
         state: the optimizer's, for the other parameters.
         home: where arrays are.
     """

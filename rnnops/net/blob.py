@@ -3,7 +3,7 @@
 **Subscripts**, `x[0, ..., :H]`, become ops, Slice, Gather, Squeeze, Unsqueeze, as NumPy means them. Axes before an
 Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
 
-Limits: one array of indices, only beside full slices; masks are not subscripts, as their sizes depend on values.
+Limits: one array of indices, only with full slices; masks are not subscripts, as their sizes depend on values.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _gathered(blob: Blob, items: list[Any], split: int) -> Blob:
         return blob
     if any(item != slice(None) for i, item in enumerate(items) if i != arrays[0]):
         hint = "Take one subscript after the other: x[:, indices][0]."
-        _refuse(blob, "an array of indices stands beside other subscripts", tuple(items), hint)
+        _refuse(blob, "an array of indices stands with other subscripts", tuple(items), hint)
     found = blob.net.call("Gather", blob, items[arrays[0]], _axis(items, split, arrays[0], _is_old))
     items.clear()
     return found

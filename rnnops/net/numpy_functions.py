@@ -37,7 +37,7 @@ def call_ufunc(net: Net, ufunc: np.ufunc, method: str, operands: Sequence[Any], 
     if method != "__call__":
         _refuse(net, f"{name}.{method}", f"np.{name} itself; np.sum, np.max, np.cumsum fold")
     if options:
-        _refuse(net, name, "operands alone", came=", ".join(f"{key}=" for key in options))
+        _refuse(net, name, "only operands", came=", ".join(f"{key}=" for key in options))
     if name == "square":
         return net.apply("Mul", [operands[0], operands[0]])
     if name == "not_equal":

@@ -213,7 +213,7 @@ class OpSchema(Shared):
         return self.random
 
     def known_value(self, call: Call) -> Array | None:
-        """The output's value where types and attributes alone decide it (Constant, Shape)."""
+        """The output's value where only types and attributes decide it (Constant, Shape)."""
         return None
 
     def loop_form(self, call: Call) -> LoopForm | None:

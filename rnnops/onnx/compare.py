@@ -1,4 +1,4 @@
-"""A model beside ONNX Runtime: random feeds, runs step by step, differences, times.
+"""A model compared with ONNX Runtime: random feeds, runs step by step, differences, times.
 
 Feeds are random numbers by dtype, with made-up sizes for those that a file leaves open unless they are given. Times are
 of a bound run and of ONNX Runtime, one thread each, in turns, round by round, so that both see the same machine: of
@@ -153,7 +153,7 @@ def call_times(run: Run, session: Session, feeds: Arrays, constants: Arrays, **o
     """Seconds of a call of each.
 
     Args:
-        constants: what the file is fed beside what the run is fed; options: of `time_in_turns`.
+        constants: what the file is fed besides what the run is fed; options: of `time_in_turns`.
     """
     theirs = session.repeated({**feeds, **constants})
     return time_in_turns({OURS: lambda: run(feeds), THEIRS: theirs}, **options)

@@ -326,7 +326,7 @@ def layer_normalization(node: Node) -> Sequence[Blob]:
 
 
 def max_pool(node: Node) -> Sequence[Blob]:
-    """Where the largest elements were is not a result of the op here, and `storage_order` is about that alone."""
+    """Where the largest elements were is not a result of the op here, and `storage_order` is about nothing else."""
     node.attr("storage_order", "int")
     if node.wants(1):
         node.fail("MaxPool gives no indices", wanted="the second result left out")

@@ -5,7 +5,7 @@ It is then spliced into the net of the graph; a rule that fails leaves that net 
 pattern by which export finds such ops again.
 
 Element types are read as dtypes, and the bytes that are there must be those claimed. Numbers of half precision, float16
-and bfloat16, are read as the net's float: each of them is a float32. Numbers may lie in files beside the model, as
+and bfloat16, are read as the net's float: each of them is a float32. Numbers may lie in files next to the model, as
 PyTorch's exporter writes them: `model.onnx.data`. A model is not trusted: it may name files in its own folder only, by
 a path without links and `..`. It may ask for twice the bytes that these have, as tied weights lie in one place. The
 package `onnx` opens and reads them.

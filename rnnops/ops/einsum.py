@@ -184,7 +184,7 @@ class Einsum(OpSchema):
         return [self.gradient_of(factors, i, equation.sizes) for i in range(count)]
 
     def gradient_of(self, factors: Sequence[tuple[Blob, Labels, Shape]], i: int, sizes: dict[str, int]) -> Blob:
-        """The gradient of operand i; an axis that it broadcasts is summed over, one that it has alone repeats."""
+        """The gradient of operand i; an axis that it broadcasts is summed over, one that only it has repeats."""
         labels, shape = factors[i][1:]
         others = [*factors[:i], *factors[i + 1 :]]
         there = {label: size for _, names, of in reversed(others) for label, size in zip(names, of, strict=True)}

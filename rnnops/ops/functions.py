@@ -331,7 +331,7 @@ class Atan(Unary):
         return dy / (1.0 + x * x)
 
 
-LARGE = 40.0  # from here on exp(-x) is nothing beside exp(x)
+LARGE = 40.0  # from here on exp(-x) is nothing compared with exp(x)
 
 
 class Sinh(Unary):

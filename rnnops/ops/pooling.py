@@ -90,7 +90,7 @@ class MaxPool(Pooling):
     """The largest element of each window; NaN if there is one.
 
     ONNX: MaxPool, op set 12, without its second result. What is put around is the least number of the dtype, -inf of
-    floats. Elements that tie share the gradient equally; beside NaN none gets any.
+    floats. Elements that tie share the gradient equally; with a NaN none gets any.
 
     Args:
         x: [N, C, *sizes] float or integer, with one axis or more to slide over.
@@ -355,7 +355,7 @@ class GlobalAveragePool(GlobalPooling):
 class GlobalMaxPool(GlobalPooling):
     """The largest element of each channel; NaN if there is one.
 
-    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; beside NaN none gets any.
+    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; with a NaN none gets any.
 
     Args:
         x: [N, C, *sizes] float.

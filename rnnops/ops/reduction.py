@@ -203,7 +203,7 @@ class ReduceMax(Extremum):
     """The largest element along axes, NaN if there is one; also written `x.max(axis=-1)`, which leaves the axes out.
 
     ONNX: ReduceMax, op set 20. Over no elements the least number of the dtype, -inf of floats. Elements that tie share
-    the gradient equally; beside NaN none gets any.
+    the gradient equally; with a NaN none gets any.
 
     Args:
         data: [...] float, integer or bool.
@@ -234,7 +234,7 @@ class ReduceMin(Extremum):
     """The smallest element along axes, NaN if there is one; also written `x.min(axis=-1)`, which leaves the axes out.
 
     ONNX: ReduceMin, op set 20. Over no elements the largest number of the dtype, inf of floats. Elements that tie share
-    the gradient equally; beside NaN none gets any.
+    the gradient equally; with a NaN none gets any.
 
     Args:
         data: [...] float, integer or bool.

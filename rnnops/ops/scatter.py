@@ -99,7 +99,7 @@ class Scatter(OpSchema):
         return dy, None, self.as_updates(call, indices, dy)
 
     def gradient_of_mul(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """Each factor gets the product of the others; where one is zero it alone gets that of what is not zero."""
+        """Each factor gets the product of the others; where one is zero only it gets that of what is not zero."""
         zero, ones = equal(updates, 0.0), constant_of_shape(dy.net, list(call.shape(0)), 1.0)
         others = self.again(call, ones, indices, where(zero, 1.0, updates), "mul")
         zeros = self.again(call, ones - 1.0, indices, cast(zero, dy.dtype), "add")

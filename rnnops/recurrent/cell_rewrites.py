@@ -177,7 +177,7 @@ def lift_from_cells(net: Net, fixed: Collection[str]) -> Net:
 
 
 def _moves(op: Op, fixed: Collection[str], outputs: Collection[str] = ()) -> bool:
-    """True if an op follows from what is fixed alone, and may be done elsewhere."""
+    """True if an op follows only from what is fixed, and may be done elsewhere."""
     schema, given = schema_of(op.type), {name for name in op.inputs if name}
     stays = schema.random or schema.uses_context or op.holds_net or not set(outputs).isdisjoint(op.outputs)
     return bool(given) and given <= set(fixed) and not stays

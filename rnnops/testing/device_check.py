@@ -1,4 +1,4 @@
-"""`check_devices`: every device beside the reference, and `checked_loans`.
+"""`check_devices`: every device against the reference, and `checked_loans`.
 
 `checked_loans`: finds out whether anybody changes an array that is lent to a pullback.
 

@@ -8,7 +8,7 @@ that are not a state, and blobs to recompute.
 
 `random_net`: nets around random cells, the same for a seed on every platform.
 
-They are made to break what hand-written cells leave alone: ops that mix rows of the batch, equal sizes of different
+They are made to break what hand-written cells do not have: ops that mix rows of the batch, equal sizes of different
 axes, blobs used in several places, integer and bool side paths, dropout, recurrences that read each other's results.
 """
 
@@ -328,7 +328,7 @@ class RandomNet:
 def random_net(seed: int) -> RandomNet:
     """A random net around one to three random recurrences, the same for a seed on every platform.
 
-    Such nets are made to break what hand-written cells leave alone: ops that mix rows of the batch, equal sizes of
+    Such nets are made to break what hand-written cells do not have: ops that mix rows of the batch, equal sizes of
     different axes, blobs used in several places, integer and bool side paths, dropout.
 
     Args:

@@ -463,7 +463,8 @@ def filled(arrays: Mapping[str, Array]) -> Workspace:
 def outputs_of(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
 
-    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
+    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` by itself does not keep it
+    alive.
     """
     arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
     whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}

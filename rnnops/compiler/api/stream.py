@@ -161,7 +161,7 @@ class Stream(Attributes):
         """One call of the run: one step or more, after those that were fed so far.
 
         Args:
-            feeds, named: as of the run, all inputs but states; an array alone where there is one such input.
+            feeds, named: as of the run, all inputs but states; one array where there is one such input.
             rows: those that take part, a mask or one row; all that are present if left out. Others keep their states;
                 something is fed for them, too, and their part of outputs means nothing.
             seed: as of the run; each call needs another.
@@ -189,7 +189,7 @@ class Stream(Attributes):
             return out
 
     def _by_name(self, feed: Any) -> Feeds:
-        """Feeds by name; an array alone is for the one input that is left."""
+        """Feeds by name; an array without a name is for the one input that is left."""
         if not isinstance(feed, Mapping):
             if len(self._others) != 1:
                 wanted = f"a dict of {', '.join(self._others) or 'nothing'}"

@@ -163,7 +163,7 @@ class States:
         return States(places, read_only(found))
 
     def taken(self, rows: Sequence[int]) -> States:
-        """With these rows alone, in this order."""
+        """With only these rows, in this order."""
         inputs = {state.input: state for state in self.places.links}
         initial, arrays = (
             {name: inputs[name].taken(rows, on_host(array)) for name, array in values.items()}

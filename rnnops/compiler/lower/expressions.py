@@ -27,7 +27,7 @@ INDEX = "int64"  # the dtype of sizes, places and counts
 class Expr:
     """An expression with a value of one dtype.
 
-    The operators of Python make expressions of the same dtype, or bools; whole numbers beside them become literals.
+    The operators of Python make expressions of the same dtype, or bools; whole numbers among them become literals.
     """
 
     dtype: str = field(kw_only=True, default=INDEX)

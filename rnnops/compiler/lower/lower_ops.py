@@ -62,7 +62,7 @@ OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-pointwise = LazyModule("rnnops.kernels.cpu.pointwise")  # for folds that are written as texts alone
+pointwise = LazyModule("rnnops.kernels.cpu.pointwise")  # for folds that are written only as texts
 SAMPLES = {"float": (-2.5, -0.5, 0.0, 0.75, 3.0), "int": (0, 1, 2, 5), "bool": (False, True)}
 CASTS: Mapping[str, Callable[[Any], Any]] = {"float": np.float64, "int": int, "bool": bool}  # integers of any size
 TOLERANCE = 1e-9  # in float64, of combinations of a few numbers

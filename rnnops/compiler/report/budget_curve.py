@@ -190,7 +190,7 @@ def picture_of(curve: BudgetCurve) -> str:
 
 
 def colour_of(row: Estimate) -> str:
-    """By how it saves: as a whole, states alone, or in parts."""
+    """By how it saves: as a whole, only states, or in parts."""
     return "tile" if "slots" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
 
 

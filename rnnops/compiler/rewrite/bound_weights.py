@@ -281,7 +281,7 @@ class BoundSplit:
 
         Args:
             arrays: bound inputs, and the outputs of `once`.
-            large: elements from which on what follows from constants alone is an input.
+            large: elements from which on what follows only from constants is an input.
 
         Whole numbers that come from `once` become constants, as shapes may depend on their values; small arrays that
         follow only from constants stay constants.

@@ -162,7 +162,7 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-BOX_AXES = 3  # that a job copies along, beside a run of bytes
+BOX_AXES = 3  # that a job copies along, besides a run of bytes
 Note = Callable[..., None]
 
 

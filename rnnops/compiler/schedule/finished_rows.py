@@ -231,7 +231,7 @@ def _evaluated(call: Call, operands: Sequence[Access | Number]) -> Number:
 
 
 def gather_rows(scan: Scan, plan: StepPlan, nodes: Sequence[Node], kind: str) -> StepPlan:
-    """Let products touch scratch alone, and pointwise kernels copy from and to tensors, which hold all rows.
+    """Let products touch only scratch, and pointwise kernels copy from and to tensors, which hold all rows.
 
     rewrite: `y = x @ w; g += x^T @ d`  -->  `x' = x; y' = x' @ w; g += x'^T @ d; y = y'`, where x and y lie in tensors
 

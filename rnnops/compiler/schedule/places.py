@@ -232,7 +232,7 @@ class _Layer:
     def _border(self, scan: Scan, plan: StepPlan, name: TensorName, places: Mapping[str, Place]) -> BorderPlace:
         """Where a state lies before each segment, and where its first step reads it."""
         state, tensor = Role.STATE.of(name.blob), scan.tensors[name]
-        if state in self.segments:  # whether steps up read it or steps down alone
+        if state in self.segments:  # whether steps up read it or only steps down
             start, step, thread = self.segments[state]
             read = Place(f"w_{tensor.dtype}", start, step, "i", int(scan.reverse), thread=thread, extent="segment")
         else:

@@ -1,6 +1,6 @@
 """Plain C99 as a target: kernel IR as text, and the library that a compiler makes of it.
 
-**Kernel IR as C99 text**: functions that the system's compiler takes, beside `runtime.h`. Variables and parameters are
+**Kernel IR as C99 text**: functions that the system's compiler takes, besides `runtime.h`. Variables and parameters are
 the IR's with an underscore behind them, so that none is a word of C. Integers are added, subtracted and multiplied as
 unsigned ones, which wrap. Limits: one thread; barriers do nothing.
 """

@@ -81,7 +81,7 @@ Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of
 
 @dataclass(frozen=True)
 class Written:
-    """A scan as a target runs it: who does, where blobs lie, the module, and what a plan says of it beside.
+    """A scan as a target runs it: who does, where blobs lie, the module, and the notes of a plan.
 
     Args:
         plan: as the target has changed it, None where it has not.

@@ -393,7 +393,7 @@ def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = Fal
 
 @rule("max", "min")
 def _max(node: AtenNode, x: Blob, dim: int, keepdim: bool = False) -> tuple[Blob, Blob]:
-    """With the index of the element, which alone has a gradient."""
+    """With the index of the element, and only it has a gradient."""
     values, indices = ro.topk(_turned(node, x) if node.name == "min" else x, 1, dim)
     values = _turned(node, values) if node.name == "min" else values
     return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))

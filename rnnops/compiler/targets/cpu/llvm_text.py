@@ -291,7 +291,7 @@ class _Body:
         self.begin(after)
 
     def call(self, s: Do) -> None:
-        raise TypeError(f"{self.function.name} calls {s.function}: pointwise kernels call scalar functions alone")
+        raise TypeError(f"{self.function.name} calls {s.function}: pointwise kernels call only scalar functions")
 
 
 class _Row(_Body):

@@ -1,6 +1,6 @@
 """Machine code of a generated module, and the threads that run it: a pool of our own, or a library's OpenMP threads.
 
-**OpenMP**. Kernels run on the OpenMP threads that a library beside us has loaded. Its threads stay awake after its own
+**OpenMP**. Kernels run on the OpenMP threads that another library has loaded. Its threads stay awake after its own
 work for milliseconds, on the cores that workers of ours would need: a step between two matrix products of PyTorch takes
 half as long again where both have a pool.
 

@@ -9,7 +9,7 @@ the count knows a block of `LANES` in teams of `MATES`, whatever there are; two 
 
 **Nests of a row that several blocks of a group share out**: what each of them does, and whose each element is. Of the
 blocks that have a row, each takes a part of one axis of a nest (the positions of an encoder, the features of a
-context), or all do the whole nest, each for itself, in memory of its own, or the first one does it alone. Element `e`
+context), or all do the whole nest, each for itself, in memory of its own, or only the first one does it. Element `e`
 of what parts write belongs to the part that has `e // width % size` of the axis.
 
 **Elements of a tile counted through by all lanes, with columns, rows and steps: no division of 64 bits in a loop**.
@@ -108,7 +108,7 @@ def _cost(nest: Nest, share: Share, lanes: int = LANES, mates: int = MATES) -> i
     return cost
 
 
-EVERY, FIRST = -1, -2  # for an axis: each part does all of a nest, the first part alone does it
+EVERY, FIRST = -1, -2  # for an axis: each part does all of a nest, only the first part does it
 
 
 @dataclass(frozen=True)

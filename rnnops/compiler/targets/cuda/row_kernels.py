@@ -3,7 +3,7 @@
 **Pointwise kernels for a block of CUDA threads**: the same nests, whose loops the lanes of the block share out. Which
 loops, `lane_nests.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each has
 gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that iterations
-may share), all lanes go through the nest, and lane 0 alone writes.
+may share), all lanes go through the nest, and only lane 0 writes.
 
 After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
 each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done

@@ -5,7 +5,7 @@ Blocks share out such a loop as any other (`share_blocks.py`), but for what a bl
 as fragments, 16 bits each where they are rounded to bfloat16 or float16, and rows are multiplied 16 at once. How many
 groups there are a model of what a step costs says (`step_cost.py`): with more of them a block reads fewer rows, and has
 more columns. Products of such a loop that round nothing keep their weights as they are. Limits: members share out
-columns alone, each reads the whole left side of its group's rows.
+only columns, each reads the whole left side of its group's rows.
 
 **How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory**. Blocks form
 groups; a group owns rows of the batch, and its members share out the features of what these rows need. A member keeps
