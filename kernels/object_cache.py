@@ -78,6 +78,7 @@ MOST_FILES = 8192  # of 6 to 60 KB each
 DIGEST_BYTES = hashlib.sha256().digest_size
 FOLDER_MODE, FILE_MODE = 0o755, 0o644  # less what the user's mask takes away
 FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
+NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # for whoever writes to a pipe that has a file's name
 
 
 class ForeignFilesError(OSError):
@@ -94,7 +95,7 @@ def load_object(key: str) -> bytes | None:
     path = cache_folder() / FOLDER / f"{key}.o"
     try:
         _check_ours(path.parent)
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NOT_WAITING)) as file:
             _check_ours(path, os.fstat(file.fileno()))
             content = file.read()
     except FileNotFoundError:
@@ -121,11 +122,6 @@ def save_object(key: str, code: bytes) -> None:
 def _digest(key: str, code: bytes) -> bytes:
     """The digest at the head of a file. It covers the key, as a file may have been renamed to another's key."""
     return hashlib.sha256(key.encode() + code).digest()
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for whoever writes to a pipe of that name."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _check_ours(path: Path, found: os.stat_result | None = None) -> None:

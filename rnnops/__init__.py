@@ -169,7 +169,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 # Loaded at first use, so that `import rnnops` stays light.
-_HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
+_HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module", "blob", "infer", "loops", "op", "schema"}
 _MODULES = ("cells", "checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("BasicRNN", "GRU", "LSTM", "LayerNormLSTM", "LayerNormMILSTM", "MILSTM"), "rnnops.cells"),
@@ -181,7 +181,8 @@ _LAZY = {
 }
 # Modules that users' ops and passes import by name: former names, for one release.
 _MOVED = {"blob": "net.blob", "infer": "net.infer", "loops": "net.loop_forms", "op": "net.op", "schema": "net.schema"}
-_modules.update({f"rnnops.{old}": _MovedModule(f"rnnops.{old}", f"rnnops.{new}") for old, new in _MOVED.items()})
+for _name, _new in _MOVED.items():
+    _modules[f"rnnops.{_name}"] = globals()[_name] = _MovedModule(f"rnnops.{_name}", f"rnnops.{_new}")
 # Names in other libraries -> names here.
 _MEANINGS = {
     "concatenate": "concat", "cat": "concat", "stack": "concat", "chunk": "split", "take": "gather", "arctan": "atan",

@@ -67,14 +67,16 @@ class MovedModule(ModuleType):
 
     def __init__(self, name: str, new: str) -> None:
         super().__init__(name, f"Moved to `{new}`.")
-        self.__file__ = None
         self._new = new
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # questions of the import system and of other tools
-            raise AttributeError(name)
+        there = {one: value for one, value in vars(import_module(self._new)).items() if not one.startswith("_")}
+        if name == "__all__":
+            return list(there)
+        if name not in there:  # as the import system and pickle ask of every module
+            raise AttributeError(f"{self._new} has no {name}")
         warnings.warn(f"{self.__name__} is {self._new} now", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(self._new), name)
+        return there[name]
 
 
 LOADING = threading.RLock()  # held while a module of rnnops, or one that it wrote, is imported

@@ -255,10 +255,14 @@ def test_no_two_modules_of_tests_share_a_name() -> None:
 
 
 def test_former_names_of_modules_give_what_moved_and_warn() -> None:
+    import rnnops
     from rnnops.net.schema import register
 
     with pytest.warns(DeprecationWarning, match=r"rnnops\.schema is rnnops\.net\.schema now"):
         from rnnops.schema import register as former
     assert former is register
-    with pytest.raises(ImportError), pytest.warns(DeprecationWarning, match="is rnnops"):
+    with pytest.raises(ImportError):
         from rnnops.schema import no_such_name  # noqa: F401
+    with pytest.warns(DeprecationWarning, match="is rnnops"):
+        exec("import rnnops.loops; rnnops.loops.Pointwise\nfrom rnnops.loops import *\nReduction", {})
+    assert not {"schema", "loops", "op", "blob", "infer"} & set(dir(rnnops))

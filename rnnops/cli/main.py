@@ -97,8 +97,11 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     }
     for setting in fields(Settings):
         kind = type(setting.default)
-        help_text = f"{helps[setting.name]} (default: {setting.default})"
-        group.add_argument(option(setting.name), type=kind, metavar=_metavar(kind), help=help_text)
+        help_text, word = (
+            f"{helps[setting.name]} (default: {setting.default})",
+            {int: "N", float: "X"}.get(kind, "NAME"),
+        )
+        group.add_argument(option(setting.name), type=kind, metavar=word, help=help_text)
     size = "bytes of text that are read, 0 for all"
     group.add_argument("--max-bytes", type=_count, metavar="N", help=f"{size} (default: {DEFAULT_BYTES})")
 
@@ -126,10 +129,6 @@ def _add_results(group: argparse._ArgumentGroup) -> None:
     kept = "score the held-out text with weights of products kept as int8, too"
     group.add_argument("--weights", choices=WEIGHTS, help=kept)
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the learning curve")
-
-
-def _metavar(kind: type) -> str:
-    return {int: "N", float: "X"}.get(kind, "NAME")
 
 
 def _count(text: str) -> int:

@@ -1,3 +1,3 @@
 """Nets: blobs, ops and their schemas, loop forms, inference of types, names, nets as text and back."""
 
-from rnnops.net.net import Net as Net
+from rnnops.net.net import Net as Net, common_net as common_net

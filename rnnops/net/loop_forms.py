@@ -348,9 +348,12 @@ def _arguments_problem(method: Callable[..., Any], rule: str, arguments: int, ke
     """Why a rule cannot be called with so many arguments; empty where it can."""
     if not callable(method):
         return f"its `{rule}` is not a method, but {method!r}"
-    if _takes(method, arguments, keywords):
-        return ""
-    signature = inspect.signature(method)
+    try:
+        if _takes(method, arguments, keywords):
+            return ""
+        signature = inspect.signature(method)
+    except ValueError as error:
+        return f"its `{rule}` has arguments that cannot be read: {error}"
     try:
         signature.bind(*(None,) * arguments, **dict.fromkeys(keywords))
     except TypeError:
@@ -361,8 +364,9 @@ def _arguments_problem(method: Callable[..., Any], rule: str, arguments: int, ke
 
 def _takes(method: Callable[..., Any], arguments: int, keywords: tuple[str, ...]) -> bool:
     """True if a plain method surely takes so many arguments. A signature, which says why not, takes 20 times longer."""
-    plain = inspect.unwrap(method)
-    if not isinstance(method, MethodType) or not isinstance(plain, MethodType | FunctionType):
+    plain = inspect.unwrap(method, stop=lambda one: hasattr(one, "__signature__"))
+    plain = getattr(plain, "__func__", plain)
+    if not isinstance(method, MethodType) or type(plain) is not FunctionType or hasattr(plain, "__signature__"):
         return False
     code, own = plain.__code__, arguments + 1  # with `self`
     least = code.co_argcount - len(plain.__defaults__ or ())

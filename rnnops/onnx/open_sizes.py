@@ -35,7 +35,7 @@ from rnnops.net.op import Op
 from rnnops.net.schema import schema_of
 from rnnops.onnx.package import GraphProto, OnnxError, ValueInfoProto
 from rnnops.ops.base import Binary, Variadic
-from rnnops.types import FLOAT, Array, Shape, Type, broadcast_shapes
+from rnnops.types import FLOAT, Array, Type, broadcast_shapes
 
 ALWAYS_KNOWN = ("Constant", "Shape")
 
@@ -223,7 +223,8 @@ class Probes:
             return
         rank = max(kind.rank for kind in from_types)
         shape: list[int] = []
-        for axis, sizes in enumerate(zip(*(_padded(kind.shape, rank) for kind in from_types), strict=True)):
+        padded = ((1,) * (rank - kind.rank) + kind.shape for kind in from_types)
+        for axis, sizes in enumerate(zip(*padded, strict=True)):
             together = broadcast_shapes([(size,) for size in sizes])
             if together is None:
                 key = (op.outputs[0], axis)
@@ -237,10 +238,6 @@ class Probes:
         except Exception:
             return
         self._types[i][op.outputs[0]] = Type(call.output_types[0].dtype, tuple(shape))
-
-
-def _padded(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
 
 
 def fixed_dims(known: Known) -> Dims:

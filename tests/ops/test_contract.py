@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,6 +101,11 @@ RULES: dict[str, tuple[OpSchema, str]] = {
     "a reference of two": (wrong(reference=lambda self, call, a, b: a), "its rule `reference.*does not take 2"),
     "no context": (wrong(uses_context=True, reference=lambda self, call, x: x), "2 arguments and `context=`"),
     "a gradient without the result": (wrong(gradient=lambda self, call, x, dy: dy), "`gradient.*does not take 4"),
+    "a function of C": (wrong(reference=staticmethod(max)), "its `reference` has arguments that cannot be read"),
+    "a partial of others": (
+        wrong(reference=property(lambda self: MethodType(partial(lambda self, call: 0), self))),
+        "its rule `reference.*does not take 2",
+    ),
     "a rule that is none": (wrong(reference="x"), "its `reference` is not a method"),
     "one operand of many": (
         wrong(Variadic, reference=lambda self, call, a, b: a, gradient=no_gradient),

@@ -287,14 +287,11 @@ def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
     if isinstance(argument, MatrixOperand):
         return argument.start, argument.rows, argument.stride, argument.column, argument.columns
     if isinstance(argument, MatrixProduct):
-        places = (one for matrix in (argument.a, argument.b, argument.c) for one in _of_matrix(matrix))
+        matrices = (argument.a, argument.b, argument.c)
+        places = (one for matrix in matrices for one in (matrix.start, matrix.row, matrix.column))
         bias = () if argument.bias is None else (argument.bias[1],)
         return *places, *argument.sizes, argument.accumulate, *bias
     return ()
-
-
-def _of_matrix(matrix: StridedMatrix) -> tuple[Expr, Expr, Expr]:
-    return matrix.start, matrix.row, matrix.column
 
 
 def buffers_of(statement: Statement) -> set[str]:

@@ -398,7 +398,7 @@ class _GroupWalk:
         """
         constants = self._free_makers(call, _is_constant)
         for new, before in ways:
-            many = sum(map(_moves_elements, before)) >= MANY_VIEWS
+            many = sum(_is_view(call) and _moves(call) for call in before) >= MANY_VIEWS
             found = new.whole((*before, call), (call,), self.program.types) if many else None
             if found is not None and not found.multiplies():
                 yield len(self.found), found
@@ -537,10 +537,6 @@ def _any_op(call: Call) -> bool:
 def _moves(call: Call) -> bool:
     """True if elements do not stay in order, so that a view is not an array of its own."""
     return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-
-
-def _moves_elements(call: Call) -> bool:
-    return _is_view(call) and _moves(call)
 
 
 def _computes(call: Call) -> bool:
