@@ -78,7 +78,7 @@ def ours(entry: Entry, bench: Bench) -> Contender:
 
 
 def in_jax(entry: Entry, bench: Bench) -> Contender:
-    """The same of `jax_cells.py` or `jax_memories.py`, a whole pass as one jitted function."""
+    """The same of `jax_engine.py`, a whole pass as one jitted function."""
     import jax
     import jax.numpy as jnp
 
@@ -99,8 +99,7 @@ def in_jax(entry: Entry, bench: Bench) -> Contender:
 
 def jax_cell(name: str) -> Callable[..., Any]:
     """A cell by hand, by the name of the preset."""
-    modules = (import_module(f"bench.{module}") for module in ("jax_cells", "jax_memories"))
-    found: Callable[..., Any] = next(getattr(module, name) for module in modules if hasattr(module, name))
+    found: Callable[..., Any] = getattr(import_module("bench.jax_engine"), name)
     return found
 
 

@@ -37,8 +37,8 @@ from bench.first_minutes.steps import (
     TESTER,
     Part,
     Step,
+    all_steps,
     errors_found,
-    first_steps,
     only_skipped,
     refusal,
 )
@@ -93,7 +93,7 @@ class FirstMinutes:
         self.options, self.tiny = options, options.scale == "tiny"
         self.start = time.monotonic()
         self.seconds = SECONDS if options.seconds is None else options.seconds
-        self.steps = first_steps(self.tiny, options.output)
+        self.steps = all_steps(self.tiny, options.output)
         self.command, self.today = shlex.join(["python", "-m", "bench", *words]), date.today().isoformat()
         settings = Settings("cuda", tiny=self.tiny)
         self.variables = {**environment(settings), "PYTHONUNBUFFERED": "1"}  # lines come out when they are printed

@@ -165,7 +165,7 @@ class Step:
     rest: bool = False
 
 
-def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
+def all_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
     """All ten.
 
     Args:
@@ -188,7 +188,7 @@ def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
 
 
 def job(name: str, tiny: bool, *words: str, seconds: float = PROCESS_SECONDS, label: str = "") -> Part:
-    """A job of `first_jobs.py`."""
+    """a job of `jobs.py`."""
     command = sys.executable, "-m", "bench.first_minutes.jobs", name, *words, *(["--tiny"] if tiny else [])
     return Part(label or " ".join((name, *words)), command, seconds)
 

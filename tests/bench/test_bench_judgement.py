@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench import contender
 from bench.agreement import disagreement
+from bench.contender import ENGINES
 from bench.counting import Work
 from bench.goals import (
     Figure,
@@ -171,3 +174,10 @@ def test_agreement_allows_rounding_and_forward_passes() -> None:
     assert disagreement("onnxruntime", {"y": ARRAYS["y"]}, "rnnops", ARRAYS) == []
     (line,) = disagreement("onnxruntime", {}, "rnnops", {"y": ARRAYS["y"]})
     assert "y is computed by one only" in line
+
+
+def test_every_engine_has_its_maker() -> None:
+    """Modules of engines are named as text, and may need packages that are not installed."""
+    for name, engine in ENGINES.items():
+        text = (Path(contender.__file__).parent / f"{engine.module}.py").read_text()
+        assert f"\ndef {engine.maker}(" in text, f"{name}: bench/{engine.module}.py has no {engine.maker}"

@@ -214,7 +214,7 @@ def minutes(monkeypatch: pytest.MonkeyPatch, folder: Path, *codes: str, words: t
     told = 'print(\'RESULT {"device": "fake", "missing": "", "machine": {"gpu": "NVIDIA H200"}}\')'
     look = Step("the machine", 5, (Part("look", (sys.executable, "-c", told)),))
     parts = tuple(Part(str(i), (sys.executable, "-c", code)) for i, code in enumerate(codes))
-    monkeypatch.setattr(harness, "first_steps", lambda tiny, output: (look, Step("step", 60, parts)))
+    monkeypatch.setattr(harness, "all_steps", lambda tiny, output: (look, Step("step", 60, parts)))
     given = ["--device", "cuda", "--first-minutes", "--output", str(folder), *words]
     return FirstMinutes(command.parser().parse_args(given), given)
 

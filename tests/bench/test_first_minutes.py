@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command
-from bench.first_minutes import harness, steps as first_tools
+from bench.first_minutes import harness, steps as tools
 from bench.first_minutes.harness import (
     FAILED,
     HUNG,
@@ -26,7 +26,7 @@ from bench.first_minutes.harness import (
     page,
 )
 from bench.first_minutes.jobs import JOBS
-from bench.first_minutes.steps import CELLS, CHECKS, SANITIZED, Part, Step, first_steps
+from bench.first_minutes.steps import CELLS, CHECKS, SANITIZED, Part, Step, all_steps
 
 PYTHON = sys.executable
 LOOK = """print('RESULT {"device": "fake", "missing": ""}')"""
@@ -46,7 +46,7 @@ def python(label: str, code: str, seconds: float = 20.0, **words: Any) -> Part:
 
 def run_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *steps: Step, words: tuple[str, ...] = ()) -> FirstMinutes:
     look = Step("the machine", 5, (python("look", LOOK), python("versions", MACHINE)))
-    monkeypatch.setattr(harness, "first_steps", lambda tiny, output: (look, *steps))
+    monkeypatch.setattr(harness, "all_steps", lambda tiny, output: (look, *steps))
     options = command.parser().parse_args(["--device", "cuda", "--first-minutes", "--output", str(folder), *words])
     return FirstMinutes(options, ["--first-minutes"])
 
@@ -59,7 +59,7 @@ def statuses(run: FirstMinutes) -> dict[str, str]:
 
 
 def test_ten_steps_fit_into_ten_minutes() -> None:
-    steps = first_steps(False, Path("results"))
+    steps = all_steps(False, Path("results"))
     assert [step.seconds for step in steps] == [15, 45, 25, 45, 75, 60, 60, 110, 40, 0]
     assert sum(step.seconds for step in steps) + 60 < harness.SECONDS <= 600 - harness.GRACE
     agreements, sanitized = ([part.label for part in steps[i].first] for i in (4, 6))
@@ -72,7 +72,7 @@ def test_ten_steps_fit_into_ten_minutes() -> None:
 
 
 def test_the_tiny_plan_has_all_steps_and_every_job() -> None:
-    steps, tiny = first_steps(False, Path()), first_steps(True, Path())
+    steps, tiny = all_steps(False, Path()), all_steps(True, Path())
     assert [step.title for step in tiny] == [step.title for step in steps]
     assert all((*step.first, *step.parts) for step in tiny)
     for plan in (steps, tiny):
@@ -86,7 +86,7 @@ def test_the_tiny_plan_has_all_steps_and_every_job() -> None:
 
 
 def test_what_is_compiled_beforehand_is_what_is_run() -> None:
-    steps = first_steps(False, Path())
+    steps = all_steps(False, Path())
     there = [part.command for part in steps[3].first]
     for part in (*steps[4].first, *steps[6].first, *steps[8].parts):
         words = part.command[part.command.index("bench.first_minutes.jobs") + 2 :]
@@ -101,16 +101,16 @@ def test_what_is_compiled_beforehand_is_what_is_run() -> None:
 def test_tools_are_found_beside_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.setattr(first_tools, "_by_pathfinder", lambda name: "")
-    monkeypatch.setattr(first_tools, "FOLDERS", (str(tmp_path / "nsight" / "*"),))
-    assert first_tools.find_tool("ncu") == ""
+    monkeypatch.setattr(tools, "_by_pathfinder", lambda name: "")
+    monkeypatch.setattr(tools, "FOLDERS", (str(tmp_path / "nsight" / "*"),))
+    assert tools.find_tool("ncu") == ""
     for folder in ("nsight/2025.1", "nsight/2026.2", "bin"):
         tool = tmp_path / folder / "ncu"
         tool.parent.mkdir(parents=True)
         tool.write_text("")
-        assert first_tools.find_tool("ncu") in ("", *map(str, tmp_path.rglob("ncu")))
+        assert tools.find_tool("ncu") in ("", *map(str, tmp_path.rglob("ncu")))
         tool.chmod(0o755)
-        assert first_tools.find_tool("ncu") == str(tool)
+        assert tools.find_tool("ncu") == str(tool)
 
 
 @pytest.mark.parametrize(
