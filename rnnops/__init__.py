@@ -169,7 +169,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 # Loaded at first use, so that `import rnnops` stays light.
-_HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module", "blob", "infer", "loops", "op", "schema"}
+_HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("cells", "checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("BasicRNN", "GRU", "LSTM", "LayerNormLSTM", "LayerNormMILSTM", "MILSTM"), "rnnops.cells"),
@@ -196,7 +196,9 @@ _MEANINGS = {
 
 def __dir__() -> list[str]:
     """Public names, those that are loaded at first use included."""
-    return sorted(name for name in {*globals(), *_LAZY} if not name.startswith("_") and name not in _HIDDEN)
+    return sorted(
+        name for name in {*globals(), *_LAZY} if not name.startswith("_") and name not in _HIDDEN | _MOVED.keys()
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -1,15 +1,4 @@
-"""Parts of generated drivers in plain Python.
-
-**What generated drivers say in plain Python**: parts of memory, products, barriers. Compiled drivers call the runtime
-for products and barriers. Here a packed matrix is the matrix itself, row by row, in memory that may be larger.
-
-**What generated drivers say in plain Python for products of operands rounded to bfloat16**. A packed matrix is the
-matrix itself, row by row, as the upper halves of its rounded numbers.
-
-**What generated drivers say in plain Python for products with whole numbers of a byte each**. A packed matrix is the
-matrix itself, row by row.
-
-**Packing.** Packed matrices: of floats, of int8, and of operands rounded to bfloat16.
+"""Packed matrices: of floats, of int8, and of operands rounded to bfloat16; and products of them for callers in Python.
 
 **Packed matrices**: B [K, N] as panels `[panel][K][panel width]`, in the order in which products read them. Panels are
 3 vectors wide; the last one or two are 2 vectors wide where N asks for it (7 vectors: 3, 2, 2), and B of a single
@@ -21,7 +10,7 @@ squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (c
 
 Limits: nothing is checked here (`gemm.py` does for calls from Python); no NaN or infinity is treated specially.
 
-**Packed matrices of whole numbers of a byte each**: panels as those of `packing.py`, of int8 in place of float32.
+**Packed matrices of whole numbers of a byte each**: panels as those above, of int8 in place of float32.
 
 Limits: B holds whole numbers from -127 to 127; it is packed number by number, a nanosecond or some each.
 
@@ -32,7 +21,16 @@ is one rounded number as float32 (`SINGLES`), or two that follow each other over
 last pair has a zero. Pairs are made by instructions of AVX512-BF16, which take numbers below the smallest normal one
 for zeros, as multiply-adds of pairs do in any case.
 
-**Products.** Products for callers in Python: NumPy arrays, checked, and handed to `gemm.py` and `packing.py`.
+**Generated drivers in plain Python**: their parts of memory, products and barriers. Compiled drivers call the runtime
+for products and barriers. Here a packed matrix is the matrix itself, row by row, in memory that may be larger.
+
+**Generated drivers in plain Python, for products rounded to bfloat16**. A packed matrix is the
+matrix itself, row by row, as the upper halves of its rounded numbers.
+
+**Generated drivers in plain Python, for products with whole numbers of a byte each**. A packed matrix is the
+matrix itself, row by row.
+
+**Products** take NumPy arrays, check them, and hand them to `gemm.py`.
 """
 
 from __future__ import annotations

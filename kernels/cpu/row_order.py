@@ -92,7 +92,7 @@ def order_rows(rank: int, threads: int, words: Address) -> None:
     """A driver for one thread.
 
     Words: addresses of lengths, of the order and of ends, which it writes, and of places (`places[k]`: the position of
-    the row with k rows before it, sorted by length); then how many rows, bytes of a length, steps, the first timestep,
+    the row that k rows are longer than); then how many rows, bytes of a length, steps, the first timestep,
     and how many steps a row has at most.
     """
     rows = loaded(words + ROWS)

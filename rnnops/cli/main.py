@@ -97,10 +97,8 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
     }
     for setting in fields(Settings):
         kind = type(setting.default)
-        help_text, word = (
-            f"{helps[setting.name]} (default: {setting.default})",
-            {int: "N", float: "X"}.get(kind, "NAME"),
-        )
+        help_text = f"{helps[setting.name]} (default: {setting.default})"
+        word = {int: "N", float: "X"}.get(kind, "NAME")
         group.add_argument(option(setting.name), type=kind, metavar=word, help=help_text)
     size = "bytes of text that are read, 0 for all"
     group.add_argument("--max-bytes", type=_count, metavar="N", help=f"{size} (default: {DEFAULT_BYTES})")

@@ -1,6 +1,6 @@
 """One training step after another, and the state that a checkpoint holds.
 
-**What a training run is at one moment besides its model, and how both lie in a checkpoint**. A checkpoint is a file of
+**The state of a training run besides its model, and the place of both in a checkpoint**. A checkpoint is a file of
 the model. Its user state holds here:
 
 arrays    average/<name>, carried/<place>

@@ -197,7 +197,7 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
             op, [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs], net.name, float_dtype
         )
         for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            if name:  # an unwanted output is "", where an omitted input looks
+            if name:  # "" is an output that is not wanted, and an input that is left out: neither has a type
                 types[name] = kind
             if name and value is not None:
                 values[name] = value

@@ -6,7 +6,7 @@ rewrite: `h_all, h_last = RecurrentNetwork(...)`
 Blobs may be kept as bfloat16: half the bytes, 8 digits of 24. The forward pass goes on with the numbers themselves, so
 that its results do not change. States stay float32: they are carried, and lie in their tensors anyway.
 
-No padding reaches a gradient. Where all results of a blob are masked, its finished rows are replaced by zeros. Past a
+No padding reaches a gradient. A blob from which only masked results follow reads as zeros in finished rows. Past a
 row's end masked results get a gradient of zeros. But zero times NaN is NaN, and sums over rows hand it on to every row:
 NaN in padding, or made by it, would be in all gradients. So operands are masked too, before the net is differentiated:
 where rows come in, and around ops without a value or a slope at zero, which read ones. Devices that leave finished rows

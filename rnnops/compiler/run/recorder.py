@@ -111,9 +111,8 @@ class JobList:
         self._barrier = new_barrier()
         counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
         self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
-        self._given = (
-            ctypes.c_int64 * (recorded.feeds + len(recorded.outputs))
-        )()  # faster to assign to than a NumPy array
+        # a ctypes array, which is faster to assign to than one of NumPy
+        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()
         self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
         self._names = tuple(name for name, _, _ in recorded.outputs)
         self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)

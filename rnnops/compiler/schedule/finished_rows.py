@@ -361,9 +361,8 @@ def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
     names = lengths_of(scan)
     if scan.timestep is None or not names:
         return plan
-    alone = len(plan.stages) == 1 and goes_outside(
-        scan, plan
-    )  # each row runs its steps by itself: live and finished steps are told apart for free
+    # where each row runs its steps by itself, live and finished steps are told apart for free
+    alone = len(plan.stages) == 1 and goes_outside(scan, plan)
     reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))

@@ -6,8 +6,6 @@ elementwise work is done feature by feature where everything it writes lies so, 
 of a row belongs to the block that owns feature e modulo P: of LSTM's gates [N, 4H] with P = H a block owns all four
 gates of its features, so that what follows the product needs no other block.
 
-**Loop.** A loop over steps on a CUDA device: its barriers, and products whose inner axis is shared out.
-
 **Where blocks wait for each other in a loop over steps**: before what reads or writes what other blocks have touched.
 Each region of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
 product reads all of its left side, unless blocks share out its inner axis: then each reads its own features, and
