@@ -52,6 +52,7 @@ from rnnops.kernels.cpu.packing import (
     first_panel,
     full_panels,
     make_copy_panel,
+    make_turn_panel,
     panel_vectors,
     rows_part,
     vector_count,
@@ -65,8 +66,8 @@ WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_k
 
 
 def make_products(dtype: str, width: int) -> dict[str, Callable[..., None]]:
-    """`gemm_packed` and `gemm_tn`, by name."""
-    return {"gemm_packed": make_packed(dtype, width), "gemm_tn": make_tn(dtype, width)}
+    """`gemm_packed`, `gemm_tn`, `gemm_nn` and `gemm_nt`, by name."""
+    return {"gemm_packed": make_packed(dtype, width), **make_unpacked(dtype, width)}
 
 
 def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., None]:
@@ -76,24 +77,10 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
     block, zeros = block_part(dtype, width, narrow), address_of(zeros_name(dtype))
 
     def gemm_packed(
-        A: Address,
-        _: int,
-        A_stride: int,
-        K: int,
-        packed: Address,
-        _packed_size: int,
-        C: Address,
-        _rows: int,
-        C_stride: int,
-        N: int,
-        accumulate: bool,
-        bias: Address,
-        biases: int,
-        row_begin: int,
-        row_end: int,
-        column_begin: int,
-        column_end: int,
-    ) -> None:
+        A: Address, _: int, A_stride: int, K: int, packed: Address, _packed_size: int, C: Address, _rows: int,
+        C_stride: int, N: int, accumulate: bool, bias: Address, biases: int, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
         """A part of C [M, N] becomes A [M, K] @ B, B [K, N] being packed; plus bias [N] if there are `biases`.
 
         With `accumulate` the product is added to C. A panel of B belongs to the part that has its first column.
@@ -129,54 +116,76 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
     return gemm_packed
 
 
-def make_tn(dtype: str, width: int) -> Callable[..., None]:
+def make_unpacked(dtype: str, width: int) -> dict[str, Callable[..., None]]:
+    """Products of operands as they lie: A^T @ B (`gemm_tn`), A @ B (`gemm_nn`) and A @ B^T (`gemm_nt`), by name."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
     row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
     block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
+    turn_panel = make_turn_panel(dtype, width)
     new_panel = room(K_BLOCK * PANEL_VECTORS * count * item)
 
-    def gemm_tn(
-        A: Address,
-        K: int,
-        A_stride: int,
-        _: int,
-        B: Address,
-        _rows: int,
-        B_stride: int,
-        _columns: int,
-        C: Address,
-        _c_rows: int,
-        C_stride: int,
-        _c_columns: int,
-        accumulate: bool,
-        row_begin: int,
-        row_end: int,
-        column_begin: int,
-        column_end: int,
-    ) -> None:
-        """A part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it."""
+    def multiply(
+        A: int, a_row: int, a_step: int, K: int, B: int, b_step: int, b_column: int, C: int, c_row: int,
+        accumulate: bool, row_begin: int, row_end: int, column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
+        """Steps in bytes: from row to row and along k of A, along k and from column to column of B."""
         panel, vectors, blocks = new_panel(), vector_count(column_end - column_begin, count), k_blocks(K)
-        a_step, b_row, c_row = A_stride * item, B_stride * item, C_stride * item
         for number in range(blocks):
             k, k_end = K * number // blocks, K * (number + 1) // blocks
             for row in range(row_begin, row_end, row_block):
                 rows, done = min(row_block, row_end - row), 0
-                a = A + k * a_step + row * item
+                a = A + k * a_step + row * a_row
                 while done < vectors:
                     wide, first = panel_vectors(vectors - done), column_begin + done * count
-                    source, c = B + k * b_row + first * item, C + row * c_row + first * item
-                    copy_panel(source, b_row, k_end - k, column_end - first, wide, panel)
+                    source, c = B + k * b_step + first * b_column, C + row * c_row + first * item
+                    if b_column == item:
+                        copy_panel(source, b_step, k_end - k, column_end - first, wide, panel)
+                    else:
+                        turn_panel(source, b_column, k_end - k, column_end - first, wide, panel)
                     addend, addend_row = zeros(), 0
                     if accumulate or number > 0:
                         addend, addend_row = c, c_row
                     last = column_end - first - (wide - 1) * count
                     block(
-                        rows, wide, 1, a, item, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
-                        source + wide * count * item, b_row, rate, 0,
+                        rows, wide, 1, a, a_row, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
+                        source + wide * count * b_column, b_step, rate, 0,
                     )  # fmt: skip
                     done += wide
 
-    return gemm_tn
+    def gemm_tn(
+        A: Address, K: int, A_stride: int, _: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
+        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
+        """A part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it."""
+        multiply(
+            A, item, A_stride * item, K, B, B_stride * item, item, C, C_stride * item, accumulate, row_begin, row_end,
+            column_begin, column_end,
+        )  # fmt: skip
+
+    def gemm_nn(
+        A: Address, _: int, A_stride: int, K: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
+        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
+        """A part of C [M, N] becomes A @ B of A [M, K] and B [K, N], or is increased by it."""
+        multiply(
+            A, A_stride * item, item, K, B, B_stride * item, item, C, C_stride * item, accumulate, row_begin, row_end,
+            column_begin, column_end,
+        )  # fmt: skip
+
+    def gemm_nt(
+        A: Address, _: int, A_stride: int, K: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
+        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
+        """A part of C [M, N] becomes A @ B^T of A [M, K] and B [N, K], or is increased by it."""
+        multiply(
+            A, A_stride * item, item, K, B, item, B_stride * item, C, C_stride * item, accumulate, row_begin, row_end,
+            column_begin, column_end,
+        )  # fmt: skip
+
+    return {"gemm_tn": gemm_tn, "gemm_nn": gemm_nn, "gemm_nt": gemm_nt}
 
 
 def k_blocks(K: int) -> int:
@@ -217,24 +226,10 @@ def make_rounded_packed(way: str, width: int) -> Callable[..., None]:
     new_block = room(row_block * words_row)
 
     def gemm_packed(
-        A: Address,
-        _: int,
-        A_stride: int,
-        K: int,
-        packed: Address,
-        _packed_size: int,
-        C: Address,
-        _rows: int,
-        C_stride: int,
-        N: int,
-        accumulate: bool,
-        bias: Address,
-        biases: int,
-        row_begin: int,
-        row_end: int,
-        column_begin: int,
-        column_end: int,
-    ) -> None:
+        A: Address, _: int, A_stride: int, K: int, packed: Address, _packed_size: int, C: Address, _rows: int,
+        C_stride: int, N: int, accumulate: bool, bias: Address, biases: int, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
         """As `gemm.gemm_packed`, where B is packed as words."""
         words, vectors, blocks, depth = new_block(), vector_count(N, count), k_blocks(K), (K + each - 1) // each
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
@@ -275,24 +270,10 @@ def make_rounded_tn(way: str, width: int) -> Callable[..., None]:
     new_block, new_panel = room(most * words_row), room(most * PANEL_VECTORS * count * WORD)
 
     def gemm_tn(
-        A: Address,
-        K: int,
-        A_stride: int,
-        _: int,
-        B: Address,
-        _rows: int,
-        B_stride: int,
-        _columns: int,
-        C: Address,
-        _c_rows: int,
-        C_stride: int,
-        _c_columns: int,
-        accumulate: bool,
-        row_begin: int,
-        row_end: int,
-        column_begin: int,
-        column_end: int,
-    ) -> None:
+        A: Address, K: int, A_stride: int, _: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
+        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
+    ) -> None:  # fmt: skip
         """As `gemm.gemm_tn`."""
         words, panel = new_block(), new_panel()
         vectors, blocks = vector_count(column_end - column_begin, count), k_blocks(K)

@@ -164,6 +164,7 @@ def _machine(level: int = LEVEL, reloc: str = "default", jit: bool = True) -> An
 
 @cache
 def _initialize() -> None:
+    llvm.set_option("", "-enable-mem-access-versioning=false")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -182,6 +183,7 @@ THREADS = (
     "clear",
     "order_rows",
 )
+UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
 BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
@@ -231,7 +233,7 @@ def _library_of(name: str, dtype: str, width: int) -> Library:
         return rounded_products(way_of(width), width)
     if name in BY_INT8:
         return int8_products(width)
-    return products(dtype, width) if name in PRODUCTS else threads()
+    return products(dtype, width) if name in (*PRODUCTS, *UNPACKED) else threads()
 
 
 def way_of(width: int) -> str:
@@ -242,7 +244,7 @@ def way_of(width: int) -> str:
 def products(dtype: str, width: int) -> Library:
     """Products and packing of one dtype with vectors of one width."""
     name = f"products_{dtype}_{width}"
-    return _library(name, PRODUCTS, lambda symbols: write_runtime.products(symbols, dtype, width))
+    return _library(name, (*PRODUCTS, *UNPACKED), lambda symbols: write_runtime.products(symbols, dtype, width))
 
 
 def rounded_products(way: str, width: int) -> Library:

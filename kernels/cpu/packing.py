@@ -43,6 +43,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numpy.lib.stride_tricks import as_strided
 
 from rnnops.kernels.cpu import native, row_order
 from rnnops.kernels.cpu.bits import round_bfloat16
@@ -64,7 +65,8 @@ def vector(array: Any, start: int, count: int) -> Any:
 
 def matrix(array: Any, start: int, rows: int, stride: int, column: int, columns: int) -> Any:
     """`[rows, columns]` in a 1-D array: rows begin at `start + column`, `stride` numbers apart. Nothing is checked."""
-    return array[start : start + rows * stride].reshape((rows, stride))[:, column : column + columns]
+    first = array[start + column :]  # behind the last row there may be less than a stride
+    return as_strided(first, (rows, columns), (stride * first.itemsize, first.itemsize))
 
 
 def pack_into(B: Any, packed: Any) -> None:
@@ -91,6 +93,16 @@ def gemm_tn(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
     first, last, begin, end = part
     product, target = A[:, first:last].T @ B[:, begin:end], C[first:last, begin:end]
     target[...] = target + product if accumulate else product
+
+
+def gemm_nn(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
+    """That part of C becomes A @ B, or is increased by it."""
+    gemm_tn(A.T, B, C, accumulate, *part)
+
+
+def gemm_nt(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
+    """That part of C becomes A @ B^T, or is increased by it."""
+    gemm_tn(A.T, B.T, C, accumulate, *part)
 
 
 def prefetch(numbers: Any) -> None:
@@ -190,10 +202,37 @@ def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:
     return copy_panel
 
 
+def make_turn_panel(dtype: str, width: int) -> Callable[..., None]:
+    """`turn_panel(B, stride, k_steps, columns, wide, panel)`: columns of B^T into a panel, zeros behind them."""
+    count, item = lanes(width, dtype), ITEM_SIZES[dtype]
+    copy_number, set_zero = copied(item), zeroed(item)
+
+    def transpose_square(
+        source: int, stride: int, rows: int, begin: int, end: int, columns: int, target: int, wide: int
+    ) -> None:
+        """Columns begin:end of so many rows become rows of a panel that is `wide` numbers wide."""
+        for k in range(begin, end):
+            for c in range(rows):
+                copy_number(target + (k * wide + columns + c) * item, source + c * stride + k * item)
+
+    def turn_panel(B: int, stride: int, k_steps: int, columns: int, wide: int, panel: int) -> None:
+        width = wide * count
+        there = min(width, columns)
+        for k in range(0, k_steps, SQUARE):
+            end = min(k + SQUARE, k_steps)
+            for c in range(0, there, SQUARE):
+                transpose_square(B + c * stride, stride, min(SQUARE, there - c), k, end, c, panel, width)
+            for row in range(k, end):
+                for c in range(there, width):
+                    set_zero(panel + (row * width + c) * item)
+
+    return turn_panel
+
+
 def make_packers(dtype: str, width: int) -> dict[str, Callable[..., None]]:
     """`pack_into` and `pack_transposed_into`, by name."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
-    copy_panel, copy_number, set_zero = make_copy_panel(dtype, width), copied(item), zeroed(item)
+    copy_panel, turn_panel = make_copy_panel(dtype, width), make_turn_panel(dtype, width)
 
     def pack_into(B: Address, K: int, stride: int, N: int, packed: Address, _: int) -> None:
         """B [K, N], its rows `stride` numbers apart, into `packed`."""
@@ -203,29 +242,13 @@ def make_packers(dtype: str, width: int) -> dict[str, Callable[..., None]]:
             copy_panel(B + column * item, stride * item, K, N - column, wide, packed + K * column * item)
             done += wide
 
-    def transpose_square(
-        source: int, stride: int, rows: int, begin: int, end: int, columns: int, target: int, wide: int
-    ) -> None:
-        """Columns begin:end of so many rows become rows of a panel that is `wide` numbers wide."""
-        for k in range(begin, end):
-            for c in range(rows):
-                copy_number(target + (k * wide + columns + c) * item, source + (c * stride + k) * item)
-
     def pack_transposed_into(B: Address, N: int, stride: int, K: int, packed: Address, _: int) -> None:
         """B^T [K, N] into `packed`, from B [N, K], its rows `stride` numbers apart."""
         vectors, done = vector_count(N, count), 0
         while done < vectors:
-            wide, column = panel_vectors(vectors - done) * count, done * count
-            there, panel = min(wide, N - column), packed + K * column * item
-            for k in range(0, K, SQUARE):
-                end = min(k + SQUARE, K)
-                for c in range(0, there, SQUARE):
-                    rows, source = min(SQUARE, there - c), B + (column + c) * stride * item
-                    transpose_square(source, stride, rows, k, end, c, panel, wide)
-                for row in range(k, end):
-                    for c in range(there, wide):
-                        set_zero(panel + (row * wide + c) * item)
-            done += wide // count
+            wide, column = panel_vectors(vectors - done), done * count
+            turn_panel(B + column * stride * item, stride * item, K, N - column, wide, packed + K * column * item)
+            done += wide
 
     return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
 
@@ -447,10 +470,23 @@ class Products:
         Raises ValueError for operands that do not fit.
         """
         self._check(A, B, C)
-        shapes = A.shape[0] == B.shape[0] and C.shape == (A.shape[1], B.shape[1])
-        self._need(shapes, "A^T @ B: wanted A [K, M], B [K, N], C [M, N]")
+        self._multiply("gemm_tn", A, B, C, accumulate, part, A.T, B)
+
+    def gemm_nn(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
+        """The same of A @ B, of A [M, K] and B [K, N]."""
+        self._multiply("gemm_nn", A, B, C, accumulate, part, A, B)
+
+    def gemm_nt(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
+        """The same of A @ B^T, of A [M, K] and B [N, K]."""
+        self._multiply("gemm_nt", A, B, C, accumulate, part, A, B.T)
+
+    def _multiply(
+        self, name: str, A: Any, B: Any, C: Any, accumulate: bool, part: tuple[int, ...], left: Any, right: Any
+    ) -> None:
+        fits = left.shape[1] == right.shape[0] and C.shape == (left.shape[0], right.shape[1])
+        self._need(fits, f"{name}: wanted operands of C [M, N] over K, came {A.shape}, {B.shape} and {C.shape}")
         self._need_part(C, C.shape[0], part)
-        self._call["gemm_tn"](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
+        self._call[name](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
 
     @property
     def packed_dtype(self) -> str:
@@ -489,7 +525,8 @@ class Products:
     @cached_property
     def _call(self) -> dict[str, Callable[..., None]]:
         library = self._library()
-        numbers = {"gemm_packed": 13 + PART, "gemm_tn": 13 + PART, "pack_into": 6, "pack_transposed_into": 6}
+        products = dict.fromkeys(("gemm_packed", "gemm_tn", "gemm_nn", "gemm_nt"), 13 + PART)
+        numbers = {**products, "pack_into": 6, "pack_transposed_into": 6}
         return {name: library.callable(name, count) for name, count in numbers.items() if name in library.symbols}
 
     def _library(self) -> Library:

@@ -17,7 +17,7 @@ from rnnops.net.loop_forms import Expansion, View
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.base import choice, quiet
-from rnnops.ops.indexing import pad
+from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import concat, reshape_to, split, transpose
 from rnnops.ops.products import matmul
@@ -455,12 +455,33 @@ class ConvTranspose(Convolving):
 
     def expand(self, call: Call, x: Blob, w: Blob, b: Blob | None = None) -> Blob:
         geometry, groups, weight = self.geometry(call), call.attr("group"), call.shape(1)
-        batch, channels, rows = call.shape(0)[0], weight[1] * groups, channels_last(x)
+        batch, channels = call.shape(0)[0], weight[1] * groups
+        if max(geometry.strides) == 1:
+            back = geometry.backwards()
+            return convolved(
+                x,
+                conv_matrix(turned_weights(w, weight, groups)),
+                b,
+                back,
+                call.shape(0),
+                (channels, weight[0] // groups, *weight[FIRST_AXIS:]),
+                groups,
+            )
+        rows = channels_last(x)
         spread = (transposed_by_channel if weight[0] == groups and groups > 1 else products)(
             rows, w, geometry, batch, weight, groups
         )
         y = geometry.put_back(spread, channels, batch)
         return y if b is None else y + reshape_to(b, (channels, *(1 for _ in geometry.sizes)))
+
+
+def turned_weights(w: Blob, weight: Shape, groups: int) -> Blob:
+    """Weights of a ConvTranspose of stride 1 as those of a Conv, the kernel turned round: [O, C / groups, *kernel]."""
+    channels, made, *kernel = weight
+    axes = [i + FIRST_AXIS for i in range(len(kernel))]
+    back = slice_(w, [-1] * len(axes), [-(2**62)] * len(axes), axes, [-1] * len(axes))
+    parts = transpose(reshape_to(back, (groups, channels // groups, made, *kernel)), [0, 2, 1, *(a + 1 for a in axes)])
+    return reshape_to(parts, (groups * made, channels // groups, *kernel))
 
 
 def transposed_by_channel(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:

@@ -64,6 +64,13 @@ class Geometry:
         """The sizes of the axes with what is put around."""
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
+    def backwards(self) -> Geometry:
+        """The geometry whose windows over the places add up what those of this one, of stride 1, were taken from."""
+        begins = tuple(span - 1 - begin for span, begin in zip(self.spans, self.begins, strict=True))
+        counted = zip(self.sizes, self.places, begins, self.spans, strict=True)
+        ends = tuple(size - places - begin + span - 1 for size, places, begin, span in counted)
+        return Geometry(self.places, self.kernel, self.strides, self.dilations, begins, ends, self.sizes)
+
     def last(self, x: Blob, channels: int, batch: int, value: float = 0.0) -> Blob:
         """An array [N, C, *sizes] with channels last and a value put around: [N, *covered, C]."""
         pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
@@ -56,6 +56,7 @@ ATOMS = (
 )
 OWN = {"_prepared", "_number", "_calls"}  # of rnnops.torch.RNN, which a step may reach by the module that holds it
 TENSORS = ("_parameters", "_buffers", "_modules")
+LISTS = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList, nn.Sequential)  # PyTorch's code names parts
 DATA = ("types", "argparse", "collections", "configparser")  # whose objects hold what users put there
 PLAIN = (dict, list, tuple, set, frozenset, deque, OrderedDict)
 CONTAINERS = (dict, list, tuple, set, frozenset, deque)
@@ -251,7 +252,7 @@ class Walk:
         names = [name for name in own if (every or name in self._names) and name not in OWN]
         for held in (own.get(name) for name in TENSORS):
             if isinstance(held, dict):
-                self._fetch_namespace(held, path, self.reads.all_names)
+                self._fetch_namespace(held, path, every or isinstance(value, LISTS))
         self.key.append(tuple(names))
         self._hold(own, path)
         self.named.append(own)

@@ -42,6 +42,38 @@ def tn_product(kernels: Products, A: Any, B: Any, C: Any, accumulate: bool = Fal
     return C
 
 
+FORMS = {  # of operands as they lie
+    "gemm_nn": lambda A, B: (A, B),
+    "gemm_nt": lambda A, B: (A, np.ascontiguousarray(B.T)),
+    "gemm_tn": lambda A, B: (np.ascontiguousarray(A.T), B),
+}
+
+
+def as_it_lies(kernels: Products, form: str, A: Any, B: Any, C: Any, accumulate: bool = False) -> Any:
+    getattr(kernels, form)(*FORMS[form](A, B), C, accumulate, 0, C.shape[0], 0, C.shape[1])
+    return C
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_operands_as_they_lie(kernels: Products, form: str) -> None:
+    """Around tiles, panels and blocks; all forms have the same bits."""
+    shapes = [(M, 5, N) for M in (0, 1, 7, 9, 17) for N in edge_columns(kernels)]
+    for M, K, N in (*shapes, *((9, K, 50) for K in (0, 1, 17, K_BLOCK, 3 * K_BLOCK + 5))):
+        A, B, C, _ = operands(M, K, N, kernels.dtype)
+        assert_product(as_it_lies(kernels, form, A, B, np.full_like(C, np.nan)), A, B, np.zeros_like(C))
+        came = as_it_lies(kernels, form, A, B, C.copy(), accumulate=True)
+        assert_product(came, A, B, C)
+        np.testing.assert_array_equal(came, as_it_lies(kernels, "gemm_tn", A, B, C.copy(), accumulate=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_plain_operands_as_they_lie(form: str) -> None:
+    A, B, C, _ = operands(9, 7, 13, "float64")
+    came = C.copy()
+    getattr(plain, form)(*FORMS[form](A, B), came, True, 0, 9, 0, 13)
+    assert_product(came, A, B, C)
+
+
 def test_rows_and_columns_around_tiles(kernels: Products) -> None:
     for M in range(18):
         for N in edge_columns(kernels):
@@ -270,6 +302,9 @@ for kernels in (*map(products_of, ("float32", "float64")), rounded_products_of()
         kernels.pack_into(B, packed)
         kernels.gemm_packed(A, packed, C, False, bias, 0, M, 0, C.shape[1])
         kernels.gemm_tn(last((K, M), dtype), B, C, True, 0, M, 0, N)
+        if not kernels.way:
+            kernels.gemm_nn(A, B, last((M, N), dtype), True, 0, M, 0, N)
+            kernels.gemm_nt(A, last((N, K), dtype), last((M, N), dtype), True, 0, M, 0, N)
         kernels.pack_transposed_into(last((N, K), dtype), packed)
         assert (C == 2 * K + 1).all()
 print("done")

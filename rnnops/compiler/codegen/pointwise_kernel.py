@@ -32,7 +32,18 @@ from rnnops.compiler.lower.expressions import (
     inside,
     total,
 )
-from rnnops.compiler.lower.kernel import Assign, For, Function, If, LaneFold, Parameter, Statement as Line, Store
+from rnnops.compiler.lower.kernel import (
+    Assign,
+    Do,
+    For,
+    Function,
+    If,
+    LaneFold,
+    MatrixOperand,
+    Parameter,
+    Statement as Line,
+    Store,
+)
 from rnnops.compiler.lower.scalar_expressions import (
     Constants,
     OperandPlace,
@@ -43,6 +54,7 @@ from rnnops.compiler.lower.scalar_expressions import (
 )
 from rnnops.compiler.lower.statements import FORMS, Access, Number, Statement, operands_of
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
+from rnnops.compiler.schedule.product_axes import CalledMatrix, MatrixCall
 from rnnops.net.loop_forms import Reduction
 from rnnops.net.schema import form_of
 from rnnops.ops.products import INT8
@@ -149,10 +161,35 @@ class PointwiseWriter:
     # -- nests ---------------------------------------------------------------------------------------------------
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
+        if nest.call:
+            self.lines.append(self._product(nest.statements[0], nest.call, nest.call.loops))
+            return
         self.local: dict[Element, Expr] = {}  # what this nest has computed or loaded -> variable
         registers = [s for s in nest.statements if is_register_fold(s) and s.folded_axes()]
         self.accumulators: dict[int, Name] = {}
         self._level(nest, 0, registers, needed)
+
+    def _product(self, statement: Statement, call: MatrixCall, loops: Sequence[int]) -> Line:
+        """Calls of a product, in loops over the axes that are left."""
+        if loops:
+            axis, *others = loops
+            return For(
+                f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, (self._product(statement, call, others),)
+            )
+        c, adds = call.operands[2], Literal(statement.start is None, dtype=BOOL)
+        matrices = [self._matrix(one, call.loops) for one in call.operands]
+        return Do(call.function, (*matrices, adds, ZERO, self._size(c.rows), ZERO, self._size(c.columns)))
+
+    def _matrix(self, one: CalledMatrix, loops: Sequence[int]) -> MatrixOperand:
+        layout, size = one.access.layout, self._size
+        column = layout.offset % one.stride
+        terms = {False: [size(layout.offset - column)], True: [size(column)]}  # of rows, and of columns
+        for axis in loops:
+            if layout.strides[axis]:
+                terms[layout.strides[axis] < one.stride].append(self._times(axis, layout.strides[axis]))
+        start, along = (total([term for term in terms[inside] if term != ZERO]) for inside in (False, True))
+        sizes = size(one.rows), size(one.stride), along, size(one.columns)
+        return MatrixOperand(self._pointer(one.access.owner), start, *sizes)
 
     def _level(self, nest: Nest, depth: int, registers: list[Statement], needed: Collection[str]) -> None:
         starting = [s for s in registers if min(s.folded_axes()) == depth]

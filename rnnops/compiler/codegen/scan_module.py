@@ -377,7 +377,8 @@ class ScanWriter:
         name, plan = f"rows_{len(self.programs)}", self.plan
         known = name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants
         writer = (StateWriter if plan.large_states else PointwiseWriter)(*known, self.layouts.aliases)
-        program = writer.write(fuse_nests(statements, large_apart=plan.large_states))
+        called = "" if plan.large_states else self.dtype
+        program = writer.write(fuse_nests(statements, large_apart=plan.large_states, products=called))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
         pointers = [Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
@@ -448,7 +449,9 @@ class ScanWriter:
         rows = self.part.shares.in_tile(node.inner, self.scan.batch, self.sizes)
         a = self._matrix(left.array, self._base(left), rows, node.left_stride, node.left_offset, node.rows)
         b = self._matrix(right.array, self._base(right), rows, node.right_stride, node.right_offset, node.columns)
-        c = self._matrix(target.array, ZERO, self._size(node.rows), node.columns, 0, node.columns)
+        c = self._matrix(
+            target.array, ZERO, self._size(node.rows), node.target_stride, node.target_offset, node.columns
+        )
         m, n = self._size(node.rows), self._size(node.columns)
         adds = TRUE if node.target in self.summed else GOES_ON
         if node.columns >= node.rows:

@@ -43,7 +43,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_number, schema_of
 from rnnops.net.text import absolute_names, free_name
-from rnnops.recurrent.cell_rewrites import split_step
+from rnnops.recurrent.cell_rewrites import is_view, split_step
 from rnnops.rewrites import prune
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type
 from rnnops.util import LazyModule
@@ -258,7 +258,7 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
         wanted: blobs of the step that are stored or summed.
     """
     program = _needed(program, wanted := list(wanted))
-    split = split_step(program, references, wanted)
+    split = split_step(program, references, wanted, copied=_copied_views(program, references))
     read = {*wanted, *(name for op in split.stay for name in op.inputs)}
     inputs = [
         *(spec for spec in program.net.input_specs if spec.name in read),
@@ -268,6 +268,32 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     step = prepare(net, {spec.name: program.types[spec.name] for spec in inputs}, program.float_dtype)
     kept = tuple(spec.name for spec in inputs if spec.name in split.fixed)
     return Hoisted(step, kept, _prepared(split.once, program) if split.results else None)
+
+
+PLAIN_VIEWS = ("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")  # of a whole array
+
+
+def _copied_views(program: Program, references: Collection[str]) -> set[str]:
+    """Results of views that are copies, as a reshape of what is transposed: no strides describe them."""
+    views = {call.op.outputs[0]: call for call in program.calls if is_view(call) and len(call.op.outputs) == 1}
+    lowered, copied = Lowered(), set[str]()
+    for name in references:
+        lowered.own(name, program.types[name])
+    for name, call in views.items():
+        plain = call.op.inputs[0] in references and call.op.type in PLAIN_VIEWS
+        if not plain and _is_copy(name, views, lowered):
+            copied.add(name)
+    return copied
+
+
+def _is_copy(name: str, views: Mapping[str, Call], lowered: Lowered) -> bool:
+    """True if a view of views of references is a copy; they are lowered until then."""
+    if name not in lowered.views and name in views and not _is_copy(views[name].op.inputs[0], views, lowered):
+        count = len(lowered.statements)
+        if views[name].op.inputs[0] in lowered.views:
+            lower_op(lowered, views[name])
+        return len(lowered.statements) > count
+    return False
 
 
 def _needed(program: Program, wanted: Iterable[str]) -> Program:

@@ -202,6 +202,7 @@ class LoweredStep:
         slots: owner -> slot of the tensor it lies in.
         whole: why all rows are one, `""` where rows are independent.
         in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
+        calls: whether kernels of rows call products.
         batch_axes: owner -> axis; empty where all rows are one.
         accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
         sums: result -> accumulator that it is, or from which `epilogue` computes it.
@@ -214,6 +215,7 @@ class LoweredStep:
     slots: Mapping[str, Slot]
     whole: str
     in_place: float = inf
+    calls: bool = True
     batch_axes: Mapping[str, int] = field(default_factory=dict)
     accumulators: Mapping[str, bool] = field(default_factory=dict)
     sums: Mapping[str, str] = field(default_factory=dict)

@@ -331,7 +331,11 @@ class StepProduct:
 
 @dataclass(frozen=True)
 class Contraction:
-    """`target[rows, columns] += left[inner, rows]^T @ right[inner, columns]`, summed over all steps."""
+    """`target[rows, columns] += left[inner, rows]^T @ right[inner, columns]`, summed over all steps.
+
+    Args:
+        target_offset, target_stride: of the result in its owner; several products may write parts of one.
+    """
 
     blob: str
     left: str
@@ -344,13 +348,15 @@ class Contraction:
     right_offset: int
     right_stride: int
     target: str
+    target_offset: int = 0
+    target_stride: int = 0
     rounding: str = ""
 
     def reads(self) -> list[str]:
         return [self.left, self.right]
 
     def turned(self, target: str) -> Contraction:
-        """The transpose of the product, `target[columns, rows]`."""
+        """The transpose of the product, all of `target[columns, rows]`."""
         return replace(
             self,
             left=self.right,
@@ -362,6 +368,7 @@ class Contraction:
             right_offset=self.left_offset,
             right_stride=self.left_stride,
             target=target,
+            target_stride=self.rows,
         )
 
     def __str__(self) -> str:

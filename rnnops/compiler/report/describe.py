@@ -39,11 +39,7 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
     return [
         *facts_of(compiled, stepless=hoisted is None),
         *_once(hoisted, compiled),
-        *(
-            line
-            for stage in plan.stages
-            for line in _stage(stage, compiled.scan.steps, rows, hoisted is None, plan.large_states)
-        ),
+        *(line for stage in plan.stages for line in _stage(stage, compiled, rows, hoisted is None)),
         *_past_end(compiled),
         *_sums(plan),
         *_axes(plan),
@@ -103,11 +99,11 @@ def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
 # -- stages ----------------------------------------------------------------------------------------------------------
 
 
-def _stage(stage: Stage, steps: int, rows: str, stepless: bool = False, apart: bool = False) -> Iterator[str]:
+def _stage(stage: Stage, compiled: CompiledScan, rows: str, stepless: bool = False) -> Iterator[str]:
     yield ("row by row:" if stage.loop else "all rows at once:") if stepless else f"{stage.head}:"
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = list(group)
-        lines = [_row_program(nodes, rows, apart)] if is_row else [_product(node, steps) for node in nodes]
+        lines = [_row_program(nodes, rows, compiled)] if is_row else [_product(node, compiled) for node in nodes]
         yield from (f"{INDENT}{line}" for line in lines)
 
 
@@ -115,22 +111,25 @@ def _past_end(compiled: CompiledScan) -> Iterator[str]:
     """The stages of rows that are over."""
     if compiled.plan.past_end:
         yield "rows that are over:"
-        lines = (line for stage in compiled.plan.past_end for line in _stage(stage, compiled.scan.steps, "each row"))
+        lines = (line for stage in compiled.plan.past_end for line in _stage(stage, compiled, "each row"))
         yield from (f"{INDENT}{line}" for line in lines)
 
 
-def _row_program(nodes: Sequence[Node], rows: str, apart: bool = False) -> str:
-    statements = [node for node in nodes if isinstance(node, Statement)]
-    nests = fuse_nests(statements, large_apart=apart)
+def _row_program(nodes: Sequence[Node], rows: str, compiled: CompiledScan) -> str:
+    statements, apart = [node for node in nodes if isinstance(node, Statement)], compiled.plan.large_states
+    dtype = compiled.float_dtype if compiled.options.target.calls and not apart else ""
+    nests = fuse_nests(statements, large_apart=apart, products=dtype)
+    calls = [f"{nest.call}" for nest in nests if nest.call]
+    nests, blocks = [nest for nest in nests if not nest.call], f", and in blocks {', '.join(calls)}" if calls else ""
     extents = ", ".join(str(list(nest.extents)) for nest in nests)
     blobs = ", ".join(dict.fromkeys(statement.blob for statement in statements))
     ops = count(len(statements), "elementwise op")
-    return f"for {rows} {ops} in {count(len(nests), 'loop nest')} over {extents}: {blobs}"
+    return f"for {rows} {ops} in {count(len(nests), 'loop nest')} over {extents}{blocks}: {blobs}"
 
 
-def _product(node: Node, steps: int) -> str:
+def _product(node: Node, compiled: CompiledScan) -> str:
     assert isinstance(node, StepProduct | Contraction)
-    return f"{node}, {2e-9 * steps * node.rows * node.inner * node.columns:.3g} GFLOP"
+    return f"{node}, {2e-9 * compiled.scan.steps * node.rows * node.inner * node.columns:.3g} GFLOP"
 
 
 # -- sums, axes, views -------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
 from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedError
+from rnnops.compiler.lower.statements import Statement, StepProduct
 from rnnops.compiler.memory.memory import (
     GRADIENT,
     PACKED,
@@ -422,8 +423,18 @@ def compile_scan(
 
     Raises UnsupportedError and RingError.
     """
-    plan = plan_step(scan, options.target.compacts, options.target.in_place)
-    return written_scan(scan, plan, float_dtype, options, steps_of_tile(options, scan.steps, scan.batch), fixed)
+    target = options.target
+    plan = plan_step(scan, target.compacts, target.in_place, target.calls)
+    tile = steps_of_tile(options, scan.steps, max(scan.batch, _rows_at_once(plan)))
+    return written_scan(scan, plan, float_dtype, options, tile, fixed)
+
+
+def _rows_at_once(plan: StepPlan) -> int:
+    """The rows of a step in products of whole tiles: several for each of the batch where rows have places."""
+    nodes = (node for stage in plan.stages if not stage.loop for node in stage.nodes)
+    products = (node for node in nodes if not isinstance(node, Statement))
+    rows = (node.rows if isinstance(node, StepProduct) else node.inner for node in products)
+    return max(rows, default=0)
 
 
 def written_scan(

@@ -20,7 +20,7 @@ from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
-from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, split_heads
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums
 from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.symbolic.fill import Fresh
 from rnnops.types import Type
@@ -73,7 +73,6 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     lambda program: merge_equal_ops(program.net),  # many of them the same,
     lambda program: prune(program.net),  # and what they were computed from is read no more;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
-    split_heads,  # in cells, as what comes out may be merged,
     merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
     order_sums,  # and sums of what is left, before anything is chosen that is kept
 )

@@ -211,8 +211,9 @@ def _check_states(call: Call) -> None:
 
 def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
     """The plan of a scan as a loop over rows around one over steps. Raises UnsupportedError where there is more."""
+    target = options.target
     try:
-        plan = plan_step(scan, options.target.compacts, options.target.in_place)
+        plan = plan_step(scan, target.compacts, target.in_place, target.calls)
     except RingError as error:
         raise UnsupportedError("a step sees more than the one before") from error
     if not plan.rows_outside or len(plan.stages) != 1 or not is_row_loop(plan.stages[0]):

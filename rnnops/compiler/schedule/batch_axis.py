@@ -78,11 +78,11 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
     """
     axes = dict(known)
     pending = list(statements)
-    while sum(_hand_on(statement, types, axes) for statement in pending):
+    while sum(hand_on(statement, types, axes) for statement in pending):
         pass
     marked, mixing = [], []
     for statement in pending:
-        found = _row_axis(statement, types, axes)
+        found = row_axis_of(statement, types, axes)
         if (found is None and any(access.owner in axes for access in statement.accesses())) or (
             found is not None and not _is_row_local(statement, found, types, axes)
         ):
@@ -93,13 +93,13 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
 
 def mark_rows(step: LoweredStep) -> LoweredStep:
     """Mark the axis of each statement that runs over the batch. Raises MixedError where a statement mixes rows."""
-    found = find_batch_axes(step.statements, step.lowered.types, _known_axes(step))
+    found = find_batch_axes(step.statements, step.lowered.types, known_axes(step))
     if found.mixing:
         raise MixedError(f"'{found.mixing[0]}' reads across rows")
     return replace(step, nodes=found.statements, batch_axes=found.axes)
 
 
-def _known_axes(step: LoweredStep) -> dict[str, int]:
+def known_axes(step: LoweredStep) -> dict[str, int]:
     """Batch axes by meaning: of what is read, and of what lies in tensors of sequences and states."""
     scan, types = step.scan, step.lowered.types
     known = {name: axis for name, axis in scan.batch_axes.items() if name in scan.reads}
@@ -115,9 +115,9 @@ def axes_along(statement: Statement, axis: int, types: Mapping[str, Type]) -> di
     return {owner: own for owner, own in found.items() if own is not None}
 
 
-def _hand_on(statement: Statement, types: Mapping[str, Type], axes: dict[str, int]) -> bool:
+def hand_on(statement: Statement, types: Mapping[str, Type], axes: dict[str, int]) -> bool:
     """Give the batch axis to what the statement reads or writes along its own; True where that was news."""
-    row = _row_axis(statement, types, axes)
+    row = row_axis_of(statement, types, axes)
     if row is None:
         return False
     news = False
@@ -130,7 +130,7 @@ def _hand_on(statement: Statement, types: Mapping[str, Type], axes: dict[str, in
     return news
 
 
-def _row_axis(statement: Statement, types: Mapping[str, Type], axes: Mapping[str, int]) -> int | None:
+def row_axis_of(statement: Statement, types: Mapping[str, Type], axes: Mapping[str, int]) -> int | None:
     """The axis of the statement along which some operand's rows are read."""
     for access in statement.accesses():
         if access.owner in axes:

@@ -13,26 +13,37 @@ side, and then one over these: a single number that everything is added to would
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
+from types import MappingProxyType
 
 from rnnops.compiler.lower.statements import Access, Layout, Statement, dense, node_reads
+from rnnops.compiler.schedule.product_axes import MatrixCall, matrix_call, within_row
 from rnnops.compiler.schedule.stages import dependencies
 from rnnops.compiler.schedule.sums import folds_innermost
 from rnnops.types import Shape, Type
 
+NO_CALLS: Mapping[int, MatrixCall] = MappingProxyType({})
+
 
 @dataclass
 class Nest:
-    """Statements in one nest of loops; axes of size 1 and the batch axis are gone from them."""
+    """Statements in one nest of loops; axes of size 1 and the batch axis are gone from them.
+
+    Args:
+        call: of a product, where its one statement is written as such.
+    """
 
     extents: Shape
     statements: list[Statement] = field(default_factory=list)
+    call: MatrixCall | None = None
 
 
-def fuse_nests(statements: Sequence[Statement], folds_last: bool = False, large_apart: bool = False) -> list[Nest]:
+def fuse_nests(
+    statements: Sequence[Statement], folds_last: bool = False, large_apart: bool = False, products: str = ""
+) -> list[Nest]:
     """Fuse the statements of a pointwise kernel into as few nests as order allows.
 
     Args:
@@ -40,19 +51,27 @@ def fuse_nests(statements: Sequence[Statement], folds_last: bool = False, large_
             in memory start before all else, so that they join what makes their operands.
         folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are
             then placed from the last to the first, so that what a fold reads is computed where it is folded.
+        products: their dtype where large ones are calls; those have a nest each.
     """
     own = [_within_row(statement) for statement in statements]
-    own = folds_innermost(own) if folds_last else [_streaming(s) if s.form == "product" else s for s in own]
-    local = [part for statement in own for part in _from_start(statement)]
+    calls = {id(one): call for one in own if products and (call := matrix_call(one, products))}
+    own = (
+        folds_innermost(own)
+        if folds_last
+        else [_streaming(s) if s.form == "product" and id(s) not in calls else s for s in own]
+    )
+    local = [part for s in own for part in ([s] if id(s) in calls else _from_start(s))]
     if large_apart:
         return [_collapsed(nest) for run in _runs(_starts_first(local)) for nest in _fused(run)]
-    return [_collapsed(nest) for nest in _fused(local, folds_last)]
+    return [_collapsed(nest) for nest in _fused(local, folds_last, calls)]
 
 
-def _fused(parts: Sequence[Statement], folds_last: bool = False) -> list[Nest]:
+def _fused(
+    parts: Sequence[Statement], folds_last: bool = False, calls: Mapping[int, MatrixCall] = NO_CALLS
+) -> list[Nest]:
     nests: list[_GrowingNest] = []
     for part in reversed(parts) if folds_last else parts:
-        _place(nests, part)
+        _place(nests, part, calls.get(id(part)))
     return [nest.finished(backwards=folds_last) for nest in (reversed(nests) if folds_last else nests)]
 
 
@@ -63,8 +82,7 @@ def _runs(parts: Sequence[Statement]) -> list[list[Statement]]:
 
 
 def _within_row(statement: Statement) -> Statement:
-    axes = tuple(a for a, size in enumerate(statement.extents) if size > 1 and a != statement.row_axis)
-    own = replace(statement.moved(axes), row_axis=None)
+    own = within_row(statement)
     if own.form == "uniform":
         own = replace(own, operands=(*own.operands, int(statement.row_axis == 0)))
     return own
@@ -117,8 +135,8 @@ def _start(statement: Statement) -> Statement:
 class _GrowingNest:
     """A nest that statements join one after another, by what they write and touch."""
 
-    def __init__(self, extents: Shape) -> None:
-        self.extents = extents
+    def __init__(self, extents: Shape, call: MatrixCall | None) -> None:
+        self.extents, self.call = extents, call
         self.statements: list[Statement] = []
         self.writers: dict[str, list[Statement]] = {}
         self.touched: dict[str, list[Access]] = {}
@@ -142,19 +160,20 @@ class _GrowingNest:
 
     def finished(self, backwards: bool) -> Nest:
         """The nest; its last statement joined first where they came backwards."""
-        return Nest(self.extents, self.statements[::-1] if backwards else self.statements)
+        return Nest(self.extents, self.statements[::-1] if backwards else self.statements, self.call)
 
 
-def _place(nests: list[_GrowingNest], statement: Statement) -> None:
+def _place(nests: list[_GrowingNest], statement: Statement, call: MatrixCall | None) -> None:
     """Put a statement into a nest, or into one of its own, behind all (or before all) that are there."""
     best = None
-    for nest in reversed(nests):
-        if nest.extents == statement.extents and _shares_elements(nest, statement):
+    for nest in reversed([] if call else nests):
+        alone = nest.call is not None
+        if not alone and nest.extents == statement.extents and _shares_elements(nest, statement):
             best = nest
         if any(True for _ in nest.shared(statement)):  # the statement comes after the nest, or into it
             break
     if best is None:
-        best = _GrowingNest(statement.extents)
+        best = _GrowingNest(statement.extents, call)
         nests.append(best)
     best.join(statement)
 
@@ -180,6 +199,8 @@ def _same_element(writer: Statement, access: Access) -> bool:
 
 def _collapsed(nest: Nest) -> Nest:
     """Join neighbouring loops that all memory runs through without a gap."""
+    if nest.call:
+        return nest
     axis = len(nest.extents) - 2
     while axis >= 0:
         if all(_joins(s, axis) for s in nest.statements):

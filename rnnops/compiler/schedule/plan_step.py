@@ -31,6 +31,8 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
 from rnnops.compiler.schedule.finished_rows import compact_rows
+from rnnops.compiler.schedule.merged_rows import cut_merged_rows
+from rnnops.compiler.schedule.product_axes import bring_to_matrices
 from rnnops.compiler.schedule.products import block_products, turn_contractions
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
@@ -145,7 +147,12 @@ def _verify_access(statement: Statement, access: Access, types: Mapping[str, Typ
 
 def _verify_product(node: StepProduct | Contraction, types: Mapping[str, Type]) -> None:
     target = types[node.target]
-    _need(node.rows * node.columns == target.size, node, f"its target is {target}")
+    size = node.rows * node.columns
+    if isinstance(node, Contraction):
+        last = node.target_offset + (node.rows - 1) * node.target_stride + node.columns
+        _need(last <= target.size, node, f"its target is {target}")
+    else:
+        _need(size == target.size, node, f"its target is {target}")
 
 
 def _has_symbols(types: Mapping[str, Type]) -> bool:
@@ -164,10 +171,12 @@ PlanPass = Callable[[Scan, StepPlan], StepPlan]
 ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     store_results,  # first: no later pass asks for blobs, but for owners
     merge_folds,  # sums over rows that come in two folds are seen as one,
+    cut_merged_rows,
     mark_rows,
     split_sums,  # needs marked rows; its new sums are merged and marked next
     merge_folds,
     mark_rows,
+    bring_to_matrices,
     contract_sums,  # before products are blocked: they are not rows times a matrix
     turn_contractions,
     drop_unread,  # operands of contracted sums only, which would be blocked as products
@@ -177,6 +186,7 @@ ROWS_TOGETHER: tuple[StepPass, ...] = (
     store_results,
     sum_over_steps,
     merge_folds,
+    bring_to_matrices,
     contract_sums,
     drop_unread,
     block_products,
@@ -189,16 +199,16 @@ COMPACTED: tuple[PlanPass, ...] = (
 WITH_ALL_ROWS: tuple[PlanPass, ...] = (set_work_apart, check_rings)
 
 
-def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf) -> StepPlan:
+def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf, calls: bool = True) -> StepPlan:
     """Plan one step.
 
     Args:
         compacts: whether rows that are over leave products.
-        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
+        in_place, calls: as of a `LoweredStep`.
 
     Raises UnsupportedError where an op has no compiled form, and RingError.
     """
-    plan = staged(scheduled(scan, in_place))
+    plan = staged(scheduled(scan, in_place, calls))
     for plan_pass in COMPACTED if compacts else WITH_ALL_ROWS:
         plan = plan_pass(scan, plan)
         with _named(plan_pass, scan):
@@ -206,16 +216,16 @@ def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf) -> StepP
     return plan
 
 
-def scheduled(scan: Scan, in_place: float = inf) -> LoweredStep:
+def scheduled(scan: Scan, in_place: float = inf, calls: bool = True) -> LoweredStep:
     """The step after all passes, its rows apart where they are independent. Raises UnsupportedError."""
     lowered = lowered_step(scan)
     reason = "the batch is one row"
     if scan.batch > 1:
         try:
-            return run_passes(ROWS_APART, first_step(scan, lowered, "", in_place))
+            return run_passes(ROWS_APART, first_step(scan, lowered, "", in_place, calls))
         except MixedError as mixed:
             reason = str(mixed)
-    return run_passes(ROWS_TOGETHER, first_step(scan, lowered, reason, in_place))
+    return run_passes(ROWS_TOGETHER, first_step(scan, lowered, reason, in_place, calls))
 
 
 def run_passes(passes: Sequence[StepPass], step: LoweredStep) -> LoweredStep:
@@ -237,9 +247,9 @@ def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
         raise PlanError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
 
 
-def first_step(scan: Scan, lowered: Lowered, whole: str, in_place: float = inf) -> LoweredStep:
+def first_step(scan: Scan, lowered: Lowered, whole: str, in_place: float = inf, calls: bool = True) -> LoweredStep:
     """The step before all passes."""
-    return LoweredStep(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole, in_place)
+    return LoweredStep(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole, in_place, calls)
 
 
 def lowered_step(scan: Scan) -> Lowered:

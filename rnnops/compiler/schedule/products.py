@@ -24,6 +24,7 @@ from rnnops.compiler.lower.statements import (
     StepProduct,
     dense,
     node_reads,
+    node_writes,
     read_counts,
 )
 from rnnops.kernels.cpu.processor import INT8
@@ -109,11 +110,12 @@ def as_contraction(
     ]
     target = statement.target.layout
     extents = (statement.extents[row], statement.extents[column])
-    if not all(matrices) or target.offset or target.strides[column] != 1 or target.strides[row] != extents[1]:
+    if not all(matrices) or target.strides[column] != 1 or target.strides[row] < extents[1]:
         return None
     return Contraction(
         statement.blob, left.owner, right.owner, inner, *extents, left.layout.offset, strides[0] or 0,
-        right.layout.offset, strides[1] or 0, statement.target.owner, statement.rounding,
+        right.layout.offset, strides[1] or 0, statement.target.owner, target.offset, target.strides[row],
+        statement.rounding,
     )  # fmt: skip
 
 
@@ -178,7 +180,9 @@ def block_products(step: LoweredStep) -> LoweredStep:
     products: dict[str, StepProduct] = {}
     for statement in step.statements:
         product = as_product(statement, sizes, step.invariant)
-        if product is not None and _rows_outermost(step, statement, product, sizes):
+        if product is None or _is_called(step, statement, product):
+            continue
+        if rows_outermost(step, statement, product, sizes):
             products[product.target] = product
     reads = read_counts(step.nodes)
     carried = _dependent(step.statements, _inputs_in(step, step.scan.states))
@@ -195,7 +199,19 @@ def block_products(step: LoweredStep) -> LoweredStep:
     return replace(step, nodes=(*nodes, *contractions), lowered=lowered, batch_axes=axes)
 
 
-def _rows_outermost(step: LoweredStep, statement: Statement, product: StepProduct, sizes: Mapping[str, int]) -> bool:
+LEAST_OF_CALL = 8  # rows, columns and folded numbers of a product that a kernel of a row calls
+MANY_ROWS, FEW_NUMBERS = 32, 2**16  # of a row of the batch, and of a matrix that is soon packed for them
+
+
+def _is_called(step: LoweredStep, statement: Statement, product: StepProduct) -> bool:
+    """True if the kernel of a row calls a product: it has many rows then, which need not leave the cache."""
+    if not step.calls or statement.row_axis is None or product.rounding:
+        return False
+    large = min(product.inner, product.columns) >= LEAST_OF_CALL and product.inner * product.columns <= FEW_NUMBERS
+    return large and product.rows // step.scan.batch >= MANY_ROWS
+
+
+def rows_outermost(step: LoweredStep, statement: Statement, product: StepProduct, sizes: Mapping[str, int]) -> bool:
     """True if the rows that a thread owns lie one behind the other."""
     if step.whole:
         return True
@@ -329,9 +345,9 @@ def _sums_of_products(
 
 
 def _is_sum(statement: Statement) -> bool:
-    if statement.fold or statement.call is None or statement.form not in ("apply", "sum"):
+    if statement.fold or statement.call is None:
         return False
-    return statement.call.op.type in ("Add", "Sum")
+    return statement.form == "sum" or (statement.form == "apply" and statement.call.op.type in ("Add", "Sum"))
 
 
 def _chain(operands: Sequence[Operand], target: Access, rules: Rules) -> Chain:
@@ -382,8 +398,10 @@ def turn_contractions(step: LoweredStep) -> LoweredStep:
     """
     lowered, epilogue, accumulators = step.lowered.copy(), list(step.epilogue), dict(step.accumulators)
     nodes: list[Node] = []
+    writers = Counter(map(node_writes, step.nodes))
     for node in step.nodes:
-        call = _only_transpose(epilogue, node.target) if isinstance(node, Contraction) else None
+        whole = isinstance(node, Contraction) and writers[node.target] == 1
+        call = _only_transpose(epilogue, node_writes(node)) if whole else None
         if call is None or not isinstance(node, Contraction) or node.target in step.sums.values():
             nodes.append(node)
         else:

@@ -137,28 +137,26 @@ def contract_sums(step: LoweredStep) -> LoweredStep:
         `db[j] += dy[n, j]`  -->  `db[part of n, j] += dy[n, j]`
     """
     lowered, axes, accumulators = step.lowered.copy(), dict(step.batch_axes), dict(step.accumulators)
-    writers, sizes = Counter(s.target.owner for s in step.statements), step.sizes()
+    sizes, contractions = step.sizes(), list[Contraction]()
     nodes: list[Node] = []
-    contractions: list[Contraction] = []
+    writers: dict[str, list[Contraction | None]] = {}
+    for statement in step.statements:
+        found = as_contraction(statement, sizes, step.invariant, bool(step.whole))
+        writers.setdefault(statement.target.owner, []).append(found)
     for statement in step.statements:
         owner = statement.target.owner
-        if owner not in accumulators or not _is_summed(statement, step, writers):
+        every = writers[owner]
+        if owner not in accumulators or not (step.whole or statement.row_axis in statement.folded_axes()):
             nodes.append(statement)
-        elif found := as_contraction(statement, sizes, step.invariant, bool(step.whole)):
-            contractions.append(found)
+        elif all(every):
+            contractions += [found for found in every if found]
+            every.clear()
         elif step.whole:
             nodes.append(statement)
         else:
             accumulators[owner], axes[owner] = True, 0
             nodes.append(_in_parts(statement, lowered, step.scan.batch))
     return replace(step, lowered=lowered, nodes=(*nodes, *contractions), batch_axes=axes, accumulators=accumulators)
-
-
-def _is_summed(statement: Statement, step: LoweredStep, writers: Counter[str]) -> bool:
-    """True if it alone writes a sum, over rows where they are independent."""
-    if step.whole:
-        return writers[statement.target.owner] == 1
-    return statement.row_axis in statement.folded_axes()
 
 
 def _in_parts(statement: Statement, lowered: Lowered, batch: int) -> Statement:

@@ -15,6 +15,7 @@ from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product
 from rnnops.kernels.cpu.packing import at, matrix, vector
 from rnnops.kernels.cpu.packing import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
 from rnnops.kernels.cpu.packing import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
+from rnnops.kernels.cpu.packing import gemm_nn, gemm_nt
 from rnnops.kernels.cpu.packing import gemm_packed_bfloat16, gemm_tn_bfloat16
 from rnnops.kernels.cpu.packing import pack_into_bfloat16, pack_transposed_into_bfloat16
 from rnnops.kernels.cpu.bits import round_bfloat16

@@ -19,22 +19,30 @@ static inline void pack_transposed_into(matrix b, NUMBER *packed) {
 
 /* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along. */
 static inline void product(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const NUMBER *b, int64_t stride,
-                           matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end, int64_t column,
+                           int64_t across, matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end, int64_t column,
                            int64_t column_end) {
     for (int64_t i = row; i < row_end; i++) {
         NUMBER *to = c.at + i * c.stride;
         for (int64_t j = column; j < column_end && !accumulate; j++) to[j] = bias.count > 0 ? bias.at[j] : 0;
         for (int64_t k = 0; k < inner; k++)
-            for (int64_t j = column; j < column_end; j++) to[j] += a[i * down + k * along] * b[k * stride + j];
+            for (int64_t j = column; j < column_end; j++) to[j] += a[i * down + k * along] * b[k * stride + j * across];
     }
 }
 static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool accumulate, vector bias, int64_t row,
                                int64_t row_end, int64_t column, int64_t end) {
-    product(a.at, a.stride, 1, a.columns, packed, c.columns, c, accumulate, bias, row, row_end, column, end);
+    product(a.at, a.stride, 1, a.columns, packed, c.columns, 1, c, accumulate, bias, row, row_end, column, end);
 }
 static inline void gemm_tn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
                            int64_t end) {
-    product(a.at, 1, a.stride, a.rows, b.at, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+    product(a.at, 1, a.stride, a.rows, b.at, b.stride, 1, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+}
+static inline void gemm_nn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
+                           int64_t end) {
+    product(a.at, a.stride, 1, a.columns, b.at, b.stride, 1, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+}
+static inline void gemm_nt(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
+                           int64_t end) {
+    product(a.at, a.stride, 1, a.columns, b.at, 1, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
 }
 
 /* The same of whole numbers of a byte each. */

@@ -100,7 +100,7 @@ class Target(Protocol):
     Args:
         tile_rows: rows of a tile's products, about.
         compacts: whether rows that are over leave products.
-        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
+        in_place, calls: as of a `LoweredStep`.
         worker: what shares out the work: a thread, or a block of them.
         precisions: what it can round operands of products to.
         weight_types: what it can keep weights as that are bound, besides floats.
@@ -114,6 +114,9 @@ class Target(Protocol):
 
     @property
     def in_place(self) -> float: ...
+
+    @property
+    def calls(self) -> bool: ...
 
     @property
     def worker(self) -> str: ...
@@ -208,6 +211,7 @@ class Processor(OnHost):
     tile_rows: int = TILE_ROWS
     compacts: bool = True
     in_place: float = K_BLOCK
+    calls: bool = True
     worker: str = "thread"
     openmp: OpenMP | None = None
 
@@ -246,6 +250,7 @@ class OnOneThread(OnHost):
     tile_rows: int = TILE_ROWS
     compacts: bool = True
     in_place: float = K_BLOCK
+    calls: bool = True
     worker: str = "thread"
 
     def write(

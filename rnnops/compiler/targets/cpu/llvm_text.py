@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
+NO_SYMBOLS: Mapping[str, str] = MappingProxyType({})
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -82,11 +84,12 @@ class _Body:
     LLVM puts them into registers.
     """
 
-    def __init__(self, function: Function, scalars: Scalars) -> None:
-        self.scalars, self.lines, self.entry = scalars, list[str](), list[str]()
+    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+        self.scalars, self.lines, self.entry, self.symbols = scalars, list[str](), list[str](), symbols
         self.values: dict[str, str] = {}  # of names that are set at one place, and of indices of loops
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
+        self.lengths: dict[str, str] = {}  # of buffers that are whole arrays
         self.loaded: dict[Load, str] = {}  # elements that were loaded before the loop that is written
         self.count, self.block = 0, "entry"
         self.function = function
@@ -291,14 +294,43 @@ class _Body:
         self.begin(after)
 
     def call(self, s: Do) -> None:
-        raise TypeError(f"{self.function.name} calls {s.function}: pointwise kernels call only scalar functions")
+        given = [text for argument in s.arguments for text in self._argument(argument)]
+        if s.function == "prefetch":
+            self.scalars.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+            self.do(f"call void @llvm.prefetch.p0({given[0]}, i32 0, i32 3, i32 1)")  # to read, into all caches, data
+            return
+        result = "i64" if s.results else "void"
+        name = self.scalars.declare(self.symbols[s.function], result, [one.split()[0] for one in given])
+        call = f'call {result} @"{name}"({", ".join(given)})'
+        if not s.results:
+            self.do(call)
+        for variable in s.results:
+            self.set(variable, self.op(call), "int64")
+
+    def _argument(self, argument: Argument) -> list[str]:
+        """The value of an argument: an address and sizes for an array."""
+        if isinstance(argument, Expr):
+            value = self.value(argument)
+            if argument.dtype == BOOL:
+                return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
+            return [f"{llvm_type(argument.dtype)} {value}"]
+        if isinstance(argument, Pointer):
+            return [f"ptr {self.place(argument.buffer, argument.offset)}"]
+        if isinstance(argument, Array):
+            return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
+        if isinstance(argument, Vector):
+            return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
+        assert isinstance(argument, MatrixOperand)
+        start = argument.start if argument.column == Literal(0) else argument.start + argument.column
+        sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
+        return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
 class _Row(_Body):
     """A pointwise kernel, whose sums in lanes go by blocks."""
 
-    def __init__(self, function: Function, scalars: Scalars) -> None:
-        super().__init__(function, scalars)
+    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+        super().__init__(function, scalars, symbols)
         self.factors = sums_of(function.body)
         self.sums: dict[str, RowSum] = {}
         self.depth = 0
@@ -495,11 +527,10 @@ class _Driver(_Body):
     """The function that threads start."""
 
     def __init__(self, module: Module, scalars: Scalars, symbols: Mapping[str, str], given: Sequence[str]) -> None:
-        super().__init__(module.driver, scalars)
-        self.module, self.symbols = module, symbols
+        super().__init__(module.driver, scalars, symbols)
+        self.module = module
         self.arrays = [*(Parameter(name, "int64[]") for name in given), *module.arrays]
         self.rows = {program.name: program for program in module.programs}
-        self.lengths: dict[str, str] = {}
 
     def text(self, name: str) -> str:
         """The function under a name."""
@@ -519,39 +550,11 @@ class _Driver(_Body):
         return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
 
     def call(self, s: Do) -> None:
-        given = [text for argument in s.arguments for text in self._argument(argument)]
         if s.function in self.rows:
+            given = [text for argument in s.arguments for text in self._argument(argument)]
             self.do(f"call void @{s.function}({', '.join(given)})")
-            return
-        if s.function == "prefetch":
-            self.scalars.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-            self.do(f"call void @llvm.prefetch.p0({given[0]}, i32 0, i32 3, i32 1)")  # to read, into all caches, data
-            return
-        result = "i64" if s.results else "void"
-        name = self.scalars.declare(self.symbols[s.function], result, [one.split()[0] for one in given])
-        call = f'call {result} @"{name}"({", ".join(given)})'
-        if not s.results:
-            self.do(call)
-        for variable in s.results:
-            self.set(variable, self.op(call), "int64")
-
-    def _argument(self, argument: Argument) -> list[str]:
-        """The value of an argument: an address and sizes for an array."""
-        if isinstance(argument, Expr):
-            value = self.value(argument)
-            if argument.dtype == BOOL:
-                return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
-            return [f"{llvm_type(argument.dtype)} {value}"]
-        if isinstance(argument, Pointer):
-            return [f"ptr {self.place(argument.buffer, argument.offset)}"]
-        if isinstance(argument, Array):
-            return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
-        if isinstance(argument, Vector):
-            return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
-        assert isinstance(argument, MatrixOperand)
-        start = argument.start if argument.column == Literal(0) else argument.start + argument.column
-        sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
-        return [f"ptr {self.place(argument.buffer, start)}", *sizes]
+        else:
+            super().call(s)
 
 
 def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
@@ -563,7 +566,7 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
         given: names of the arrays that every driver is given before those of the module, int64 all.
     """
     scalars = Scalars()
-    programs = [_Row(program, scalars).text() for program in module.programs]
+    programs = [_Row(program, scalars, symbols).text() for program in module.programs]
     driver = _Driver(module, scalars, symbols, given).text(name)
     return "\n\n".join([*scalars.declared.values(), *programs, driver, *scalars.metadata(), ""]), scalars
 

@@ -53,7 +53,8 @@ def native_scan(module: Module, width: int | None) -> NativeFunction:
         width: of vectors in bits; the host's if None.
     """
     own = {program.name for program in module.programs}
-    called = {line.function for line in statements_of(module.driver.body) if isinstance(line, Do)} - own - {"prefetch"}
+    lines = (line for function in (*module.programs, module.driver) for line in statements_of(function.body))
+    called = {line.function for line in lines if isinstance(line, Do)} - own - {"prefetch"}
     text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), GIVEN)
     name = f"scan_{key_of(text)}"  # engines share one table of names
     text = text.replace('@"scan"(', f'@"{name}"(', 1)

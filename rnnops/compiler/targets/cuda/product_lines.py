@@ -173,7 +173,7 @@ class DriverProducts:
         left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
         a = StridedMatrix(left.array, self._base(left) + size(node.left_offset), ONE, size(node.left_stride))
         b = StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
-        c = StridedMatrix(target.array, ZERO, size(node.columns), ONE)
+        c = StridedMatrix(target.array, size(node.target_offset), size(node.target_stride), ONE)
         adds = TRUE if node.target in self.summed else GOES_ON
         sizes = size(node.rows), size(node.columns), STEPS * size(node.inner)
         return MatrixProduct(a, b, c, sizes, adds, rounding=node.rounding)

@@ -203,6 +203,7 @@ class Cuda:
     tile_rows: int = TILE_ROWS
     compacts: bool = False
     in_place: float = inf
+    calls: bool = False
     worker: str = "block"
     precisions: tuple[str, ...] = ROUNDING
     weight_types: tuple[str, ...] = ()

@@ -1,0 +1,428 @@
+"""Products of two operands over any axes, as products of matrices.
+
+The axes of a product are of four kinds, by the operands and the result that move along them: batch axes (all three),
+rows (left and result), columns (right and result), folded ones (left and right). `block_products` and `contract_sums`
+take products of one row, one column and one folded axis, with operands that lie as matrices do. This pass brings others
+to that form, however they were written: as a MatMul of stacks, a product from the left, an Einsum, windows.
+
+- Batch axes, and axes that do not lie as one with their like, are gone through one by one: a product for each index.
+- An operand that does not lie as a matrix is copied; copies are fused with the elementwise work before.
+- A result that does not lie as a matrix is computed into one, and copied.
+
+Products whose rows of the batch lie along a batch axis, as those of attention, stay statements. Where a row's operands
+and result lie as matrices do, its kernel calls a product of operands as they lie (`matrix_call`).
+
+A copy costs one multiply-add for each number; a product makes as many of it as the matrix has columns. Small products,
+and more than `MOST_PARTS` of them, stay loops of pointwise kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise, product as every
+from math import prod
+
+from rnnops.compiler.lower.scan import LoweredStep
+from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense
+from rnnops.compiler.schedule.products import (
+    LEAST_OF_CALL,
+    as_contraction,
+    as_product,
+    packing_of,
+    rows_outermost,
+)
+from rnnops.net.text import unused_name
+from rnnops.types import Shape, Type
+
+LEAST_SIDE = 16  # columns and folded numbers of a product that is worth a call
+MOST_PARTS = 16  # products that one becomes
+
+Group = tuple[int, ...]  # axes that lie as one, the outermost first
+
+
+def bring_to_matrices(step: LoweredStep) -> LoweredStep:
+    """Write large products over any axes as products of matrices.
+
+    rewrite: `y[n, h, e] += x[n, h, d] * w[h, d, e]`  -->  for each h `y.h[n, e] += x[n, h, d] * w[h, d, e]`,
+        `y[n, h, e] = y.h[n, e]`
+    """
+    made = _Blocking(replace(step, lowered=step.lowered.copy(), batch_axes=dict(step.batch_axes)))
+    nodes = [made.products(node) if isinstance(node, Statement) else [node] for node in step.nodes]
+    return replace(made.step, nodes=tuple(chain.from_iterable(nodes)))
+
+
+@dataclass(frozen=True)
+class ProductAxes:
+    """The axes of a product that are longer than 1, by kind."""
+
+    batch: Group
+    rows: Group
+    columns: Group
+    folded: Group
+
+
+KINDS = ((True, True, True), (True, False, True), (False, True, True), (True, True, False))  # left, right, result
+
+
+def product_axes(statement: Statement) -> ProductAxes | None:
+    """The axes by kind; None where one moves one operand only, or the statement multiplies no two operands."""
+    if statement.form != "product" or statement.fold != "add" or statement.target.index is not None:
+        return None
+    left, right = statement.operands
+    if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
+        return None
+    kinds: dict[tuple[bool, ...], list[int]] = {kind: [] for kind in KINDS}
+    for axis, size in enumerate(statement.extents):
+        if size > 1:
+            moved = tuple(access.layout.strides[axis] != 0 for access in (left, right, statement.target))
+            if moved not in kinds:
+                return None
+            kinds[moved].append(axis)
+    return ProductAxes(*map(tuple, kinds.values()))
+
+
+def groups_of(axes: Group, layout: Layout, *others: Layout) -> list[Group]:
+    """The axes as groups that lie as one in all layouts, the largest last."""
+    groups: list[Group] = []
+    for axis in sorted(axes, key=lambda axis: -abs(layout.strides[axis])):
+        last = groups[-1][-1] if groups else None
+        if last is not None and all(
+            one.strides[last] == one.strides[axis] * one.shape[axis] for one in (layout, *others)
+        ):
+            groups[-1] = (*groups[-1], axis)
+        else:
+            groups.append((axis,))
+    return sorted(groups, key=lambda group: prod(layout.shape[axis] for axis in group))
+
+
+def over_groups(access: Access, groups: Sequence[Group], extents: Shape) -> Access | None:
+    """The access over axes that are groups of its own, none moves it; None where a group does not lie as one."""
+    layout, strides = access.layout, []
+    for group in groups:
+        for outer, inner in pairwise(group):
+            if layout.strides[outer] != layout.strides[inner] * layout.shape[inner]:
+                return None
+        strides.append(layout.strides[group[-1]] if group else 0)
+    return replace(access, layout=Layout(layout.offset, extents, tuple(strides)))
+
+
+def moved_by(access: Access, axes: Group, index: Sequence[int]) -> Access:
+    """The access at one index along some axes."""
+    layout = access.layout
+    offset = layout.offset + sum(layout.strides[axis] * i for axis, i in zip(axes, index, strict=True))
+    return replace(access, layout=replace(layout, offset=offset))
+
+
+LEAST_WORK = 2048  # its multiply-adds
+
+
+@dataclass(frozen=True)
+class CalledMatrix:
+    """A matrix that a product of a kernel reads or writes.
+
+    Args:
+        access: over the axes of the statement.
+        rows, columns, stride: of the matrix as it lies.
+    """
+
+    access: Access
+    rows: int
+    columns: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class MatrixCall:
+    """A statement as calls of a product of matrices, one for each index along `loops`.
+
+    Args:
+        function: `gemm_nn`, `gemm_tn` or `gemm_nt`, by which operand is transposed.
+        operands: left, right and result.
+    """
+
+    function: str
+    loops: Group
+    operands: tuple[CalledMatrix, CalledMatrix, CalledMatrix]
+
+    def __str__(self) -> str:
+        a, b, _ = self.operands
+        turned = ["^T" if letter == "t" else "" for letter in self.function[-2:]]
+        return f"[{a.rows}, {a.columns}]{turned[0]} @ [{b.rows}, {b.columns}]{turned[1]}"
+
+
+def matrix_call(statement: Statement, dtype: str) -> MatrixCall | None:
+    """The statement of a row as calls of a product; None where it is none, a small one, or its matrices lie otherwise.
+
+    Args:
+        dtype: of products.
+    """
+    axes = product_axes(statement)
+    if axes is None or statement.dtype != dtype or statement.rounding or (statement.start or 0) != 0:
+        return None
+    found = (_called(sides, own) for sides, own in _turned(statement, axes))
+    return next((call for call in found if call is not None), None)
+
+
+def within_row(statement: Statement) -> Statement:
+    """The statement of one row, without axes of size 1."""
+    axes = tuple(a for a, size in enumerate(statement.extents) if size > 1 and a != statement.row_axis)
+    return replace(statement.moved(axes), row_axis=None)
+
+
+def _called(statement: Statement, axes: ProductAxes) -> MatrixCall | None:
+    left, right = _operands(statement)
+    target = statement.target
+    groups = [
+        groups_of(own, first.layout, second.layout)
+        for own, first, second in ((axes.rows, target, left), (axes.columns, target, right), (axes.folded, left, right))
+    ]
+    if not all(groups) or len(groups[2]) > 1:
+        return None
+    rows, columns, folded = (group[-1] for group in groups)
+    M, N, K = (_size(statement, group) for group in (rows, columns, folded))
+    if min(M, N, K) < LEAST_OF_CALL or M * N * K < LEAST_WORK:
+        return None
+    a, b, c = (
+        _as_it_lies(access, *sides)
+        for access, sides in (
+            (left, ((rows, M), (folded, K))), (right, ((folded, K), (columns, N))), (target, ((rows, M), (columns, N)))
+        )
+    )  # fmt: skip
+    if a is None or b is None or c is None or c[1] or (a[1] and b[1]):
+        return None
+    loops = (*axes.batch, *chain.from_iterable((*groups[0][:-1], *groups[1][:-1])))
+    if any(access.layout.strides[axis] < 0 for access in (left, right, target) for axis in loops):
+        return None
+    return MatrixCall(f"gemm_{'nt'[a[1]]}{'nt'[b[1]]}", loops, (a[0], b[0], c[0]))
+
+
+def _as_it_lies(
+    access: Access, first: tuple[Group, int], second: tuple[Group, int]
+) -> tuple[CalledMatrix, bool] | None:
+    """A matrix over two groups of axes, and whether the first of them is contiguous, not the second."""
+    strides = [access.layout.strides[group[-1]] for group, _ in (first, second)]
+    for turned, (near, far) in ((False, strides[::-1]), (True, strides)):
+        rows, columns = (second[1], first[1]) if turned else (first[1], second[1])
+        if near == 1 and far >= columns and access.layout.offset % far + columns <= far:
+            return CalledMatrix(access, rows, columns, far), turned
+    return None
+
+
+@dataclass
+class _Blocking:
+    """Makes products of matrices, and the buffers that they need.
+
+    Args:
+        copies: what was copied, over the axes of the copy -> the copy.
+    """
+
+    step: LoweredStep
+    copies: dict[Access, Access] = field(default_factory=dict)
+
+    def products(self, statement: Statement) -> list[Node]:
+        """The products that stand for a statement; the statement itself where it is a matrix product, or stays."""
+        axes = product_axes(statement)
+        called = self.step.calls and matrix_call(within_row(statement), statement.dtype)
+        if axes is None or called or self._is_known(statement):
+            return [statement]
+        before = self.step.lowered.copy(), dict(self.step.batch_axes), dict(self.copies)
+        ways = (self._of_rows, self._of_sums)
+        for made in (way(sides, own) for way in ways for sides, own in _turned(statement, axes)):
+            if made is not None:
+                return list(made)
+            lowered, batch_axes, self.copies = before[0].copy(), dict(before[1]), dict(before[2])
+            self.step = replace(self.step, lowered=lowered, batch_axes=batch_axes)
+        return [statement]
+
+    def _is_known(self, statement: Statement) -> bool:
+        sizes, invariant = self.step.sizes(), self.step.invariant
+        product = as_product(statement, sizes, invariant)
+        if product is not None and rows_outermost(self.step, statement, product, sizes):
+            return True
+        return as_contraction(statement, sizes, invariant, bool(self.step.whole)) is not None
+
+    # -- rows times a matrix that is the same at every step ------------------------------------------------------------
+
+    def _of_rows(self, statement: Statement, axes: ProductAxes) -> list[Node] | None:
+        left, right = _operands(statement)
+        if right.owner not in self.step.invariant or left.owner in self.step.invariant or statement.start is None:
+            return None
+        if not axes.rows or statement.row_axis not in (None, *axes.rows):
+            return None
+        columns, folded = groups_of(axes.columns, right.layout), groups_of(axes.folded, right.layout)
+        if not columns or not folded or packing_of(_matrix(right, folded[-1], columns[-1])) is None:
+            return None
+        apart = (*axes.batch, *chain.from_iterable(columns[:-1]))
+        summed = tuple(chain.from_iterable(folded[:-1]))
+        if not _is_large(statement, columns[-1], folded[-1], (*apart, *summed)):
+            return None
+        rows = _rows_first(axes.rows, statement)
+        made: list[Node] = []
+        for index in _indices(statement, apart):
+            parts = []
+            for at in _indices(statement, summed):
+                place = (*apart, *summed), (*index, *at)
+                part = self._row_product(statement, rows, columns[-1], folded[-1], place, made)
+                if part is None:
+                    return None
+                parts.append(part)
+            if parts != [statement.target.owner]:
+                result = moved_by(statement.target, apart, index)
+                made.append(self._result(statement, (*rows, *columns[-1]), result, parts))
+        return made
+
+    def _row_product(
+        self, statement: Statement, rows: Group, columns: Group, folded: Group, place: tuple[Group, Sequence[int]],
+        made: list[Node],
+    ) -> str | None:  # fmt: skip
+        """The owner of the result of one product, which goes into `made` behind the copies that it needs."""
+        left, right = (moved_by(side, *place) for side in _operands(statement))
+        shape, single = (*_shape(statement, rows), _size(statement, columns)), [(axis,) for axis in rows]
+        extents = (*shape, _size(statement, folded))
+        target = over_groups(statement.target, [*single, columns], shape)
+        if place[0] or target is None or target.layout != dense(shape):
+            target = self._buffer(f"{statement.blob}/product", statement.dtype, shape, statement.row_axis)
+        matrix = over_groups(right, [*(() for _ in rows), columns, folded], extents)
+        at = replace(target, layout=target.layout.with_axes((*range(len(shape)), None), extents))
+        one = replace(_of_rows_first(statement, extents), blob=target.owner, target=at)
+        for copied in (False, True):
+            whole = self._placed(left, rows, ((), folded), extents, statement, made if copied else None)
+            if whole is not None and matrix is not None:
+                one = replace(one, operands=(whole, matrix))
+                if self._is_known(one):
+                    made.append(one)
+                    return target.owner
+        return None
+
+    def _result(self, statement: Statement, axes: Group, target: Access, parts: Sequence[str]) -> Statement:
+        """The statement that writes the sum of some products over `axes` where the result lies."""
+        extents = _shape(statement, axes)
+        layout = target.layout.with_axes(axes, extents)
+        operands = tuple(Access(part, dense(extents)) for part in parts)
+        return Statement(
+            statement.blob, extents, replace(target, layout=layout), operands, "copy" if len(parts) == 1 else "sum",
+            statement.call, statement.dtype, row_axis=None if statement.row_axis is None else 0,
+        )  # fmt: skip
+
+    # -- sums over rows and steps --------------------------------------------------------------------------------------
+
+    def _of_sums(self, statement: Statement, axes: ProductAxes) -> list[Node] | None:
+        target, invariant = statement.target, self.step.invariant
+        if target.owner not in self.step.accumulators or any(s.owner in invariant for s in _operands(statement)):
+            return None
+        if not self.step.whole and statement.row_axis not in axes.folded:
+            return None
+        rows, columns = groups_of(axes.rows, target.layout), groups_of(axes.columns, target.layout)
+        if not rows or not columns:
+            return None
+        apart = (*axes.batch, *chain.from_iterable((*rows[:-1], *columns[:-1])))
+        if not _is_large(statement, rows[-1], columns[-1], apart):
+            return None
+        folded, made = _rows_first(axes.folded, statement), list[Node]()
+        for index in _indices(statement, apart):
+            part = self._sum(statement, folded, rows[-1], columns[-1], (apart, index), made)
+            if part is None:
+                return None
+            made.append(part)
+        return made
+
+    def _sum(
+        self, statement: Statement, folded: Group, rows: Group, columns: Group, place: tuple[Group, Sequence[int]],
+        made: list[Node],
+    ) -> Statement | None:  # fmt: skip
+        left, right = (moved_by(side, *place) for side in _operands(statement))
+        extents = (*_shape(statement, folded), _size(statement, rows), _size(statement, columns))
+        target = over_groups(moved_by(statement.target, *place), [*(() for _ in folded), rows, columns], extents)
+        one = replace(_of_rows_first(statement, extents), target=target or statement.target)
+        for copied in every((False, True), (False, True)):
+            a = self._placed(left, folded, (rows, ()), extents, statement, made if copied[0] else None)
+            b = self._placed(right, folded, ((), columns), extents, statement, made if copied[1] else None)
+            if a is not None and b is not None:
+                one = replace(one, operands=(a, b))
+                if as_contraction(one, self.step.sizes(), self.step.invariant, bool(self.step.whole)):
+                    return one
+        return None
+
+    # -- buffers -------------------------------------------------------------------------------------------------------
+
+    def _buffer(self, name: str, dtype: str, shape: Shape, row: int | None) -> Access:
+        """A new buffer, its rows first where there are rows."""
+        name = unused_name(name, self.step.lowered.types)
+        self.step.lowered.own(name, Type(dtype, shape))
+        if row is not None:
+            self.step.batch_axes[name] = 0  # type: ignore[index]
+        return Access(name, dense(shape))
+
+    def _placed(
+        self, access: Access, single: Group, groups: tuple[Group, Group], extents: Shape, statement: Statement,
+        made: list[Node] | None,
+    ) -> Access | None:  # fmt: skip
+        """An operand over single axes and two groups, one of them its own; of a copy where there is `made`."""
+        if made is None:
+            return over_groups(access, [*((axis,) for axis in single), *groups], extents)
+        copy = self._copied(access, (*single, *groups[0], *groups[1]), statement, made)
+        shape = (*_shape(statement, single), _size(statement, groups[0] or groups[1]))
+        last = len(single)
+        order = (*range(last), *(last if group else None for group in groups))
+        return replace(copy, layout=dense(shape).with_axes(order, extents))
+
+    def _copied(self, access: Access, axes: Group, statement: Statement, made: list[Node]) -> Access:
+        """A copy over some axes of a statement, row by row; what was copied before is not copied again."""
+        extents = _shape(statement, axes)
+        source = replace(access, layout=access.layout.with_axes(axes, extents))
+        if source not in self.copies:
+            dtype = self.step.lowered.types[access.owner].dtype
+            copy = self._buffer(f"{access.owner}/matrix", dtype, extents, statement.row_axis)
+            row = None if statement.row_axis is None else 0
+            made.append(Statement(copy.owner, extents, copy, (source,), "copy", None, dtype, row_axis=row))
+            self.copies[source] = copy
+        return self.copies[source]
+
+
+def _turned(statement: Statement, axes: ProductAxes) -> Iterator[tuple[Statement, ProductAxes]]:
+    """A product, and the same with its operands exchanged."""
+    yield statement, axes
+    turned = replace(statement, operands=statement.operands[::-1])
+    yield turned, ProductAxes(axes.batch, axes.columns, axes.rows, axes.folded)
+
+
+def _operands(statement: Statement) -> tuple[Access, Access]:
+    left, right = statement.operands
+    assert isinstance(left, Access)
+    assert isinstance(right, Access)
+    return left, right
+
+
+def _matrix(right: Access, folded: Group, columns: Group) -> Access:
+    strides = (right.layout.strides[folded[-1]], right.layout.strides[columns[-1]])
+    sizes = (prod(right.layout.shape[axis] for axis in group) for group in (folded, columns))
+    return replace(right, layout=Layout(right.layout.offset, tuple(sizes), strides))
+
+
+def _rows_first(axes: Group, statement: Statement) -> Group:
+    """The axes in their order, that of the batch first."""
+    return tuple(sorted(axes, key=lambda axis: axis != statement.row_axis))
+
+
+def _of_rows_first(statement: Statement, extents: Shape) -> Statement:
+    """The statement over other axes, that of the batch first."""
+    return replace(statement, extents=extents, row_axis=None if statement.row_axis is None else 0)
+
+
+def _size(statement: Statement, group: Group) -> int:
+    return prod(_shape(statement, group))
+
+
+def _shape(statement: Statement, axes: Group) -> Shape:
+    return tuple(statement.extents[axis] for axis in axes)
+
+
+def _indices(statement: Statement, axes: Group) -> Iterator[tuple[int, ...]]:
+    return every(*(range(statement.extents[axis]) for axis in axes))
+
+
+def _is_large(statement: Statement, one: Group, other: Group, apart: Group) -> bool:
+    """True if products are large enough, and few."""
+    sides = (_size(statement, group) for group in (one, other))
+    return all(side >= LEAST_SIDE for side in sides) and _size(statement, apart) <= MOST_PARTS
