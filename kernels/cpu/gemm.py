@@ -65,9 +65,13 @@ PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
 
 
+AS_THEY_LIE = ((True, False), (False, False), (False, True))  # whether A and B are transposed in memory
+
+
 def make_products(dtype: str, width: int) -> dict[str, Callable[..., None]]:
     """`gemm_packed`, `gemm_tn`, `gemm_nn` and `gemm_nt`, by name."""
-    return {"gemm_packed": make_packed(dtype, width), **make_unpacked(dtype, width)}
+    unpacked = {f"gemm_{'nt'[a]}{'nt'[b]}": make_unpacked(dtype, width, a, b) for a, b in AS_THEY_LIE}
+    return {"gemm_packed": make_packed(dtype, width), **unpacked}
 
 
 def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., None]:
@@ -116,20 +120,30 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
     return gemm_packed
 
 
-def make_unpacked(dtype: str, width: int) -> dict[str, Callable[..., None]]:
-    """Products of operands as they lie: A^T @ B (`gemm_tn`), A @ B (`gemm_nn`) and A @ B^T (`gemm_nt`), by name."""
+def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Callable[..., None]:
+    """A product of operands as they lie; for each way a function of its own, in whose text the steps are constants."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
     row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
     block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
-    turn_panel = make_turn_panel(dtype, width)
+    turn_panel, a_turned, b_turned = make_turn_panel(dtype, width), int(turned_a), int(turned_b)
     new_panel = room(K_BLOCK * PANEL_VECTORS * count * item)
 
-    def multiply(
-        A: int, a_row: int, a_step: int, K: int, B: int, b_step: int, b_column: int, C: int, c_row: int,
-        accumulate: bool, row_begin: int, row_end: int, column_begin: int, column_end: int,
+    def gemm(
+        A: Address, a_rows: int, A_stride: int, a_columns: int, B: Address, _rows: int, B_stride: int, _columns: int,
+        C: Address, _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
+        column_begin: int, column_end: int,
     ) -> None:  # fmt: skip
-        """Steps in bytes: from row to row and along k of A, along k and from column to column of B."""
+        """A part of C [M, N] becomes the product of A [M, K] and B [K, N], or is increased by it."""
+        a_row, a_step = A_stride * item, item
+        b_row, b_column = B_stride * item, item
+        K = a_columns
+        if a_turned == 1:
+            a_row, a_step = item, A_stride * item
+            K = a_rows
+        if b_turned == 1:
+            b_row, b_column = item, B_stride * item
         panel, vectors, blocks = new_panel(), vector_count(column_end - column_begin, count), k_blocks(K)
+        c_row = C_stride * item
         for number in range(blocks):
             k, k_end = K * number // blocks, K * (number + 1) // blocks
             for row in range(row_begin, row_end, row_block):
@@ -137,55 +151,22 @@ def make_unpacked(dtype: str, width: int) -> dict[str, Callable[..., None]]:
                 a = A + k * a_step + row * a_row
                 while done < vectors:
                     wide, first = panel_vectors(vectors - done), column_begin + done * count
-                    source, c = B + k * b_step + first * b_column, C + row * c_row + first * item
-                    if b_column == item:
-                        copy_panel(source, b_step, k_end - k, column_end - first, wide, panel)
-                    else:
+                    source, c = B + k * b_row + first * b_column, C + row * c_row + first * item
+                    if b_turned == 1:
                         turn_panel(source, b_column, k_end - k, column_end - first, wide, panel)
+                    else:
+                        copy_panel(source, b_row, k_end - k, column_end - first, wide, panel)
                     addend, addend_row = zeros(), 0
                     if accumulate or number > 0:
                         addend, addend_row = c, c_row
                     last = column_end - first - (wide - 1) * count
                     block(
                         rows, wide, 1, a, a_row, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
-                        source + wide * count * b_column, b_step, rate, 0,
+                        source + wide * count * b_column, b_row, rate, 0,
                     )  # fmt: skip
                     done += wide
 
-    def gemm_tn(
-        A: Address, K: int, A_stride: int, _: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
-        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
-        column_begin: int, column_end: int,
-    ) -> None:  # fmt: skip
-        """A part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it."""
-        multiply(
-            A, item, A_stride * item, K, B, B_stride * item, item, C, C_stride * item, accumulate, row_begin, row_end,
-            column_begin, column_end,
-        )  # fmt: skip
-
-    def gemm_nn(
-        A: Address, _: int, A_stride: int, K: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
-        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
-        column_begin: int, column_end: int,
-    ) -> None:  # fmt: skip
-        """A part of C [M, N] becomes A @ B of A [M, K] and B [K, N], or is increased by it."""
-        multiply(
-            A, A_stride * item, item, K, B, B_stride * item, item, C, C_stride * item, accumulate, row_begin, row_end,
-            column_begin, column_end,
-        )  # fmt: skip
-
-    def gemm_nt(
-        A: Address, _: int, A_stride: int, K: int, B: Address, _rows: int, B_stride: int, _columns: int, C: Address,
-        _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
-        column_begin: int, column_end: int,
-    ) -> None:  # fmt: skip
-        """A part of C [M, N] becomes A @ B^T of A [M, K] and B [N, K], or is increased by it."""
-        multiply(
-            A, A_stride * item, item, K, B, item, B_stride * item, C, C_stride * item, accumulate, row_begin, row_end,
-            column_begin, column_end,
-        )  # fmt: skip
-
-    return {"gemm_tn": gemm_tn, "gemm_nn": gemm_nn, "gemm_nt": gemm_nt}
+    return gemm
 
 
 def k_blocks(K: int) -> int:
