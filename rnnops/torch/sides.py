@@ -54,9 +54,11 @@ class HostSide:
         tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
         return ro.compile(net, tuning=tuning, threads=threads, **options)
 
-    def call(self, run: Run, feeds: Mapping[str, Tensor], seed: int) -> list[Tensor]:
-        """Outputs of a net, in its order."""
-        return [as_tensor(array) for array in run(_arrays(feeds), seed=seed, training=True).values()]
+    def call(self, run: Run, feeds: Mapping[str, Tensor], seed: int | None) -> list[Tensor]:
+        """Outputs of a net, in its order; without a seed nothing in it is random."""
+        arrays = _arrays(feeds)
+        out = run(arrays) if seed is None else run(arrays, seed=seed, training=True)
+        return [as_tensor(array) for array in out.values()]
 
     def vjp(
         self, run: Run, feeds: Mapping[str, Tensor], wanted: Sequence[str], seed: int
@@ -203,10 +205,12 @@ def run_recurrence(
         wanted: those whose gradients are wanted; without any nothing is kept.
     """
     check_surroundings(side.kind)
-    seed = _new_seed(side) if is_random else 0
+    seed = _new_seed(side) if is_random else None
     if wanted:
         # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
-        outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(side, run, names, wanted, seed, *tensors)
+        outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(
+            side, run, names, wanted, seed or 0, *tensors
+        )
         return outputs
     return side.call(run, dict(zip(names, tensors, strict=True)), seed)
 
@@ -314,10 +318,10 @@ class CudaSide:
             raise StepError("CUDA tensors, and CUDA kernels run in numba's simulator, on the CPU", hint=hint)
         return ro.compile(net, device="cuda", **options)
 
-    def call(self, run: Any, feeds: Mapping[str, Tensor], seed: int) -> list[Tensor]:
-        """Outputs of a net, in its order."""
+    def call(self, run: Any, feeds: Mapping[str, Tensor], seed: int | None) -> list[Tensor]:
+        """Outputs of a net, in its order; without a seed nothing in it is random."""
         with self._working() as stream:
-            out = run(self._arrays(feeds), seed=seed, training=True, stream=stream)
+            out = run(self._arrays(feeds), seed=seed, training=seed is not None, stream=stream)
             return [self.tensor(array) for array in out.values()]
 
     def vjp(

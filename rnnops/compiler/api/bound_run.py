@@ -39,7 +39,7 @@ from rnnops.compiler.run.recorder import (
     held,
     made_array,
 )
-from rnnops.compiler.targets.target import PROCESSOR
+from rnnops.compiler.targets.target import PROCESSOR, Processor
 from rnnops.errors import DeviceError, FeedError, GradientError
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.net.net import Net
@@ -63,10 +63,11 @@ class NativeCalls:
 
     Args:
         make: records a call with certain feeds.
+        largest: bytes that a list may have of its own.
     """
 
-    def __init__(self, make: Callable[[Sequence[Array]], Recorded]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[Sequence[Array]], Recorded], largest: int = LARGEST) -> None:
+        self._make, self._largest = make, largest
         self._idle: dict[Hashable, list[JobList]] = {}  # by the types of feeds; the last was used last
         self._refused: dict[Hashable, str] = {}
         self._last: Hashable = None
@@ -101,7 +102,7 @@ class NativeCalls:
             pass
         try:
             recorded = self._make(feeds)
-            if recorded.nbytes > LARGEST:
+            if recorded.nbytes > self._largest:
                 raise NotRecordedError(f"all results of the plan take {recorded.nbytes} bytes")
             return JobList(recorded)
         except NotRecordedError as reason:
@@ -149,6 +150,32 @@ def record(
     return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
 
 
+def recorded_for(net: Net, run: Run, names: Sequence[str], feeds: Sequence[Array]) -> Recorded:
+    """The recorded call of a run for some feeds.
+
+    Args:
+        net: whose inputs are fed, by these names.
+    """
+    declared = map(net.dtype_of, names)
+    if any(dtype not in (FLOAT, str(array.dtype)) for dtype, array in zip(declared, feeds, strict=True)):
+        raise NotRecordedError("integers are fed in another dtype than their input's")
+    dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(names, feeds, strict=True))}) or "float32"
+    return recorded(run, [type_of(array) for array in feeds], dtype)
+
+
+def recorded(
+    run: Run, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
+) -> Recorded:
+    """The recorded call of a run for feeds of certain types, with some options changed."""
+    options, target = replace(run._options, **changed), run._options.target
+    if not isinstance(target, Processor) or options.interpreted:
+        raise NotRecordedError("kernels are not compiled for this machine")
+    made = record(run._live, run._bound, feeds, float_dtype, options, recorder or Recorder())
+    if target.openmp is not None and any(job.threads > 1 for job in made.jobs):
+        raise NotRecordedError("threads of another library run it")
+    return made
+
+
 def _own(output: RecordedArray) -> RecordedArray:
     """An output, copied where it is a view of what is given: where that lies, another output may be put before it."""
     return output.copy() if output.memory.given >= 0 else output
@@ -177,6 +204,7 @@ class ServedRun(Run):
     """The run behind calls of a bound run; it draws the random numbers of the net it was folded from."""
 
     numbered: ClassVar[bool] = True
+    repeats: bool = False
 
 
 class BoundRun(Run):
@@ -286,21 +314,12 @@ class BoundRun(Run):
         return NativeCalls(self._recorded_for)
 
     def _recorded_for(self, feeds: Sequence[Array]) -> Recorded:
-        run = self.served
-        declared = map(self.net.dtype_of, self._free)
-        if any(dtype not in (FLOAT, str(array.dtype)) for dtype, array in zip(declared, feeds, strict=True)):
-            raise NotRecordedError("integers are fed in another dtype than their input's")
-        dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(self._free, feeds, strict=True))}) or "float32"
-        return self._recorded([type_of(array) for array in feeds], dtype)
+        return recorded_for(self.net, self.served, self._free, feeds)
 
     def _recorded(
         self, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
     ) -> Recorded:
-        run = self.served
-        options = replace(run._options, **changed)
-        if run._options.target != PROCESSOR or run._options.interpreted:
-            raise NotRecordedError("kernels are not compiled for threads of this library")
-        return record(run._live, run._bound, feeds, float_dtype, options, recorder or Recorder())
+        return recorded(self.served, feeds, float_dtype, recorder, **changed)
 
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         self._check_gradients()

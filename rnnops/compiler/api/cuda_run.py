@@ -124,6 +124,7 @@ class CudaRun(Run):
 
     pullback: ClassVar[type[Pullback]] = CudaPullback
     symbolic: ClassVar[bool] = False  # its kernels are made for sizes
+    repeats: bool = False
 
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, stream: Any = None, **feeds: Any

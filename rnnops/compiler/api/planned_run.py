@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rnnops.compiler.api.feeds import Feeds, plain_arrays
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
+from rnnops.net.parse import parse_net
+from rnnops.types import Array
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
+    from rnnops.compiler.api import bound_run as bound_run
     from rnnops.compiler.report import (
         describe,
         memory_curve,
@@ -21,11 +26,50 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.pictures.drawing import Drawing
 else:  # a first call does without
+    bound_run = LazyModule("rnnops.compiler.api.bound_run")
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
     profile = LazyModule("rnnops.compiler.report.profile")
     schedule = LazyModule("rnnops.compiler.report.schedule")
+
+
+SHORT = 1 << 22  # bytes of a plan whose calls are recorded: of longer ones, Python's part is short
+
+
+class RepeatedCalls:
+    """Calls of which those with feeds of the same types as the one before are recorded: then each is one native call.
+
+    Args:
+        names: of inputs, in the order of feeds.
+        answer: answers a call by its plan.
+        record: makes the list of jobs for feeds.
+    """
+
+    def __init__(
+        self, names: Sequence[str], answer: Callable[..., dict[str, Array]], record: Callable[[Sequence[Array]], Any]
+    ) -> None:
+        self._names, self._answer, self._record = names, answer, record
+        self._lists: bound_run.NativeCalls | None = None
+        self._last: Hashable = None
+
+    def __call__(self, dicts: tuple[Feeds, ...], named: Feeds) -> dict[str, Array]:
+        """Outputs by name."""
+        feeds = plain_arrays(self._names, dicts, named)
+        if feeds is None:
+            return self._answer(dicts, named)
+        kinds = tuple([(array.dtype, array.shape) for array in feeds])
+        if self._lists is None and kinds == self._last:
+            self._lists = bound_run.NativeCalls(self._record, SHORT)
+            self._lists.answered(kinds)
+        found = None if self._lists is None else self._lists.call(kinds, feeds)
+        if found is not None:
+            return found
+        outputs = self._answer(dicts, named)
+        self._last = kinds
+        if self._lists is not None:
+            self._lists.answered(kinds)
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -95,3 +139,10 @@ class PlannedRun:
 
     def _repr_html_(self) -> str:
         return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))
+
+
+def made_again(kind: Any, text: str, device: str, options: Any, bound: dict[str, Any], saving: Any) -> Any:
+    """A run that was pickled: kernels are loaded, or compiled, where it is used."""
+    for array in bound.values():
+        array.flags.writeable = False  # as `bind` has them: packed copies would not follow
+    return kind(parse_net(text).snapshot(), device, options, bound, saving)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
     types_of_feeds,
 )
-from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.planned_run import PlannedRun, RepeatedCalls, made_again
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool
@@ -44,7 +44,6 @@ from rnnops.compiler.run.plan_templates import PlanTemplates
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Workspace, execute
 from rnnops.net.net import Net
-from rnnops.net.parse import parse_net
 from rnnops.net.schema import Call, RunContext
 from rnnops.net.text import format_input
 from rnnops.types import Array, Type, type_of
@@ -63,6 +62,8 @@ else:  # a first call does without
     streams = LazyModule("rnnops.compiler.api.stream")
 
 CUDA = "cuda"
+SavedBy = tuple[Callable[[Policy], Saved], Callable[[int, int], int]]
+Outputs = dict[str, Array]  # by name
 PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 
 
@@ -92,9 +93,9 @@ class Run(Attributes):
     """
 
     pullback: ClassVar[type[Pullback]] = Pullback
-
     symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
     numbered: ClassVar[bool] = False  # whether the net's random ops are
+    repeats: bool = True  # whether calls with feeds of the same types are recorded
 
     def __init__(
         self,
@@ -112,13 +113,13 @@ class Run(Attributes):
         self._forward: PlanCache[ForwardPlan] = PlanCache(PLANS)
         self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
         self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
+        self.repeats = self.repeats and not options.interpreted and not self._bound
+        self._repeated = RepeatedCalls(self._names, self._answered, self._recorded_for)
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 
     @memory_named(of_run)
-    def __call__(
-        self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
-    ) -> dict[str, Array]:
+    def __call__(self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any) -> Outputs:
         """Forward pass.
 
         Args:
@@ -135,6 +136,13 @@ class Run(Attributes):
             TypeRuleError: shapes do not fit the ops.
             OutOfMemoryError: an array does not fit in memory.
         """
+        if self.repeats and seed is None and training is False:
+            return self._repeated(dicts, feeds)
+        return self._answered(dicts, feeds, seed, training)
+
+    def _answered(
+        self, dicts: tuple[Feeds, ...], feeds: Feeds, seed: int | None = None, training: bool = False
+    ) -> Outputs:
         arrays, kinds = self._read(dicts, feeds)
         context = self._context(seed, training)
         plan = self._forward.get(kinds, lambda: self._planned_forward(*self._types(arrays, kinds)))
@@ -225,6 +233,7 @@ class Run(Attributes):
         """
         check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
+        watched.repeats = False
         plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         setattr(watched, "_training" if backward else "_forward", plans)
         work = partial(watched.vjp, wrt=wrt) if backward else watched
@@ -395,12 +404,10 @@ class Run(Attributes):
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
         if not backward:
-            planned = self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype))
-            return PlannedRun(self.device, planned)
+            return PlannedRun(self.device, self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype)))
         names = checked_wrt(self.net, wrt)
-        return PlannedRun(
-            self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
-        )
+        training = self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
+        return PlannedRun(self.device, training)
 
     @memory_named(of_run)
     def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
@@ -462,8 +469,8 @@ class Run(Attributes):
             CheckpointError: the policy makes no sense.
             FeedError: as `plan`, and what else it raises.
         """
-        policy = self._saving.policy if checkpoints is None else as_policy(checkpoints, self.net)
-        saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
+        policy, (saved, tile) = self._saving.policy, self._saved_by(dicts, wrt, dtype, feeds)
+        policy = policy if checkpoints is None else as_policy(checkpoints, self.net)
         if checkpoints is None and self._saving.budget is not None:
             policy = fit_budget(saved, self._saving.budget, tile).policy
         return budget_curve.estimate_of(saved, policy)
@@ -514,7 +521,7 @@ class Run(Attributes):
     def __reduce__(self) -> tuple[Any, ...]:
         """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
         options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
-        return _again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
+        return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
 
     def _place(self) -> dict[str, str]:
         return {"net": object.__getattribute__(self, "net").name}
@@ -522,15 +529,12 @@ class Run(Attributes):
     def _attribute_hint(self, name: str) -> str | None:
         return "run(feeds) is a call; out, pullback = run.vjp(feeds) and pullback(grads) train."
 
-    def _saved_by(
-        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
-    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
+    def _saved_by(self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds) -> SavedBy:
         """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         check_floats(self.net, self._options.precision, float_dtype)
-        residuals = self._saving.policy.residuals
-        saved = pipeline.saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals, self._options)
-        return saved, partial(steps_of_tile, self._options)
+        how = checked_wrt(self.net, wrt), self._saving.policy.residuals, self._options
+        return pipeline.saved_by(self._live, types, float_dtype, *how), partial(steps_of_tile, self._options)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
@@ -548,6 +552,9 @@ class Run(Attributes):
     def _fed(self, net: str, name: str, value: Any) -> Any:
         """A feed of an input as an array. Raises FeedError for what is none."""
         return as_array(net, name, value)
+
+    def _recorded_for(self, feeds: Sequence[Array]) -> Any:
+        return bound_run.recorded_for(self.net, self, self._names, feeds)
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
@@ -591,10 +598,3 @@ class Run(Attributes):
         if training is not True and training is not False:  # most are, and calls are frequent
             check_flags("a run", training=training)
         return RunContext(checked_seed(self.net, seed, self._random_ops[bool(training)]), bool(training))
-
-
-def _again(kind: Any, text: str, device: str, options: Options, bound: dict[str, Any], saving: Saving) -> Run:
-    for array in bound.values():
-        array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    found: Run = kind(parse_net(text).snapshot(), device, options, bound, saving)
-    return found
