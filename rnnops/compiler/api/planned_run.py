@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rnnops.compiler.api.feeds import Feeds, plain_arrays
+from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, outputs_of, plain_arrays
+from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
+from rnnops.interpreter import Workspace, execute
 from rnnops.net.parse import parse_net
 from rnnops.types import Array
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run
+    from rnnops.compiler.api.run import Run
     from rnnops.compiler.report import (
         describe,
         memory_curve,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.pictures.drawing import Drawing
 else:  # a first call does without
-    bound_run = LazyModule("rnnops.compiler.api.bound_run")
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
@@ -37,39 +38,81 @@ else:  # a first call does without
 SHORT = 1 << 22  # bytes of a plan whose calls are recorded: of longer ones, Python's part is short
 
 
+PLAIN_WRT = (type(None), list, tuple)
+
+
 class RepeatedCalls:
     """Calls of which those with feeds of the same types as the one before are recorded: then each is one native call.
 
     Args:
-        names: of inputs, in the order of feeds.
-        answer: answers a call by its plan.
-        record: makes the list of jobs for feeds.
+        answer: answers a call of the run by its plan.
+        lists: makes what answers calls by lists of jobs.
     """
 
-    def __init__(
-        self, names: Sequence[str], answer: Callable[..., dict[str, Array]], record: Callable[[Sequence[Array]], Any]
-    ) -> None:
-        self._names, self._answer, self._record = names, answer, record
-        self._lists: bound_run.NativeCalls | None = None
+    def __init__(self, run: Run, answer: Callable[..., Any], lists: Callable[[], Any]) -> None:
+        self._run, self._answer, self._make = run, answer, lists
+        self._lists: Any = None
         self._last: Hashable = None
 
-    def __call__(self, dicts: tuple[Feeds, ...], named: Feeds) -> dict[str, Array]:
-        """Outputs by name."""
-        feeds = plain_arrays(self._names, dicts, named)
+    def __call__(self, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
+        """The answer to a call; `how` are its other arguments."""
+        feeds = plain_arrays(self._run._names, dicts, named)
         if feeds is None:
-            return self._answer(dicts, named)
+            return self._answer(self._run, dicts, named, *how)
         kinds = tuple([(array.dtype, array.shape) for array in feeds])
-        if self._lists is None and kinds == self._last:
-            self._lists = bound_run.NativeCalls(self._record, SHORT)
-            self._lists.answered(kinds)
-        found = None if self._lists is None else self._lists.call(kinds, feeds)
+        key = (kinds, how) if how else kinds
+        if self._lists is None and key == self._last:
+            self._lists = self._make()
+            self._lists.answered(key)
+        found = None if self._lists is None else self._lists.call(key, feeds)
         if found is not None:
             return found
-        outputs = self._answer(dicts, named)
-        self._last = kinds
+        answer = self._answer(self._run, dicts, named, *how)
+        self._last = key
         if self._lists is not None:
-            self._lists.answered(kinds)
-        return outputs
+            self._lists.answered(key)
+        return answer
+
+
+def is_random(run: Run, seed: Any, training: Any) -> bool:
+    """True if a training step draws random numbers, or a seed or a mode is none that needs no check."""
+    plain = training in (True, False) and (seed is None or (type(seed) is int and 0 <= seed < 2**64))
+    return not plain or run._random_ops[training] is not None
+
+
+def call_by_plan(
+    run: Run, dicts: tuple[Feeds, ...], feeds: Feeds, seed: int | None = None, training: bool = False
+) -> dict[str, Array]:
+    """The answer to a call of a run, op by op."""
+    arrays, kinds = run._read(dicts, feeds)
+    context = run._context(seed, training)
+    plan = run._forward.get(kinds, lambda: run._planned_forward(*run._types(arrays, kinds)))
+    plan.compiled.wake()
+    arrays = run._workspace_arrays(plan, arrays)
+    workspace = filled(arrays)
+    with plan.compiled.running_forward() as kernels:
+        execute(plan.program, workspace, context, kernels=run._kernels(plan, kernels))
+    return outputs_of(plan.program, workspace, arrays)
+
+
+def vjp_by_plan(
+    run: Run, dicts: tuple[Feeds, ...], feeds: Feeds, wrt: Any = None, training: bool = True, seed: int | None = None
+) -> tuple[dict[str, Array], Pullback]:
+    """Outputs and pullback of a run, op by op."""
+    arrays, kinds = run._read(dicts, feeds)
+    context, names = run._context(seed, training), checked_wrt(run.net, wrt)
+    plan = run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
+    plan.compiled.wake()
+    arrays = run._workspace_arrays(plan, arrays)
+    workspace, kept = filled(arrays), Workspace()
+    kept.parent = workspace
+    with plan.compiled.running_forward() as kernels:
+        found = run._kernels(plan, kernels)
+        execute(plan.program, workspace, context, plan.residuals.kept, kept, found)
+    outputs = outputs_of(plan.program, kept, arrays)
+    held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
+    fed = as_given(names, arrays, (*dicts, feeds))
+    return outputs, run.pullback(plan, held, outputs, context, fed)
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,27 @@ from rnnops.compiler.api.feeds import (
     Feeds,
     as_array,
     as_arrays,
-    as_given,
     check_bound,
     check_floats,
     check_weights,
     checked_seed,
     checked_wrt,
-    filled,
     memory_named,
     merge_feeds,
     of_run,
-    outputs_of,
     plain_arrays,
     types_of_feeds,
 )
-from rnnops.compiler.api.planned_run import PlannedRun, RepeatedCalls, made_again
+from rnnops.compiler.api.planned_run import (
+    PLAIN_WRT,
+    SHORT,
+    PlannedRun,
+    RepeatedCalls,
+    call_by_plan,
+    is_random,
+    made_again,
+    vjp_by_plan,
+)
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool
@@ -42,7 +48,6 @@ from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_o
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.compiler.run.plan_templates import PlanTemplates
 from rnnops.errors import DeviceError
-from rnnops.interpreter import Workspace, execute
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
 from rnnops.net.text import format_input
@@ -50,7 +55,7 @@ from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run, stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
     from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
     from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
     from rnnops.compiler.report.profile import Profile, SavedResiduals
@@ -59,6 +64,7 @@ else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     profile = LazyModule("rnnops.compiler.report.profile")
+    repeated_training = LazyModule("rnnops.compiler.api.repeated_training")
     streams = LazyModule("rnnops.compiler.api.stream")
 
 CUDA = "cuda"
@@ -114,7 +120,8 @@ class Run(Attributes):
         self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
         self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
         self.repeats = self.repeats and not options.interpreted and not self._bound
-        self._repeated = RepeatedCalls(self._names, self._answered, self._recorded_for)
+        self._calls = RepeatedCalls(self, call_by_plan, lambda: bound_run.NativeCalls(self._recorded_for, SHORT))
+        self._steps = RepeatedCalls(self, vjp_by_plan, lambda: repeated_training.RepeatedTraining(self))
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 
@@ -137,21 +144,9 @@ class Run(Attributes):
             OutOfMemoryError: an array does not fit in memory.
         """
         if self.repeats and seed is None and training is False:
-            return self._repeated(dicts, feeds)
-        return self._answered(dicts, feeds, seed, training)
-
-    def _answered(
-        self, dicts: tuple[Feeds, ...], feeds: Feeds, seed: int | None = None, training: bool = False
-    ) -> Outputs:
-        arrays, kinds = self._read(dicts, feeds)
-        context = self._context(seed, training)
-        plan = self._forward.get(kinds, lambda: self._planned_forward(*self._types(arrays, kinds)))
-        plan.compiled.wake()
-        arrays = self._workspace_arrays(plan, arrays)
-        workspace = filled(arrays)
-        with plan.compiled.running_forward() as kernels:
-            execute(plan.program, workspace, context, kernels=self._kernels(plan, kernels))
-        return outputs_of(plan.program, workspace, arrays)
+            outputs: Outputs = self._calls(dicts, feeds)
+            return outputs
+        return call_by_plan(self, dicts, feeds, seed, training)
 
     @memory_named(of_run)
     def vjp(
@@ -187,20 +182,10 @@ class Run(Attributes):
             {'w': array([[1.],
                    [1.]])}
         """
-        arrays, kinds = self._read(dicts, feeds)
-        context, names = self._context(seed, training), checked_wrt(self.net, wrt)
-        plan = self._training.get((names, kinds), lambda: self._planned_training(names, *self._types(arrays, kinds)))
-        plan.compiled.wake()
-        arrays = self._workspace_arrays(plan, arrays)
-        workspace, kept = filled(arrays), Workspace()
-        kept.parent = workspace
-        with plan.compiled.running_forward() as kernels:
-            found = self._kernels(plan, kernels)
-            execute(plan.program, workspace, context, plan.residuals.kept, kept, found)
-        outputs = outputs_of(plan.program, kept, arrays)
-        held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
-        fed = as_given(names, arrays, (*dicts, feeds))
-        return outputs, self.pullback(plan, held, outputs, context, fed)
+        if self.repeats and type(wrt) in PLAIN_WRT and not is_random(self, seed, training):
+            found: tuple[Outputs, Pullback] = self._steps(dicts, feeds, wrt if wrt is None else tuple(wrt), training)
+            return found
+        return vjp_by_plan(self, dicts, feeds, wrt, training, seed)
 
     @memory_named(of_run)
     def profile(

@@ -36,6 +36,7 @@ from rnnops.compiler.run.forward import (
     run_prologue,
     totals_of,
 )
+from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
@@ -93,12 +94,12 @@ class StateGradient:
         elif last is not None:  # not added, as 0 + -0 is 0: a part goes on with the bits of the part behind it
             tensor[end] = last[0]
 
-    def initial(self, tensor: Array, result: Array) -> None:
+    def initial(self, tensor: Array, result: Array, target: Target) -> None:
         """Put the gradient of the initial state, of as many axes as that has, into new memory."""
         head = tensor[self.place(0)][None] if self.rolls else self.state.head(tensor)
         extra = result.ndim - self.state.state.feature_rank
         if extra == 0:
-            head[0].sum(axis=0, out=result)
+            target.total(head[0], result)
         else:
             result[...] = head if extra == 2 else head[0]
 
@@ -261,7 +262,7 @@ class BackwardScan:
                 there = state.name in memory
                 result = make(self.initials[name], zeros=not there)
                 if there:
-                    state.initial(memory[state.name], result)
+                    state.initial(memory[state.name], result, self.compiled.options.target)
                 return result
         if name in sums:
             return sums[name].reshape(self.types[name].shape)

@@ -123,17 +123,21 @@ class JobList:
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
         """Outputs by name; None where an index or a label was out of range."""
         made = [np.empty(*kind) for kind in self._kinds]
-        self._given[:] = [*map(id, feeds), *map(id, made)]
+        right = self.perform([*feeds, *made])
+        return dict(zip(self._names, made)) if right else None  # noqa: B905 - they are as many
+
+    def perform(self, given: Sequence[Array | None]) -> bool:
+        """Do all jobs with these arrays; whether all indices and labels were in range."""
+        self._given[:] = [*map(id, given)]
         perform_together(*self._call)
         if not self._packed:  # drivers pack before they look at an index, whatever comes of it
             self._packed = True
             for array, _, packed in self.recorded.sizes:
                 array[:] = packed
         status = self.recorded.status
-        if status[0]:
-            status[0] = 0
-            return None
-        return dict(zip(self._names, made))  # noqa: B905 - they are as many
+        right = not status[0]
+        status[0] = 0
+        return right
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:
         """A job for `kernels/cpu/jobs.py`; threads meet between two jobs unless both are for one."""
@@ -177,10 +181,11 @@ class Region:
         note: what notes jobs.
         given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
         made: whether it is written anew in each call.
+        scratch: whether it is of one driver at a time.
     """
 
     def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
-        self.frame, self.note, self.given, self.made = frame, note, given, made
+        self.frame, self.note, self.given, self.made, self.scratch = frame, note, given, made, False
         self.start: int = frame.__array_interface__["data"][0]
 
 
@@ -226,6 +231,9 @@ class RecordedArray(TwinArray):
 
     def __array__(self, *_given: Any, **_named: Any) -> Any:
         raise NotRecordedError("elements are looked at from Python")
+
+    def __iadd__(self, other: Any) -> RecordedArray:
+        raise NotRecordedError("NumPy adds arrays")
 
 
 def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> RecordedArray:
@@ -456,6 +464,7 @@ class RecordedBlock:
 
     def __init__(self, nbytes: int) -> None:
         self.memory = made_array((nbytes,), "uint8", _unknown)
+        self.memory.memory.scratch = True
 
     def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, RecordedArray]:
         """The buffers that a user wants, side by side from an offset on."""

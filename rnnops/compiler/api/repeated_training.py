@@ -1,0 +1,263 @@
+"""Training steps with feeds of the same types as those before: `vjp` is one native call, and its pullback another.
+
+Both passes are recorded one behind the other (`compiler/run/recorder.py`). What backward reads of the forward pass is
+memory that each call makes anew, so that several pullbacks may wait. All else, as scratch, belongs to the two lists of
+jobs, which one caller uses at a time. A pullback that is asked for more than gradients runs the forward pass again, by
+its plan.
+
+Limits: no random op is live, no op runs in Python, and all memory of a step is at most `SHORT` bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.arguments import named_arguments
+from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
+from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
+from rnnops.compiler.api.pullback import Pullback
+from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
+from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, held, made_array
+from rnnops.compiler.targets.target import Processor
+from rnnops.interpreter import Workspace, execute
+from rnnops.net.schema import RunContext
+from rnnops.types import Array, Type, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.api.run import Run
+    from rnnops.compiler.run.layer_plan import LayerGradients
+
+KINDS = 8  # types of feeds whose lists are kept
+Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
+Passes = tuple[JobList, JobList]
+
+
+@dataclass(frozen=True)
+class RecordedTraining:
+    """Both passes. What each list is given: feeds, outputs, what is kept, gradients of outputs, and of inputs."""
+
+    passes: tuple[Recorded, Recorded]
+    feeds: int
+    outputs: dict[str, Kind]
+    kept: tuple[Kind, ...]
+    grads: dict[str, Kind]
+    results: dict[str, Kind]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all memory of a step but what the caller has."""
+        return sum(one.nbytes for one in self.passes) + sum(size for (size,), _ in self.kept)
+
+
+class _Recording:
+    """Records both passes of a plan with arrays that are not there yet."""
+
+    def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str]) -> None:
+        self.plan, self.recorder, self.names, self.count = plan, recorder, names, 0
+
+    def run(self) -> tuple[tuple[int, int], list[dict[str, Kind]]]:
+        """How many jobs, and sizes of drivers, the forward pass has; outputs, their gradients and results by name."""
+        plan, note, self.count = self.plan, self.recorder.note, 0
+        workspace, kept, back = Workspace(), Workspace(), Workspace()
+        workspace.local.update((name, self._given(plan.program.types[name])) for name in self.names)
+        kept.parent = workspace
+        self._execute(plan.program, plan.compiled.forward, workspace, plan.residuals.kept, kept)
+        outputs: dict[str, Any] = {name: kept[blob] for name, blob in plan.program.net.output_blobs.items()}
+        made = self._assigned({name: a.copy() if a.memory.given >= 0 else a for name, a in outputs.items()})
+        ahead = len(self.recorder.jobs), len(self.recorder.sizes)
+        back.local.update((name, kept[name]) for name in (*plan.residuals.kept, *plan.residuals.free))
+        grads = {output: plan.backward.types[blob] for output, blob in plan.gradient.output_grads.items()}
+        for output, blob in plan.gradient.output_grads.items():
+            back[blob] = self._given(grads[output])
+        self._execute(plan.backward, plan.compiled.backward, back, (), None, plan.residuals.kept)
+        results = {name: back[blob] for name, blob in plan.backward.net.output_blobs.items()}
+        every = {name: a if hasattr(a, "memory") else held(a, note) for name, a in results.items()}
+        return ahead, [made, {name: (kind.shape, kind.dtype) for name, kind in grads.items()}, self._assigned(every)]
+
+    def _execute(self, program: Any, runners: Mapping[str, Any], *given: Any) -> None:
+        workspace, keep, kept, *dropped = given
+        kernels = {**self.recorder.references(program), **runners}
+        execute(program, workspace, RunContext(training=True), keep, kept, kernels, *dropped)
+
+    def _given(self, kind: Type) -> Any:
+        self.count += 1
+        return made_array(kind.shape, kind.dtype, self.recorder.note, self.count - 1)
+
+    def _assigned(self, arrays: Mapping[str, Any]) -> dict[str, Kind]:
+        """Arrays of the caller that get what these hold."""
+        for array in arrays.values():
+            self._given(type_of(array)).assign(array)
+        return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+def record_training(run: Run, wrt: tuple[str, ...], feeds: Sequence[Type], float_dtype: str) -> RecordedTraining:
+    """Record the passes of a run for feeds of certain types. Raises NotRecordedError where Python has a part in it."""
+    target, names, recorder = run._options.target, run._names, Recorder()
+    if not isinstance(target, Processor):
+        raise NotRecordedError("kernels are not compiled for this machine")
+    options = replace(run._options, device=recorder, recycle=False)
+    types = dict(zip(names, feeds, strict=True))
+    plan = training_structure(run._live, types, float_dtype, wrt, options, run._saving)
+    runners = {**plan.compiled.forward, **plan.compiled.backward}
+    if stepped := [key for key, runner in runners.items() if runner.compiled is None]:
+        raise NotRecordedError(f"recurrence '{stepped[0]}' is stepped from Python")
+    recording = _Recording(plan, recorder, names)
+    recording.run()  # whose sizes say that nothing is packed
+    unpacked = [sizes.copy() for sizes in recorder.sizes]
+    recorder.clear()
+    (count, first), (outputs, grads, results) = recording.run()
+    if target.openmp is not None and any(job.threads > 1 for job in recorder.jobs):
+        raise NotRecordedError("threads of another library run it")
+    sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
+    jobs = recorder.jobs[:count], recorder.jobs[count:]
+    shared = _shared(*jobs)
+    for number, region in enumerate(shared, recording.count):
+        region.given = number
+    forward, backward = (
+        Recorded(tuple(some), (), own, recorder.status, recorder.barrier, recording.count + len(shared))
+        for some, own in zip(jobs, (sizes[:first], sizes[first:]), strict=True)
+    )
+    kept = tuple(((region.frame.nbytes,), np.uint8) for region in shared)
+    return RecordedTraining((forward, backward), len(names), outputs, kept, grads, results)
+
+
+def _shared(forward: Sequence[Any], backward: Sequence[Any]) -> list[Region]:
+    """Memory that the forward pass writes and the backward pass reads."""
+    ahead, behind = ({id(r): r for job in some for r, _ in job.places} for some in (forward, backward))
+    both = (region for key, region in ahead.items() if key in behind)
+    return [region for region in both if region.made and region.given < 0 and not region.scratch]
+
+
+class RepeatedTraining:
+    """Training steps of a run: those with feeds of the same types as the ones before are recorded."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._last: Hashable = None
+        self._known: dict[Hashable, tuple[tuple[str, ...], _Lists | None]] = {}  # None where it is refused
+
+    def call(self, key: Any, feeds: Sequence[Array]) -> tuple[dict[str, Array], Pullback] | None:
+        """Outputs by name, and the pullback; None where the plan has to answer.
+
+        Args:
+            key: types of feeds; inputs whose gradients are wanted, and the mode.
+        """
+        kinds, (wrt, training) = key
+        if key not in self._known:
+            if key != self._last:
+                return None
+            others = dict([*self._known.items()][1 - KINDS :])
+            names = checked_wrt(self._run.net, wrt)
+            self._known = {**others, key: (names, self._recorded(names, feeds))}
+        names, lists = self._known[key]
+        if lists is None:
+            return None
+        recorded = lists.recorded
+        outputs = {name: np.empty(*kind) for name, kind in recorded.outputs.items()}
+        kept, made = [np.empty(*kind) for kind in recorded.kept], [*outputs.values()]
+        later = made[:1] * (len(recorded.grads) + len(recorded.results))  # which only the other pass has
+        passes = lists.take()
+        right = passes[0].perform([*feeds, *made, *later, *kept])
+        lists.idle.append(passes)
+        if not right:
+            return None
+        again = partial(vjp_by_plan, self._run, (dict(zip(self._run._names, feeds, strict=True)),), {}, wrt, training)
+        return outputs, RepeatedPullback(self._plan(names, kinds, feeds), lists, feeds, made, kept, again)
+
+    def answered(self, key: Hashable) -> None:
+        """Feeds of these types were right, and the plan has answered."""
+        self._last = key
+
+    def _plan(self, names: tuple[str, ...], kinds: Any, feeds: Sequence[Array]) -> TrainingPlan:
+        run = self._run
+        arrays = dict(zip(run._names, feeds, strict=True))
+        return run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
+
+    def _recorded(self, wrt: tuple[str, ...], feeds: Sequence[Array]) -> _Lists | None:
+        def record() -> RecordedTraining:
+            return record_training(self._run, wrt, types, dtype)
+
+        types = [type_of(array) for array in feeds]
+        dtype = float_dtype_of(self._run.net, dict(zip(self._run._names, feeds, strict=True))) or "float32"
+        try:
+            recorded = record()
+        except NotRecordedError:
+            return None
+        return _Lists(recorded, record, [_passes(recorded)]) if recorded.nbytes <= SHORT else None
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Pairs of lists that wait, each for one caller at a time; where none does, both passes are recorded again."""
+
+    recorded: RecordedTraining
+    record: Callable[[], RecordedTraining]
+    idle: list[Passes]
+
+    def take(self) -> Passes:
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return _passes(self.record())
+
+
+def _passes(recorded: RecordedTraining) -> Passes:
+    forward, backward = recorded.passes
+    return JobList(forward), JobList(backward)
+
+
+class RepeatedPullback(Pullback):
+    """The pullback of a recorded training step."""
+
+    def __init__(
+        self, plan: TrainingPlan, lists: _Lists, feeds: Sequence[Array], outputs: Sequence[Array],
+        kept: Sequence[Array], again: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        self._plan, self._lists, self._again = plan, lists, again
+        self._given: tuple[Sequence[Array], ...] | None = feeds, outputs, kept
+        self._slow: Pullback | None = None
+        self._lock, self._lent = threading.Lock(), []
+
+    @memory_named(lambda pullback: str(pullback._plan.program.net.name))
+    @named_arguments
+    def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        checked = self._checked(grads)
+        if self._slow is not None:
+            return self._slow(checked)
+        feeds, outputs, kept = self._taken_once()
+        recorded, blobs = self._lists.recorded, self._plan.gradient.output_grads
+        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
+        results = {name: np.empty(*kind) for name, kind in recorded.results.items()}
+        passes = self._lists.take()
+        passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])
+        self._lists.idle.append(passes)
+        return results
+
+    def _taken_once(self) -> tuple[Sequence[Array], ...]:
+        with self._lock:
+            given, self._given = self._given, None
+        if given is None:
+            raise self._used()
+        return given
+
+    def layers(self, *arguments: Any, **options: Any) -> Generator[LayerGradients, None, None]:
+        return self._by_plan().layers(*arguments, **options)
+
+    def step_blobs(self, name: str) -> Array:
+        return self._by_plan().step_blobs(name)
+
+    def held_arrays(self) -> dict[str, Array]:
+        return {} if self._given is None and self._slow is None else self._by_plan().held_arrays()
+
+    def _by_plan(self) -> Pullback:
+        """The same by the plan of the step, which has its parts by name."""
+        if self._slow is None:
+            self._taken_once()
+            self._slow = self._again()[1]
+        return self._slow

@@ -1,0 +1,202 @@
+"""Calls and training steps with feeds of the same types as those before, which are recorded: the same bits."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnops as ro
+from rnnops.compiler.api.repeated_training import RepeatedPullback
+from rnnops.errors import FeedError, GradientError, TypeRuleError
+
+T, N, D, H = 5, 3, 4, 8
+Feeds = dict[str, Any]
+RNG = np.random.default_rng(0)
+
+
+def lstm(net: ro.Net) -> ro.Blob:
+    return ro.LSTM(net, net.input("x"), None, None, D, H, scope="r")[0]
+
+
+def two_layers(net: ro.Net) -> ro.Blob:
+    y = ro.GRU(net, net.input("x"), None, None, D, H, scope="below")[0]
+    return ro.LSTM(net, y, None, None, H, H, scope="above")[0]
+
+
+def with_lengths(net: ro.Net) -> ro.Blob:
+    return ro.GRU(net, net.input("x"), net.input("lengths", "int32"), None, D, H, scope="r")[0]
+
+
+NETS: dict[str, Callable[[ro.Net], ro.Blob]] = {"lstm": lstm, "two layers": two_layers, "lengths": with_lengths}
+
+
+def made(name: str, **options: Any) -> tuple[ro.Run, Feeds]:
+    net = ro.Net("model")
+    net.outputs(y=NETS[name](net))
+    feeds = {"x": RNG.normal(size=(T, N, D)).astype("float32"), **ro.init_params(net, 0)}
+    if name == "lengths":
+        feeds["lengths"] = np.array([T, 2, 0], "int32")
+    return ro.compile(net, **options), feeds
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    assert list(one) == list(other)
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", NETS)
+def test_repeated_calls_and_steps_have_the_bits_of_the_first(name: str, threads: int) -> None:
+    run, feeds = made(name, threads=threads)
+    dy = RNG.normal(size=(T, N, H)).astype("float32")
+    first, (out, pullback) = run(feeds), run.vjp(feeds)
+    grads = pullback({"y": dy})
+    assert not isinstance(pullback, RepeatedPullback)
+    for _ in range(3):
+        same(run(feeds), first)
+        again, repeated = run.vjp(feeds)
+        same(again, out)
+        same(repeated({"y": dy}), grads)
+    assert isinstance(repeated, RepeatedPullback), "this test shows nothing otherwise"
+
+
+def test_other_numbers_of_the_same_types() -> None:
+    run, feeds = made("lstm")
+    fresh, _ = made("lstm")
+    for _ in range(4):
+        other = {name: array + RNG.normal(size=array.shape).astype(array.dtype) for name, array in feeds.items()}
+        same(run(other), fresh(other))
+        (out, pullback), (wanted, reference) = run.vjp(other), ro.compile(run.net).vjp(other)
+        same(out, wanted)
+        same(pullback(np.ones_like(out["y"])), reference(np.ones_like(out["y"])))
+
+
+def test_several_pullbacks_may_wait() -> None:
+    run, feeds = made("two layers")
+    wanted = [run.vjp({**feeds, "x": feeds["x"] * k})[1](np.ones((T, N, H), "float32")) for k in range(3)]
+    waiting = [run.vjp({**feeds, "x": feeds["x"] * k}) for k in range(3)]
+    for k in (2, 0, 1):
+        same(waiting[k][1](np.ones((T, N, H), "float32")), wanted[k])
+
+
+def test_several_threads_at_once() -> None:
+    run, feeds = made("lstm")
+
+    def step(k: int) -> Mapping[str, Any]:
+        out, pullback = run.vjp({**feeds, "x": feeds["x"] * k})
+        return {**out, **pullback(np.ones_like(out["y"]))}
+
+    wanted = [step(k) for k in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for k, found in enumerate(pool.map(step, [*range(4)] * 8)):
+            same(found, wanted[k % 4])
+
+
+def repeated(name: str = "two layers") -> tuple[ro.Run, Feeds, dict[str, Any], Any]:
+    run, feeds = made(name)
+    for _ in range(3):
+        out, pullback = run.vjp(feeds)
+    assert isinstance(pullback, RepeatedPullback)
+    return run, feeds, out, pullback
+
+
+def test_outputs_are_the_callers_own() -> None:
+    _, _, out, pullback = repeated()
+    wanted = pullback._by_plan()(np.ones_like(out["y"]))
+    _, _, out, pullback = repeated()
+    del wanted
+    assert out["y"].flags.writeable
+    out["y"][...] = np.nan
+    assert all(np.isfinite(grad).all() for grad in pullback(np.ones((T, N, H), "float32")).values())
+
+
+def test_a_pullback_is_used_once() -> None:
+    _, _, out, pullback = repeated()
+    pullback(np.ones_like(out["y"]))
+    for use in (lambda: pullback(np.ones_like(out["y"])), pullback.layers, lambda: pullback.step_blobs("c")):
+        with pytest.raises(GradientError):
+            use()
+    assert pullback.held_arrays() == {}
+
+
+def test_wrong_gradients_and_feeds_are_named() -> None:
+    run, feeds, _, pullback = repeated()
+    with pytest.raises(GradientError, match="wrong type"):
+        pullback(np.ones((T, N, H + 1), "float32"))
+    with pytest.raises(GradientError, match="no float output"):
+        pullback({"z": np.ones((T, N, H), "float32")})
+    assert pullback(np.ones((T, N, H), "float32")), "a wrong gradient does not use it up"
+    for wrong in ({**feeds, "more": feeds["x"]}, {name: array for name, array in feeds.items() if name != "x"}):
+        with pytest.raises(FeedError):
+            run(wrong)
+        with pytest.raises(FeedError):
+            run.vjp(wrong)
+    with pytest.raises(FeedError, match="seed"):
+        run.vjp(feeds, seed=-1)
+    with pytest.raises(FeedError, match="wrt"):
+        run.vjp(feeds, wrt=["nothing"])
+
+
+def test_parts_of_a_pullback_by_name() -> None:
+    run, feeds, out, pullback = repeated("lstm")
+    plain = ro.compile(run.net).vjp(feeds)[1]
+    same(pullback.held_arrays(), plain.held_arrays())
+    same(pullback(np.ones_like(out["y"])), plain(np.ones_like(out["y"])))
+    _, _, out, pullback = repeated("lstm")
+    ((names, _, grads, _),) = pullback.layers(np.ones_like(out["y"]))
+    assert len(names) == len(grads)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
+def test_copies_of_a_run(copied: Callable[[ro.Run], ro.Run]) -> None:
+    run, feeds, out, pullback = repeated()
+    grads = pullback(np.ones_like(out["y"]))
+    other = copied(run)
+    for _ in range(3):
+        found, back = other.vjp(feeds)
+        same(found, out)
+        same(back(np.ones_like(out["y"])), grads)
+
+
+def test_gradients_of_some_inputs() -> None:
+    run, feeds = made("lstm")
+    names = ["x", "r/gates_t_w"]
+    for _ in range(3):
+        out, pullback = run.vjp(feeds, wrt=names)
+        assert sorted(pullback(np.ones_like(out["y"]))) == sorted(names)
+        assert list(run.vjp(feeds, wrt=("x",))[1](np.ones_like(out["y"]))) == ["x"]
+
+
+def test_dropout_draws_anew() -> None:
+    net = ro.Net("model")
+    net.outputs(y=ro.dropout(lstm(net), ratio=0.5))
+    run, feeds = ro.compile(net), {"x": RNG.normal(size=(T, N, D)).astype("float32"), **ro.init_params(net, 0)}
+    drawn = [run.vjp(feeds, seed=k)[0]["y"] for k in range(4)]
+    assert not any(np.array_equal(drawn[k], drawn[k + 1]) for k in range(3))
+    with pytest.raises(FeedError, match="seed"):
+        run.vjp(feeds)
+
+
+def test_an_index_out_of_range_is_named_at_any_call() -> None:
+    net = ro.Net("model")
+    xs, w = net.input("i", "int64"), net.input("w")
+    cell = ro.Net("cell")
+    i, h, table = cell.input("i", "int64"), cell.input("h"), cell.input("w")
+    cell.outputs(h_t=ro.tanh(h + ro.gather(table, i)))
+    net.outputs(y=ro.recurrent_net(net, cell, [("i", xs)], [("h", net.input("h0"))], {"h": "h_t"})[0])
+    run = ro.compile(net)
+    feeds = {"i": np.zeros((T, N), "int64"), "w": np.ones((4, H), "float32"), "h0": np.zeros((N, H), "float32")}
+    for k in range(6):
+        wrong = {**feeds, "i": np.full((T, N), 9)}
+        with pytest.raises(TypeRuleError):
+            (run if k % 2 else run.vjp)(wrong)
+        assert np.isfinite(run(feeds)["y"]).all()
+        assert run.vjp(feeds)
+    del w
