@@ -15,6 +15,7 @@ from rnnops import util
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
+from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.effects import Journal
@@ -199,6 +200,7 @@ class Prepared:
         code: of the step, which stays alive as long as others are told apart from it.
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
+        runs: by the text of the net; steps of other sizes often have the same net, whose plans are filled in then.
     """
 
     settings: ScanSettings
@@ -206,6 +208,7 @@ class Prepared:
     code: Any
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
 
     def for_shapes(
         self, step: TorchStep, shapes: Any, lengths: bool, layout: Callable[[], TensorLayout]
@@ -280,10 +283,17 @@ class Prepared:
         translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        run = self.side.compile(translation.net, self.settings.threads, dict(self.settings.options))
+        run = self._run_of(translation.net)
         known = list(run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
         return CompiledStep(self.side, traced, translation, run, numbers, outputs, is_random)
+
+    def _run_of(self, net: Net) -> Run:
+        text = str(net)
+        if text not in self.runs:
+            self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
+            self.runs[text] = self.side.compile(net, self.settings.threads, dict(self.settings.options))
+        return self.runs[text]
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""

@@ -88,9 +88,14 @@ class SizeArguments:
     def of(self, value: int) -> Expr:
         if value in (0, 1, -1):
             return Literal(value)
-        if value not in self.values:
+        # a size that is a symbol is one object; it is compared with no number that it is only by chance
+        known = (
+            i for i, own in enumerate(self.values) if own is value or (type(own) is type(value) is int and own == value)
+        )
+        number = next(known, len(self.values))
+        if number == len(self.values):
             self.values.append(value)
-        return Name(f"c{self.values.index(value)}")
+        return Name(f"c{number}")
 
 
 @dataclass

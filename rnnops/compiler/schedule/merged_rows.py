@@ -16,6 +16,7 @@ from dataclasses import replace
 from rnnops.compiler.lower.scan import LoweredStep
 from rnnops.compiler.lower.statements import Access, Layout, Statement, dense
 from rnnops.compiler.schedule.batch_axis import hand_on, known_axes, row_axis_of
+from rnnops.symbolic.sizes import is_symbolic
 from rnnops.types import Type
 
 UNCUT = ("uniform", "dropped", "labels")
@@ -59,6 +60,8 @@ def _cut_statement(statement: Statement, types: Mapping[str, Type], axes: Mappin
 def _merged_axis(layout: Layout, rows: int, stride: int) -> int | None:
     """The axis of a layout that runs through so many rows, a stride apart, and through what each of them has."""
     for axis, (size, step) in enumerate(zip(layout.shape, layout.strides, strict=True)):
+        if is_symbolic((rows,)) and not is_symbolic((size,)):
+            continue  # a number is a multiple of a symbol only by chance
         if step > 0 and size > rows > 1 and size % rows == 0 and step * (size // rows) == stride:
             return axis
     return None
