@@ -35,9 +35,10 @@ from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
-from rnnops.kernels.cuda import async_copy, tensor_cores
+from rnnops.kernels.cuda import async_copy, facade, simulated, tensor_cores
 from rnnops.kernels.cuda.simulated import plain
 
+assert facade.SIMULATED == simulated.SIMULATED  # imported first: it puts its launches into the simulator
 __all__ = ["BarrierError", "DeadlockError", "DivergentBarrierError", "RaceError", "whole_grid"]
 MOST_BLOCKS = 8  # for kernels that ask how many blocks can wait for each other
 GARBAGE = 0xFF  # in each byte: NaN, or -1
@@ -69,11 +70,13 @@ def whole_grid(
     most = MOST_BLOCKS if blocks is None else blocks
     with ExitStack() as patches:
         for name, value in (
-            ("BlockManager", partial(Launch, options)),
             ("FakeCUDAModule", WholeGridModule),
             ("FakeOverload.max_cooperative_grid_blocks", lambda overload, threads: most),
         ):
             patches.enter_context(mock.patch(f"{simulator.__name__}.{name}", value))
+        launcher = partial(Launch, options)  # not patched in: the first import of the facade would put its own there
+        simulated.launchers.append(launcher)
+        patches.callback(simulated.launchers.remove, launcher)
         patches.enter_context(mock.patch.object(async_copy, "simulated", OrderedMemory()))
         patches.enter_context(mock.patch.object(tensor_cores, "simulated", WarpsInTurn()))
         yield
