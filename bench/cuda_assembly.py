@@ -33,6 +33,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+if __name__ == "__main__":  # before anything imports numba: the simulator compiles nothing
+    os.environ |= {"NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
+
 import rnnops as ro
 from bench.nets import user_net
 from bench.problems import Size
@@ -271,9 +274,6 @@ def beside_measured(
         }  # fmt: skip
     return found
 
-
-os.environ["NUMBA_ENABLE_CUDASIM"] = "0"  # before anything imports numba: the simulator compiles nothing
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 CELLS = ("lstm", "lstm_with_lengths", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ROUNDED = tuple(f"{cell} {one}" for cell in ("lstm", "gru", "layer_norm_lstm") for one in INSTRUCTIONS)

@@ -83,7 +83,11 @@ def of_torch(cell: Cell) -> Contender:
     torch.set_num_threads(1)
     o = TorchOps()
     p = {name: torch.tensor(array, requires_grad=True) for name, array in cell.parameters.items()}
-    s0, xs, dys = {name: torch.tensor(a) for name, a in cell.states.items()}, torch.tensor(cell.xs), torch.tensor(cell.dys)
+    s0, xs, dys = (
+        {name: torch.tensor(a) for name, a in cell.states.items()},
+        torch.tensor(cell.xs),
+        torch.tensor(cell.dys),
+    )
 
     def loop() -> Any:
         s, ys = s0, []

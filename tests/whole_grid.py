@@ -29,7 +29,7 @@ from unittest import mock
 
 import numpy as np
 from grid_threads import BarrierError, DeadlockError, DivergentBarrierError, Grid
-from numba import config, types
+from numba import types
 from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
@@ -63,7 +63,7 @@ def whole_grid(
         same_value_is_fine: whether threads may write the same value to one element without a barrier.
         seconds: how long a thread may run from one barrier to the next before that counts as a deadlock.
     """
-    if not config.ENABLE_CUDASIM:
+    if not simulated.SIMULATED:
         yield
         return
     options = Options(blocks, check, seed, same_value_is_fine, seconds)

@@ -65,6 +65,7 @@ PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
 
 
+PACK_FROM, PACKED_ROWS = 256, 128  # rows of A^T that are packed, and so many at a time: 256 KiB in float32
 AS_THEY_LIE = ((True, False), (False, False), (False, True))  # whether A and B are transposed in memory
 
 
@@ -126,7 +127,7 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
     row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
     block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
     turn_panel, a_turned, b_turned = make_turn_panel(dtype, width), int(turned_a), int(turned_b)
-    new_panel = room(K_BLOCK * PANEL_VECTORS * count * item)
+    new_panel, new_rows = room(K_BLOCK * PANEL_VECTORS * count * item), room(K_BLOCK * PACKED_ROWS * item)
 
     def gemm(
         A: Address, a_rows: int, A_stride: int, a_columns: int, B: Address, _rows: int, B_stride: int, _columns: int,
@@ -143,12 +144,21 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
         if b_turned == 1:
             b_row, b_column = item, B_stride * item
         panel, vectors, blocks = new_panel(), vector_count(column_end - column_begin, count), k_blocks(K)
-        c_row = C_stride * item
+        c_row, tall, together = C_stride * item, row_block, row_block
+        packs = a_turned == 1 and row_end - row_begin >= PACK_FROM and vectors > PANEL_VECTORS
+        packed = new_rows()
+        if packs:
+            tall, together = PACKED_ROWS, count
         for number in range(blocks):
             k, k_end = K * number // blocks, K * (number + 1) // blocks
-            for row in range(row_begin, row_end, row_block):
-                rows, done = min(row_block, row_end - row), 0
-                a = A + k * a_step + row * a_row
+            for row in range(row_begin, row_end, tall):
+                rows, done = min(tall, row_end - row), 0
+                a, a_tile = A + k * a_step + row * a_row, tall * a_row
+                if packs:  # rows in groups of a vector, each [k, lanes]
+                    for tile in range(0, rows, count):
+                        into = packed + tile * (k_end - k) * item
+                        copy_panel(a + tile * item, a_step, k_end - k, rows - tile, 1, into)
+                    a, a_tile = packed, (k_end - k) * count * item
                 while done < vectors:
                     wide, first = panel_vectors(vectors - done), column_begin + done * count
                     source, c = B + k * b_row + first * b_column, C + row * c_row + first * item
@@ -159,11 +169,18 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
                     addend, addend_row = zeros(), 0
                     if accumulate or number > 0:
                         addend, addend_row = c, c_row
-                    last = column_end - first - (wide - 1) * count
-                    block(
-                        rows, wide, 1, a, a_row, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
-                        source + wide * count * b_column, b_row, rate, 0,
-                    )  # fmt: skip
+                    last, step = column_end - first - (wide - 1) * count, a_step
+                    if packs:
+                        step = count * item
+                    for tile in range(0, rows, together):
+                        part, ahead = tile // together, rate
+                        if packs and tile + together < rows:
+                            ahead = 0
+                        block(
+                            min(together, rows - tile), wide, 1, a + part * a_tile, a_row, step, panel, 0, k_end - k,
+                            addend + tile * addend_row, addend_row, c + tile * c_row, c_row, last,
+                            source + wide * count * b_column, b_row, ahead, 0,
+                        )  # fmt: skip
                     done += wide
 
     return gemm

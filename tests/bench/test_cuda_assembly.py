@@ -148,3 +148,10 @@ def test_the_cheapest_loop_is_that_with_fewer_waits() -> None:
     one, two = (Loop((), frozenset(range(count)), True, 1, 1) for count in (1, 2))
     assert cheapest([two, one], 4) is one
     assert cheapest([one, two], 4) is one
+
+
+def test_an_import_leaves_the_environment_alone() -> None:
+    """Where this changed it, tests in the simulator waited for blocks that never ran."""
+    import bench.cuda_assembly  # noqa: F401
+
+    assert os.environ.get("NUMBA_ENABLE_CUDASIM") != "0" or "CUDA_VISIBLE_DEVICES" not in os.environ

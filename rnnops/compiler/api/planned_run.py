@@ -42,7 +42,7 @@ PLAIN_WRT = (type(None), list, tuple)
 
 
 class RepeatedCalls:
-    """Calls of which those with feeds of the same types as the one before are recorded: then each is one native call.
+    """Calls with feeds of the same types as the one before are recorded: then each is one native call.
 
     Args:
         answer: answers a call of the run by its plan.
