@@ -53,10 +53,11 @@ class RepeatedCalls:
         self._run, self._answer, self._make = run, answer, lists
         self._lists: Any = None
         self._last: Hashable = None
+        self.by_parts = False  # whether pullbacks are asked for more than gradients, which only plans have
 
     def __call__(self, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
         """The answer to a call; `how` are its other arguments."""
-        feeds = plain_arrays(self._run._names, dicts, named)
+        feeds = None if self.by_parts else plain_arrays(self._run._names, dicts, named)
         if feeds is None:
             return self._answer(self._run, dicts, named, *how)
         kinds = tuple([(array.dtype, array.shape) for array in feeds])
@@ -112,7 +113,9 @@ def vjp_by_plan(
     outputs = outputs_of(plan.program, kept, arrays)
     held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
     fed = as_given(names, arrays, (*dicts, feeds))
-    return outputs, run.pullback(plan, held, outputs, context, fed)
+    pullback = run.pullback(plan, held, outputs, context, fed)
+    pullback.steps = run._steps
+    return outputs, pullback
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ class Pullback(Attributes):
         {'x': array([1.    , 5.4366])}
     """
 
+    steps: Any = None  # what answers training steps of the run
+
     def __init__(
         self,
         plan: TrainingPlan,
@@ -138,8 +140,7 @@ class Pullback(Attributes):
             ['v'] [array([1.])]
         """
         given = self._checked(grads)
-        if self._held is None:
-            raise self._used()
+        self._asked_for_parts()
         steps = layer_plan.steps_of(self._plan, output, freeze)
         workspace, fed = self._take(given)
         iterator = layer_plan.run_steps(steps, workspace, self._context, fed, self)
@@ -186,8 +187,7 @@ class Pullback(Attributes):
         Raises:
             GradientError: the blob is not kept, and the error lists what is; or the pullback was used.
         """
-        if self._held is None:
-            raise self._used()
+        self._asked_for_parts()
         arrays = self._step_arrays()
         found = [
             stack
@@ -202,6 +202,13 @@ class Pullback(Attributes):
                 wanted=f"one of {', '.join(map(':'.join, arrays)) or 'none'}",
             )
         return self._own(found[0]())
+
+    def _asked_for_parts(self) -> None:
+        """From now on steps of the run are not recorded. Raises GradientError for a pullback that was used."""
+        if self.steps is not None:
+            self.steps.by_parts = True
+        if self._held is None:
+            raise self._used()
 
     def held_arrays(self) -> dict[str, Array]:
         """Every array that the backward pass will read, by blob; none once it is used.

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rnnops.arguments import named_arguments
 from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
 from rnnops.compiler.api.pullback import Pullback
+from rnnops.compiler.memory.memory import OUTPUT, Buffer, allocate
 from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
 from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, held, made_array
 from rnnops.compiler.targets.target import Processor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
     from rnnops.compiler.run.layer_plan import LayerGradients
 
+LARGE = 1 << 16  # bytes of an array that the free list is asked for
 KINDS = 8  # types of feeds whose lists are kept
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 Passes = tuple[JobList, JobList]
@@ -159,8 +162,8 @@ class RepeatedTraining:
         if lists is None:
             return None
         recorded = lists.recorded
-        outputs = {name: np.empty(*kind) for name, kind in recorded.outputs.items()}
-        kept, made = [np.empty(*kind) for kind in recorded.kept], [*outputs.values()]
+        outputs = {name: _new(*kind) for name, kind in recorded.outputs.items()}
+        kept, made = [_new(*kind) for kind in recorded.kept], [*outputs.values()]
         later = made[:1] * (len(recorded.grads) + len(recorded.results))  # which only the other pass has
         passes = lists.take()
         right = passes[0].perform([*feeds, *made, *later, *kept])
@@ -212,6 +215,13 @@ def _passes(recorded: RecordedTraining) -> Passes:
     return JobList(forward), JobList(backward)
 
 
+def _new(shape: tuple[int, ...], dtype: Any) -> Array:
+    """New memory: of the system where it is little, of the free list where pages would have to be made."""
+    if prod(shape) * np.dtype(dtype).itemsize < LARGE:
+        return np.empty(shape, dtype)
+    return allocate(Buffer("recorded", OUTPUT, np.dtype(dtype).name, shape))
+
+
 class RepeatedPullback(Pullback):
     """The pullback of a recorded training step."""
 
@@ -233,7 +243,7 @@ class RepeatedPullback(Pullback):
         feeds, outputs, kept = self._taken_once()
         recorded, blobs = self._lists.recorded, self._plan.gradient.output_grads
         dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
-        results = {name: np.empty(*kind) for name, kind in recorded.results.items()}
+        results = {name: _new(*kind) for name, kind in recorded.results.items()}
         passes = self._lists.take()
         passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])
         self._lists.idle.append(passes)
@@ -259,5 +269,6 @@ class RepeatedPullback(Pullback):
         """The same by the plan of the step, which has its parts by name."""
         if self._slow is None:
             self._taken_once()
-            self._slow = self._again()[1]
+            slow: Pullback = self._again()[1]
+            slow.steps.by_parts, self._slow = True, slow
         return self._slow

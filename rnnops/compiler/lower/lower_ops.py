@@ -270,12 +270,14 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     return Hoisted(step, kept, _prepared(split.once, program) if split.results else None)
 
 
+LOOKED_AT = 1 << 22  # elements: larger weights are not looked at twice
 PLAIN_VIEWS = ("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")  # of a whole array
 
 
 def _copied_views(program: Program, references: Collection[str]) -> set[str]:
     """Results of views that are copies, as a reshape of what is transposed: no strides describe them."""
-    views = {call.op.outputs[0]: call for call in program.calls if is_view(call) and len(call.op.outputs) == 1}
+    calls = [call for call in program.calls if is_view(call) and len(call.op.outputs) == 1]
+    views = {call.op.outputs[0]: call for call in calls if call.output_types[0].size <= LOOKED_AT}
     lowered, copied = Lowered(), set[str]()
     for name in references:
         lowered.own(name, program.types[name])

@@ -71,7 +71,7 @@ def value(e: Expr) -> Statement:
         (For("i", ZERO, N, ONE, (Assign("i", N),)), "a loop over i that changes where it ends"),
         (For("i", ZERO, N + 1, ONE, (If(compare("<", X, X), (Assign("n", ONE),)),)), "changes where it ends"),
         (If(compare("<", X, X), (Assign("new", X), Assign("new", X * X), Assign("new", N))), "new is float32"),
-        (Do("wait", ()), "only drivers may call"),
+        (Do("wait", ()), "which nobody has"),
     ],
 )
 def test_what_means_nothing(line: Statement, problem: str) -> None:
