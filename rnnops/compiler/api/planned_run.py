@@ -45,30 +45,30 @@ class RepeatedCalls:
     """Calls with feeds of the same types as the one before are recorded: then each is one native call.
 
     Args:
-        answer: answers a call of the run by its plan.
-        lists: makes what answers calls by lists of jobs.
+        answer: answers a call of a run by its plan.
+        lists: makes what answers calls of a run by lists of jobs.
     """
 
-    def __init__(self, run: Run, answer: Callable[..., Any], lists: Callable[[], Any]) -> None:
-        self._run, self._answer, self._make = run, answer, lists
+    def __init__(self, answer: Callable[..., Any], lists: Callable[[Run], Any]) -> None:
+        self._answer, self._make = answer, lists
         self._lists: Any = None
         self._last: Hashable = None
         self.by_parts = False  # whether pullbacks are asked for more than gradients, which only plans have
 
-    def __call__(self, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
+    def __call__(self, run: Run, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
         """The answer to a call; `how` are its other arguments."""
-        feeds = None if self.by_parts else plain_arrays(self._run._names, dicts, named)
+        feeds = None if self.by_parts else plain_arrays(run._names, dicts, named)
         if feeds is None:
-            return self._answer(self._run, dicts, named, *how)
+            return self._answer(run, dicts, named, *how)
         kinds = tuple([(array.dtype, array.shape) for array in feeds])
         key = (kinds, how) if how else kinds
         if self._lists is None and key == self._last:
-            self._lists = self._make()
+            self._lists = self._make(run)
             self._lists.answered(key)
         found = None if self._lists is None else self._lists.call(key, feeds)
         if found is not None:
             return found
-        answer = self._answer(self._run, dicts, named, *how)
+        answer = self._answer(run, dicts, named, *how)
         self._last = key
         if self._lists is not None:
             self._lists.answered(key)

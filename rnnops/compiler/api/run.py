@@ -120,8 +120,8 @@ class Run(Attributes):
         self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
         self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
         self.repeats = self.repeats and not options.interpreted and not self._bound
-        self._calls = RepeatedCalls(self, call_by_plan, lambda: bound_run.NativeCalls(self._recorded_for, SHORT))
-        self._steps = RepeatedCalls(self, vjp_by_plan, lambda: repeated_training.RepeatedTraining(self))
+        self._calls = RepeatedCalls(call_by_plan, lambda run: bound_run.NativeCalls(run._recorded_for, SHORT))
+        self._steps = RepeatedCalls(vjp_by_plan, lambda run: repeated_training.RepeatedTraining(run))
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 
@@ -144,7 +144,7 @@ class Run(Attributes):
             OutOfMemoryError: an array does not fit in memory.
         """
         if self.repeats and seed is None and training is False:
-            outputs: Outputs = self._calls(dicts, feeds)
+            outputs: Outputs = self._calls(self, dicts, feeds)
             return outputs
         return call_by_plan(self, dicts, feeds, seed, training)
 
@@ -182,8 +182,11 @@ class Run(Attributes):
             {'w': array([[1.],
                    [1.]])}
         """
-        if self.repeats and type(wrt) in PLAIN_WRT and not is_random(self, seed, training):
-            found: tuple[Outputs, Pullback] = self._steps(dicts, feeds, wrt if wrt is None else tuple(wrt), training)
+        plain = self.repeats and self.pullback is Pullback and type(wrt) in PLAIN_WRT
+        if plain and not is_random(self, seed, training):
+            found: tuple[Outputs, Pullback] = self._steps(
+                self, dicts, feeds, wrt if wrt is None else tuple(wrt), training
+            )
             return found
         return vjp_by_plan(self, dicts, feeds, wrt, training, seed)
 

@@ -200,3 +200,23 @@ def test_an_index_out_of_range_is_named_at_any_call() -> None:
         assert np.isfinite(run(feeds)["y"]).all()
         assert run.vjp(feeds)
     del w
+
+
+def test_numbers_are_looked_at_in_every_step() -> None:
+    net = ro.Net("model")
+    net.outputs(y=ro.log(lstm(net)))
+    run = ro.compile(net, check_numerics=True)
+    feeds = {"x": RNG.normal(size=(T, N, D)).astype("float32"), **ro.init_params(net, 0)}
+    for _ in range(4):
+        with pytest.raises(ro.NumericsError):
+            run(feeds)
+        with pytest.raises(ro.NumericsError):
+            run.vjp(feeds)
+
+
+def test_layers_after_recorded_steps_run_by_the_plan_from_then_on() -> None:
+    run, feeds, out, pullback = repeated()
+    assert len(list(pullback.layers(np.ones_like(out["y"])))) >= 1
+    for _ in range(3):
+        out, pullback = run.vjp(feeds)
+        assert not isinstance(pullback, RepeatedPullback)
