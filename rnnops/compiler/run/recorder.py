@@ -517,6 +517,8 @@ class RecordedReference:
             results = run_reference(self.call, schema_of(self.call.op.type), arrays, context)
             return tuple(held(result, self.recorder.note) for result in results)
         layouts, kind = views_of(self.call), self.call.op.type
+        if kind == "Neg":
+            kind, arrays = "Mul", (arrays[0], np.asarray(-1, arrays[0].dtype))
         alike = len({array.shape for array in arrays if array.ndim}) <= 1
         if kind in OPERATORS and alike and str(arrays[0].dtype) in FLOATS:
             return (self.recorder.combine(kind, *arrays),)

@@ -229,17 +229,15 @@ def around(net: ro.Net) -> ro.Blob:
     cell = ro.Net("cell")
     x, h, u = cell.inputs("x", "h", "u")
     cell.outputs(h_t=ro.tanh(h @ u + x))
-    net_x = net.input("x") @ net.parameter("i", (D, H))
-    return ro.recurrent_net(net, cell, [("x", net_x)], [("h", net.input("h0"))], {"h": "h_t"}, references={"u": both})[
-        0
-    ]
+    steps = [("x", net.input("x"))]
+    return ro.recurrent_net(net, cell, steps, [("h", net.input("h0"))], {"h": "h_t"}, references={"u": both})[0]
 
 
 def test_arithmetic_around_recurrences_is_recorded_with_its_bits() -> None:
     net = ro.Net("model")
     net.outputs(y=around(net))
     run = ro.compile(net, threads=1)
-    feeds = {"x": RNG.normal(size=(T, N, D)).astype("float32"), "h0": np.zeros((N, H), "float32")}
+    feeds = {"x": RNG.normal(size=(T, N, H)).astype("float32"), "h0": np.zeros((N, H), "float32")}
     feeds |= {name: RNG.normal(size=array.shape).astype("float32") for name, array in ro.init_params(net, 0).items()}
     dy = RNG.normal(size=(T, N, H)).astype("float32")
     (out, pullback), called = run.vjp(feeds), run(feeds)
