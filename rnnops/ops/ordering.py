@@ -12,13 +12,14 @@ from rnnops.net.loop_forms import Expansion, LoopForm
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.base import flag, quiet
-from rnnops.ops.comparison import and_, equal, identity, not_, or_, where
+from rnnops.ops.comparison import and_, equal, greater, identity, less, not_, or_, where
 from rnnops.ops.indexing import pad
 from rnnops.ops.movement import concat, first_only, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rnnops.types import NUMERIC, Array, Shape, is_float
 
-FEW = 8  # largest elements that compiled code finds one after another; for more the reference sorts
+FEW = 8  # largest elements that compiled code finds one after another; for more it counts those before each
+LONG = 512  # elements whose pairs are counted faster than the reference sorts them
 
 
 class ArgMax(OpSchema):
@@ -78,7 +79,8 @@ class TopK(OpSchema):
     """The k largest elements along an axis and their indices, the largest first, of equal ones the first.
 
     ONNX: TopK, op set 11, sorted, of the largest. NaN counts as the largest. The gradient of a value goes to its place.
-    Compiled code finds up to 8, one after another; more are sorted by the reference.
+    Compiled code finds up to 8 one after another. For more it counts the elements before each; axes of more than 512
+    elements are sorted by the reference.
 
     Args:
         x: [...] float or integer.
@@ -143,25 +145,48 @@ class TopK(OpSchema):
         return first_only(call, reduce_sum(where(here, unsqueeze(dvalues, [axis]), 0.0), [axis + 1], keepdims=0))
 
     def loop_form(self, call: Call) -> LoopForm | None:
-        return Expansion() if 0 < self.count(call) <= FEW else None
+        size = call.shape(0)[call.axis(call.attr("axis"), call.rank(0))]
+        return Expansion() if 0 < self.count(call) <= (size if size <= LONG else FEW) else None
 
     def expand(self, call: Call, x: Blob, *k_as_blob: Blob) -> tuple[Blob, Blob]:
-        """The largest, then the largest of the others: those that were found count as the least number there is."""
-        axis = call.axis(call.attr("axis"), call.rank(0))
-        places = numbered(x, call.shape(0)[axis], axis, call.rank(0))
-        values, indices, taken = list[Blob](), list[Blob](), None
-        for _ in range(self.count(call)):
-            indices.append(first_largest(call, x, axis, taken))
-            here = equal(places, indices[-1])
-            values.append(reduce_sum(where(here, x, 0), [axis]))
-            taken = here if taken is None else or_(taken, here)
-        return concat(*values, axis=axis), concat(*indices, axis=axis)
+        axis, count = call.axis(call.attr("axis"), call.rank(0)), self.count(call)
+        return one_after_another(call, x, axis, count) if count <= FEW else by_ranks(call, x, axis, count)
 
 
-def numbered(blob: Blob, size: int, axis: int, rank: int) -> Blob:
+def one_after_another(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
+    """The largest, then the largest of the others: those that were found count as the least number there is."""
+    places = numbered(x, call.shape(0)[axis], axis, call.rank(0))
+    values, indices, taken = list[Blob](), list[Blob](), None
+    for _ in range(count):
+        indices.append(first_largest(call, x, axis, taken))
+        here = equal(places, indices[-1])
+        values.append(reduce_sum(where(here, x, 0), [axis]))
+        taken = here if taken is None else or_(taken, here)
+    return concat(*values, axis=axis), concat(*indices, axis=axis)
+
+
+def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
+    """Each element at the place that is the number of elements before it."""
+    size, rank = call.shape(0)[axis], call.rank(0) + 1
+    mine, other = unsqueeze(x, [axis + 1]), unsqueeze(x, [axis])
+    mine_at, other_at = numbered(x, size, axis, rank, "int32"), numbered(x, size, axis + 1, rank, "int32")
+    same, larger = equal(mine, other), greater(other, mine)
+    if is_float(call.dtype(0)):
+        known, other_known = equal(mine, mine), equal(other, other)
+        same = or_(same, not_(or_(known, other_known)))
+        larger = or_(larger, and_(known, not_(other_known)))
+    before = or_(larger, and_(same, less(other_at, mine_at)))
+    ranks = reduce_sum(where(before, x.net.constant(1, "int32"), 0), [axis + 1], keepdims=0)
+    here = equal(unsqueeze(ranks, [axis]), numbered(x, count, axis, rank, "int32"))
+    chosen = (where(here, one, 0) for one in (other, numbered(x, size, axis + 1, rank)))
+    values, indices = (reduce_sum(one, [axis + 1], keepdims=0) for one in chosen)
+    return values, indices
+
+
+def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64") -> Blob:
     """The indices along an axis, which broadcast over the others."""
     shape = [size if place == axis else 1 for place in range(rank)]
-    return blob.net.constant(np.arange(size).reshape(shape), "int64")
+    return blob.net.constant(np.arange(size).reshape(shape), dtype)
 
 
 def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> Blob:

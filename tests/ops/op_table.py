@@ -369,7 +369,12 @@ def ordering_cases() -> Iterator[Case]:
     yield Case("CumSum", "infinite", ro.cumsum, (np.array([1.0, INF, 2.0, 3.0]),))
     yield Case("TopK", "int64", use(ro.topk, 3), (integers(2, 7, dtype="int64"),))
     yield Case("TopK", "blob", lambda x: ro.topk(x, int64(x, 3)), (floats(2, 7),))
-    yield Case("TopK", "many", use(ro.topk, 20), (floats(2, 21),))
+    for k, axis, shape in ((20, -1, (2, 21)), (9, 0, (12, 3)), (17, 1, (3, 33, 5)), (11, 0, (11,)), (10, 1, (2, 600))):
+        yield Case("TopK", f"{k} of {shape} along {axis}", use(ro.topk, k, axis), (floats(*shape),))
+        yield Case("TopK", f"{k} of {shape} along {axis}, integers", use(ro.topk, k, axis), (integers(*shape),))
+    mixed = np.array([[2.0, NAN, -INF, 2.0, INF, 0.0, NAN, -0.0, -INF, INF, 1.0]])
+    order = np.array([[1, 6, 4, 9, 0, 3, 10, 5, 7, 2, 8]])
+    yield Case("TopK", "many, of every kind", use(ro.topk, 11), (mixed,), lambda x: (x[:, order[0]], order))
     ties = np.array([[2.0, -INF, 2.0, -INF], [-INF, -INF, -INF, -INF]])
     yield Case(
         "TopK", "ties", use(ro.topk, 4), (ties,), lambda x: (x[:, [0, 2, 1, 3]], np.array([[0, 2, 1, 3], [0, 1, 2, 3]]))

@@ -225,7 +225,7 @@ def test_layers_after_recorded_steps_run_by_the_plan_from_then_on() -> None:
 def around(net: ro.Net) -> ro.Blob:
     """Ops around a recurrence: arithmetic, a number times an array, copies."""
     w, v = net.parameter("w", (H, H)), net.parameter("v", (H, H))
-    both = (w - v) * 0.5 + w * v
+    both = (w - v) * 0.5 + w * v / 3.0 + v / (w + 9.0)
     cell = ro.Net("cell")
     x, h, u = cell.inputs("x", "h", "u")
     cell.outputs(h_t=ro.tanh(h @ u + x))
