@@ -72,7 +72,7 @@ class NativeCalls:
         self._refused: dict[Hashable, str] = {}
         self._last: Hashable = None
 
-    def call(self, kinds: Hashable, feeds: Sequence[Array]) -> dict[str, Array] | None:
+    def call(self, kinds: Hashable, feeds: Sequence[Array], _: object = None) -> dict[str, Array] | None:
         """Outputs by name; None where there is no list for such feeds, or an index or a label is out of range."""
         idle = self._idle.get(kinds)
         if idle is None:
@@ -156,11 +156,16 @@ def recorded_for(net: Net, run: Run, names: Sequence[str], feeds: Sequence[Array
     Args:
         net: whose inputs are fed, by these names.
     """
+    refuse_other_integers(net, names, feeds)
+    dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(names, feeds, strict=True))}) or "float32"
+    return recorded(run, [type_of(array) for array in feeds], dtype)
+
+
+def refuse_other_integers(net: Net, names: Sequence[str], feeds: Sequence[Array]) -> None:
+    """Raise NotRecordedError where a feed is converted first."""
     declared = map(net.dtype_of, names)
     if any(dtype not in (FLOAT, str(array.dtype)) for dtype, array in zip(declared, feeds, strict=True)):
         raise NotRecordedError("integers are fed in another dtype than their input's")
-    dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(names, feeds, strict=True))}) or "float32"
-    return recorded(run, [type_of(array) for array in feeds], dtype)
 
 
 def recorded(

@@ -38,9 +38,6 @@ else:  # a first call does without
 SHORT = 1 << 22  # bytes of a plan whose calls are recorded: of longer ones, Python's part is short
 
 
-PLAIN_WRT = (type(None), list, tuple)
-
-
 class RepeatedCalls:
     """Calls with feeds of the same types as the one before are recorded: then each is one native call.
 
@@ -65,7 +62,7 @@ class RepeatedCalls:
         if self._lists is None and key == self._last:
             self._lists = self._make(run)
             self._lists.answered(key)
-        found = None if self._lists is None else self._lists.call(key, feeds)
+        found = None if self._lists is None else self._lists.call(key, feeds, (*dicts, named))
         if found is not None:
             return found
         answer = self._answer(run, dicts, named, *how)
@@ -75,9 +72,14 @@ class RepeatedCalls:
         return answer
 
 
+def is_plain(wrt: Any) -> bool:
+    """True if these names need no check before they are looked up."""
+    return wrt is None or (type(wrt) in (list, tuple) and all(type(name) is str for name in wrt))
+
+
 def is_random(run: Run, seed: Any, training: Any) -> bool:
     """True if a training step draws random numbers, or a seed or a mode is none that needs no check."""
-    plain = training in (True, False) and (seed is None or (type(seed) is int and 0 <= seed < 2**64))
+    plain = type(training) is bool and (seed is None or (type(seed) is int and 0 <= seed < 2**64))
     return not plain or run._random_ops[training] is not None
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.arguments import named_arguments
+from rnnops.compiler.api.bound_run import refuse_other_integers
 from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
 from rnnops.compiler.api.pullback import Pullback
@@ -61,8 +62,9 @@ class RecordedTraining:
 class _Recording:
     """Records both passes of a plan with arrays that are not there yet."""
 
-    def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str]) -> None:
+    def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str], training: bool) -> None:
         self.plan, self.recorder, self.names, self.count = plan, recorder, names, 0
+        self.context = RunContext(training=training)
 
     def run(self) -> tuple[tuple[int, int], list[dict[str, Kind]]]:
         """How many jobs, and sizes of drivers, the forward pass has; outputs, their gradients and results by name."""
@@ -86,7 +88,7 @@ class _Recording:
     def _execute(self, program: Any, runners: Mapping[str, Any], *given: Any) -> None:
         workspace, keep, kept, *dropped = given
         kernels = {**self.recorder.references(program), **runners}
-        execute(program, workspace, RunContext(training=True), keep, kept, kernels, *dropped)
+        execute(program, workspace, self.context, keep, kept, kernels, *dropped)
 
     def _given(self, kind: Type) -> Any:
         self.count += 1
@@ -99,7 +101,9 @@ class _Recording:
         return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def record_training(run: Run, wrt: tuple[str, ...], feeds: Sequence[Type], float_dtype: str) -> RecordedTraining:
+def record_training(
+    run: Run, wrt: tuple[str, ...], training: bool, feeds: Sequence[Type], float_dtype: str
+) -> RecordedTraining:
     """Record the passes of a run for feeds of certain types. Raises NotRecordedError where Python has a part in it."""
     target, names, recorder = run._options.target, run._names, Recorder()
     if not isinstance(target, Processor):
@@ -110,7 +114,7 @@ def record_training(run: Run, wrt: tuple[str, ...], feeds: Sequence[Type], float
     runners = {**plan.compiled.forward, **plan.compiled.backward}
     if stepped := [key for key, runner in runners.items() if runner.compiled is None]:
         raise NotRecordedError(f"recurrence '{stepped[0]}' is stepped from Python")
-    recording = _Recording(plan, recorder, names)
+    recording = _Recording(plan, recorder, names, training)
     recording.run()  # whose sizes say that nothing is packed
     unpacked = [sizes.copy() for sizes in recorder.sizes]
     recorder.clear()
@@ -145,11 +149,14 @@ class RepeatedTraining:
         self._last: Hashable = None
         self._known: dict[Hashable, tuple[tuple[str, ...], _Lists | None]] = {}  # None where it is refused
 
-    def call(self, key: Any, feeds: Sequence[Array]) -> tuple[dict[str, Array], Pullback] | None:
+    def call(
+        self, key: Any, feeds: Sequence[Array], given: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, Array], Pullback] | None:
         """Outputs by name, and the pullback; None where the plan has to answer.
 
         Args:
             key: types of feeds; inputs whose gradients are wanted, and the mode.
+            given: the feeds as the caller has them.
         """
         kinds, (wrt, training) = key
         if key not in self._known:
@@ -157,7 +164,7 @@ class RepeatedTraining:
                 return None
             others = dict([*self._known.items()][1 - KINDS :])
             names = checked_wrt(self._run.net, wrt)
-            self._known = {**others, key: (names, self._recorded(names, feeds))}
+            self._known = {**others, key: (names, self._recorded(names, training, feeds))}
         names, lists = self._known[key]
         if lists is None:
             return None
@@ -170,7 +177,7 @@ class RepeatedTraining:
         lists.idle.append(passes)
         if not right:
             return None
-        again = partial(vjp_by_plan, self._run, (dict(zip(self._run._names, feeds, strict=True)),), {}, wrt, training)
+        again = partial(vjp_by_plan, self._run, tuple(map(dict, given)), {}, wrt, training)
         return outputs, RepeatedPullback(self._plan(names, kinds, feeds), lists, feeds, made, kept, again)
 
     def answered(self, key: Hashable) -> None:
@@ -182,13 +189,14 @@ class RepeatedTraining:
         arrays = dict(zip(run._names, feeds, strict=True))
         return run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
 
-    def _recorded(self, wrt: tuple[str, ...], feeds: Sequence[Array]) -> _Lists | None:
+    def _recorded(self, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]) -> _Lists | None:
         def record() -> RecordedTraining:
-            return record_training(self._run, wrt, types, dtype)
+            return record_training(self._run, wrt, training, types, dtype)
 
         types = [type_of(array) for array in feeds]
         dtype = float_dtype_of(self._run.net, dict(zip(self._run._names, feeds, strict=True))) or "float32"
         try:
+            refuse_other_integers(self._run.net, self._run._names, feeds)
             recorded = record()
         except NotRecordedError:
             return None
@@ -229,8 +237,8 @@ class RepeatedPullback(Pullback):
         self, plan: TrainingPlan, lists: _Lists, feeds: Sequence[Array], outputs: Sequence[Array],
         kept: Sequence[Array], again: Callable[[], Any],
     ) -> None:  # fmt: skip
-        self._plan, self._lists, self._again = plan, lists, again
-        self._given: tuple[Sequence[Array], ...] | None = feeds, outputs, kept
+        self._plan, self._lists = plan, lists
+        self._given: tuple[Any, ...] | None = feeds, outputs, kept, again
         self._slow: Pullback | None = None
         self._lock, self._lent = threading.Lock(), []
 
@@ -240,7 +248,7 @@ class RepeatedPullback(Pullback):
         checked = self._checked(grads)
         if self._slow is not None:
             return self._slow(checked)
-        feeds, outputs, kept = self._taken_once()
+        feeds, outputs, kept, _ = self._taken_once()
         recorded, blobs = self._lists.recorded, self._plan.gradient.output_grads
         dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
         results = {name: _new(*kind) for name, kind in recorded.results.items()}
@@ -249,7 +257,7 @@ class RepeatedPullback(Pullback):
         self._lists.idle.append(passes)
         return results
 
-    def _taken_once(self) -> tuple[Sequence[Array], ...]:
+    def _taken_once(self) -> tuple[Any, ...]:
         with self._lock:
             given, self._given = self._given, None
         if given is None:
@@ -268,7 +276,7 @@ class RepeatedPullback(Pullback):
     def _by_plan(self) -> Pullback:
         """The same by the plan of the step, which has its parts by name."""
         if self._slow is None:
-            self._taken_once()
-            slow: Pullback = self._again()[1]
+            *_, again = self._taken_once()
+            slow: Pullback = again()[1]
             slow.steps.by_parts, self._slow = True, slow
         return self._slow

@@ -30,11 +30,11 @@ from rnnops.compiler.api.feeds import (
     types_of_feeds,
 )
 from rnnops.compiler.api.planned_run import (
-    PLAIN_WRT,
     SHORT,
     PlannedRun,
     RepeatedCalls,
     call_by_plan,
+    is_plain,
     is_random,
     made_again,
     vjp_by_plan,
@@ -182,7 +182,7 @@ class Run(Attributes):
             {'w': array([[1.],
                    [1.]])}
         """
-        plain = self.repeats and self.pullback is Pullback and type(wrt) in PLAIN_WRT
+        plain = self.repeats and self.pullback is Pullback and is_plain(wrt)
         if plain and not is_random(self, seed, training):
             found: tuple[Outputs, Pullback] = self._steps(
                 self, dicts, feeds, wrt if wrt is None else tuple(wrt), training

@@ -450,7 +450,7 @@ class Recorder(Processor):
 
     def combine(self, operator: str, x: Any, y: Any) -> RecordedArray:
         """The result of an operator that NumPy rounds as kernels do, of arrays of one shape, or one number."""
-        larger = x if x.ndim and x.size >= y.size else y
+        larger = x if x.ndim >= y.ndim else y
         made = made_array(larger.shape, x.dtype, self.note)
         sizes = np.array([*(0 for _ in HEADER_SIZES), made.size], np.int64)
         work = None, None, sizes, *map(self.flat, (x, y, made))

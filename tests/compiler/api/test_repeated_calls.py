@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -248,3 +249,75 @@ def test_arithmetic_around_recurrences_is_recorded_with_its_bits() -> None:
         same(repeated(dy), grads)
         same(run(feeds), called)
     assert isinstance(repeated, RepeatedPullback), "this test shows nothing otherwise"
+
+
+def with_dropout(net: ro.Net) -> ro.Blob:
+    cell = ro.Net("cell")
+    x, h = cell.inputs("x", "h")
+    cell.outputs(h_t=ro.dropout(ro.tanh(h + x), 0.5))
+    return ro.recurrent_net(net, cell, [("x", net.input("x"))], [("h", net.input("h0"))], {"h": "h_t"})[0]
+
+
+def test_recorded_steps_keep_the_mode() -> None:
+    net = ro.Net("model")
+    net.outputs(y=with_dropout(net))
+    run, feeds = ro.compile(net), {"x": np.ones((T, N, H), "float32"), "h0": np.ones((N, H), "float32")}
+    out, pullback = run.vjp(feeds, training=False)
+    grads = pullback(np.ones_like(out["y"]))
+    for _ in range(3):
+        again, repeated = run.vjp(feeds, training=False)
+        same(again, out)
+        same(repeated(np.ones_like(out["y"])), grads)
+    assert isinstance(repeated, RepeatedPullback), "this test shows nothing otherwise"
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8"])
+def test_integers_of_another_dtype_than_declared(dtype: str) -> None:
+    run, feeds = made("lengths")
+    out, _ = run.vjp(feeds)
+    for _ in range(3):
+        same(run.vjp({**feeds, "lengths": feeds["lengths"].astype(dtype)})[0], out)
+        same(run({**feeds, "lengths": feeds["lengths"].astype(dtype)}), out)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0,), (2, 0)])
+def test_arithmetic_of_no_elements_keeps_its_shape(shape: tuple[int, ...]) -> None:
+    net = ro.Net("model")
+    net.outputs(y=-(net.input("x") * 0.5) / 2.0)
+    run, feeds = ro.compile(net), {"x": np.zeros(shape, "float32")}
+    for _ in range(3):
+        out, pullback = run.vjp(feeds)
+        assert run(feeds)["y"].shape == out["y"].shape == pullback(out["y"])["x"].shape == shape
+
+
+def test_layers_of_a_recorded_step_have_the_arrays_that_were_fed() -> None:
+    run, feeds = made("lstm")
+    feeds = {name: np.asfortranarray(array) for name, array in feeds.items()}
+    for _ in range(3):
+        out, pullback = run.vjp(feeds)
+    assert isinstance(pullback, RepeatedPullback)
+    for names, values, *_ in pullback.layers(np.ones_like(out["y"])):
+        assert all(value is feeds[name] for name, value in zip(names, values, strict=True))
+
+
+def test_a_used_pullback_lets_go_of_its_feeds() -> None:
+    run, feeds = made("lstm")
+    for _ in range(3):
+        x = feeds["x"].copy()
+        out, pullback = run.vjp({**feeds, "x": x})
+        pullback(np.ones_like(out["y"]))
+    held = weakref.ref(x)
+    del x
+    assert isinstance(pullback, RepeatedPullback)
+    assert held() is None
+
+
+def test_arguments_that_are_wrong_are_named_after_recorded_steps() -> None:
+    run, feeds = made("lstm")
+    for _ in range(3):
+        run.vjp(feeds)
+    with pytest.raises(FeedError, match="wrt names no float input"):
+        run.vjp(feeds, wrt=[["x"]])
+    for training in (1.0, np.zeros(2)):
+        with pytest.raises(ro.ArgumentError, match="training= is neither on nor off"):
+            run.vjp(feeds, training=training)  # type: ignore[arg-type]
