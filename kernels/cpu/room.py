@@ -59,18 +59,17 @@ def _taken(nbytes: int) -> mmap.mmap | None:
 
 
 class HeldBack:
-    """Room that is held back while there is memory, and released where an error of memory is to be made."""
+    """Room that is held back while there is memory.
+
+    Where an error of memory is to be made, `room` is closed there: a call of a Python function may need memory itself.
+    """
 
     def __init__(self) -> None:
-        self._taken = _taken(HELD_BACK)
-
-    def release(self) -> None:
-        taken, self._taken = self._taken, None
-        if taken is not None:
-            taken.close()
+        self.room = _taken(HELD_BACK)
 
     def hold(self) -> None:
-        self._taken = self._taken or _taken(HELD_BACK)
+        if self.room is None or self.room.closed:
+            self.room = _taken(HELD_BACK)
 
 
 held_back = HeldBack()

@@ -74,7 +74,9 @@ def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Met
             try:
                 return function(*arguments, **keywords)
             except Exception as error:
-                held_back.release()
+                room = held_back.room
+                if room is not None:
+                    room.close()
                 first = next(iter((*arguments, *keywords.values())), None)
                 strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python's own, without memory
                 found = out_of_memory_of(MemoryError(str(error)) if strange else error, name_of(first))
