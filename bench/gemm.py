@@ -2,12 +2,11 @@
 
     python bench/gemm.py [--dtype float32|float64|bfloat16] [--width 512] [--rounds 5] [--only packed|tn]
 
-The peak is our micro-kernel on operands that stay in L1: all rows of A and of C are one row in memory (stride 0), the
-panel of B is 24 KiB. Operands of bfloat16 are float32 numbers that are rounded on the way, B once and A at every call;
-their peak is that of the micro-kernel alone, on words in L1. Products, NumPy's `matmul` of float32 and the peak take
-turns in short blocks after an untimed call, and count processor time of the thread, as machines are shared; shown are
-medians over rounds, ratios of neighbouring blocks. The process starts anew where NumPy's BLAS was not told to use one
-thread before it loaded.
+The peak is a loop of multiply-adds of registers. Operands of bfloat16 are float32 numbers that are rounded on the way,
+B once and A at every call; their peak is that of multiply-adds of words. Products, NumPy's `matmul` of float32 and the
+peak take turns in short blocks after an untimed call, and count processor time of the thread, as machines are shared;
+shown are medians over rounds, ratios of neighbouring blocks. The process starts anew where NumPy's BLAS was not told to
+use one thread before it loaded. For NumPy on a processor without AVX-512, set OPENBLAS_CORETYPE=Haswell.
 
 Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
 """
@@ -25,17 +24,17 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from llvmlite import ir
 
 from rnnops.kernels.cpu.gemm import DTYPES
-from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, micro_kernels, zeros_name
+from rnnops.kernels.cpu.micro_kernel import BYTES, I64, Vectors
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of as address_in, compiled, engine_of
 from rnnops.kernels.cpu.packing import Products, products_of, rounded_products_of
 from rnnops.kernels.cpu.processor import NUMBERS, lanes
-from rnnops.kernels.cpu.words import Address, Text, address_of
 
 Call = Callable[[], object]
-GOALS = {"packed": 0.90, "tn": 0.85}
+GOAL = 0.95  # of NumPy's speed
+KINDS = ("packed", "tn")
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 BLOCK_SECONDS = 0.02
 
@@ -87,35 +86,48 @@ def numpy_call(product: Product, dtype: str) -> Call:
     return lambda: np.matmul(A.T if product.kind == "tn" else A, B, out=C)
 
 
+SUMS = 12  # that do not wait for each other, and with what they are made of fit the registers of any processor
+PEAK_STEPS = 100_000
+
+
 def peak_call(kernels: Products) -> tuple[Call, int]:
-    """The micro-kernel on operands in L1, and its flops."""
-    if kernels.way:
-        return words_peak_call(kernels.way, kernels.width)
-    M, K, N = 4096, 128, 3 * 512 // 8 // np.dtype(kernels.dtype).itemsize
-    item = np.dtype(kernels.dtype).itemsize
-    A, C = (as_strided(np.ones(n, kernels.dtype), (M, n), (0, item)) for n in (K, N))
-    packed, bias = kernels.pack(np.ones((K, N), kernels.dtype)), np.zeros(0, kernels.dtype)
-    return lambda: kernels.gemm_packed(A, packed, C, False, bias, 0, M, 0, N), 2 * M * K * N
+    """Multiply-adds of registers, and their flops."""
+    dtype = DTYPES[kernels.way] if kernels.way else kernels.dtype
+    module = ir.Module("peak")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [BYTES]), "peak")
+    count = lanes(kernels.width, dtype)
+    _emit_peak(ir.IRBuilder(function.append_basic_block("entry")), dtype, count, function.args[0])
+    engine = engine_of(compiled(str(module), PRODUCTS_LEVEL))
+    call, numbers = (
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address_in(engine, "peak")),
+        np.ones(SUMS * count, "float64" if dtype == "float64" else "float32"),
+    )
+
+    def peak(engine: object = engine) -> None:  # which holds the code
+        call(numbers.ctypes.data)
+
+    return peak, 2 * PEAK_STEPS * SUMS * count * NUMBERS.get(kernels.way, 1)
 
 
-def words_peak_call(way: str, width: int) -> tuple[Call, int]:
-    """The same of rounded operands, which lie in L1 as words."""
-    M, steps, dtype, count = 4096, 128, DTYPES[way], lanes(width, "float32")
-    block, zeros, columns = block_part(dtype, width), address_of(zeros_name(dtype)), PANEL_VECTORS * count
-
-    def peak(a: Address, b: Address, c: Address, still: int) -> None:
-        block(M, 3, 1, a, still, 4, b, 0, steps, zeros(), 0, c, still, count, b, 0, 0)
-
-    text = Text()
-    text.export("peak", peak)
-    engine = engine_of(compiled(micro_kernels(dtype, width) + str(text), PRODUCTS_LEVEL))
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(address_in(engine, "peak"))
-    arrays = [np.zeros(size, np.float32) for size in (steps, steps * columns, columns)]
-
-    def call(engine: object = engine) -> None:  # which holds the code
-        function(*(array.ctypes.data for array in arrays), 0)  # a stride that the compiler does not know
-
-    return call, 2 * M * steps * NUMBERS[way] * columns
+def _emit_peak(builder: ir.IRBuilder, dtype: str, count: int, memory: ir.Value) -> None:
+    """Sums that start from memory and end there, so that LLVM knows nothing of them."""
+    on = Vectors(builder, dtype, count)
+    places = [builder.gep(memory, [I64(i * on.bytes)]) for i in range(SUMS)]
+    first = [on.load(place) for place in places]
+    entry, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
+    builder.branch(body)
+    builder.position_at_end(body)
+    step, sums = builder.phi(I64), [builder.phi(on.type) for _ in places]
+    added = [on.multiply_add(first[0], first[1], total) for total in sums]
+    following = builder.add(step, I64(1))
+    builder.cbranch(builder.icmp_signed("<", following, I64(PEAK_STEPS)), body, after)
+    for phi, start, more in zip((step, *sums), (I64(0), *first), (following, *added), strict=True):
+        phi.add_incoming(start, entry)
+        phi.add_incoming(more, body)
+    builder.position_at_end(after)
+    for place, total in zip(places, added, strict=True):
+        on.store(total, place)
+    builder.ret_void()
 
 
 def seconds_a_call(call: Call) -> float:
@@ -147,7 +159,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16"), default="float32")
     parser.add_argument("--width", type=int, choices=(512, 256, 128, 64))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=tuple(GOALS))
+    parser.add_argument("--only", choices=KINDS)
     options = parser.parse_args()
     if not ONE_THREAD.items() <= os.environ.items():
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
@@ -161,15 +173,15 @@ def report(kernels: Products, rounds: int, only: str | None) -> None:
     call, flops = peak_call(kernels)
     peak = median(flops / seconds_a_call(call) for _ in range(rounds)) / 1e9
     what = f"bfloat16 as {kernels.way}" if kernels.way else kernels.dtype
-    print(f"{what}, {kernels.width} bits, one thread; peak on data in L1: {peak:.0f} GFLOP/s")
+    print(f"{what}, {kernels.width} bits, one thread; peak in registers: {peak:.0f} GFLOP/s")
     print(f"{'kind':6} {'M':>5} {'K':>5} {'N':>5} {'ours':>6} {'/ peak':>7} {'NumPy':>6} {'/ NumPy':>8}")
     for product in products():
         if only in (None, product.kind):
             ours, other, to_peak, to_numpy = compare(kernels, product, rounds)
-            missed = " *" if to_peak < GOALS[product.kind] and product.M >= 16 else ""
+            missed = " *" if to_numpy < GOAL and product.M >= 16 else ""
             shape = f"{product.kind:6} {product.M:5} {product.K:5} {product.N:5}"
             print(f"{shape} {ours:6.0f} {to_peak:7.2f} {other:6.0f} {to_numpy:8.2f}{missed}", flush=True)
-    print("* below the goal:", ", ".join(f"{goal:.2f} of the peak for {kind}" for kind, goal in GOALS.items()))
+    print(f"* below the goal: {GOAL:.2f} of NumPy's speed, from M = 16 on")
 
 
 if __name__ == "__main__":

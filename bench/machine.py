@@ -13,11 +13,11 @@ from bench.counting import Work
 from bench.gemm import peak_call
 from rnnops.kernels.cpu.packing import products_of, rounded_products_of
 
-PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
+PEAK_CALLS = 50  # of 38 MFLOP each with AVX-512: ten milliseconds, so that starting threads does not show
 
 
 def peak(entry: Entry, bench: Bench) -> Contender:
-    """The micro-kernel on operands in L1, one copy on every thread at once."""
+    """Multiply-adds of registers, on every thread at once."""
     threads = bench.settings.threads
     kernels = rounded_products_of() if entry.floats.dtype == "bfloat16" else products_of("float32")
     pairs = [peak_call(kernels) for _ in range(threads)]

@@ -13,13 +13,14 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 `gemm_packed` takes B from `packing.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
 row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
 into few sets of L1 and L2 (0.7 of the peak in place, 0.85 copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
-come in blocks of up to 2 MiB of A.
+come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
 
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
 order, a sum that goes on from block to block in C. Where the product is added to C, k is one block: then it is the same
 sum, and adding in place has the bits of adding later. An element of `gemm_tn` is C, then for each block of k the sum of
 its products; blocks of k depend only on K. Any cut of rows or columns, any order of parts, any vector width gives the
-same bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
+same bits. Nothing is allocated but 96 KiB of stack, and 512 KiB in `gemm_tn`, and the interpreter's lock is not held:
+threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
 one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
@@ -65,7 +66,7 @@ PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
 
 
-PACK_FROM, PACKED_ROWS = 256, 128  # rows of A^T that are packed, and so many at a time: 256 KiB in float32
+PACK_FROM, PACKED_BYTES = 256, 2**19  # rows of A^T that are packed, and bytes of the stack for a block of them
 AS_THEY_LIE = ((True, False), (False, False), (False, True))  # whether A and B are transposed in memory
 
 
@@ -127,7 +128,8 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
     row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
     block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
     turn_panel, a_turned, b_turned = make_turn_panel(dtype, width), int(turned_a), int(turned_b)
-    new_panel, new_rows = room(K_BLOCK * PANEL_VECTORS * count * item), room(K_BLOCK * PACKED_ROWS * item)
+    new_panel, new_rows = room(K_BLOCK * PANEL_VECTORS * count * item), room(PACKED_BYTES if turned_a else item)
+    packed_rows = PACKED_BYTES // (K_BLOCK * item)
 
     def gemm(
         A: Address, a_rows: int, A_stride: int, a_columns: int, B: Address, _rows: int, B_stride: int, _columns: int,
@@ -148,7 +150,7 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
         packs = a_turned == 1 and row_end - row_begin >= PACK_FROM and vectors > PANEL_VECTORS
         packed = new_rows()
         if packs:
-            tall, together = PACKED_ROWS, count
+            tall, together = packed_rows, count
         for number in range(blocks):
             k, k_end = K * number // blocks, K * (number + 1) // blocks
             for row in range(row_begin, row_end, tall):

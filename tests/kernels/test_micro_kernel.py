@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, MicroTile, define_tile, tile_rows, tiles
+from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, TURN, MicroTile, define_tile, tile_rows, tiles
 from rnnops.kernels.cpu.processor import PAIRS, WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
@@ -56,7 +56,7 @@ def test_aarch64(dtype: str, lanes: int, form: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_x86(width: int, processor: str, register: str, rows: int, dtype: str) -> None:
     lanes = width // (32 if dtype == "float32" else 64)
-    code = assembly(MicroTile(dtype, lanes, rows, 3, ahead=True), "x86_64-linux-gnu", processor)
+    code = assembly(MicroTile(dtype, lanes, rows, 3, ahead=True, turn=TURN), "x86_64-linux-gnu", processor)
     loop = inner_loop(code, "vfmadd")
     multiply_adds = [line for line in loop if "vfmadd" in line]
     assert multiply_adds
@@ -67,7 +67,7 @@ def test_x86(width: int, processor: str, register: str, rows: int, dtype: str) -
 
 
 def test_pairs_on_x86() -> None:
-    code = assembly(MicroTile(PAIRS, 16, 8, 3, ahead=True), "x86_64-linux-gnu", "znver4")
+    code = assembly(MicroTile(PAIRS, 16, 8, 3, ahead=True, turn=TURN), "x86_64-linux-gnu", "znver4")
     loop = inner_loop(code, "vdpbf16ps")
     multiply_adds = [line for line in loop if "vdpbf16ps" in line]
     assert multiply_adds
