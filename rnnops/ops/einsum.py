@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
+from operator import itemgetter
 from string import ascii_letters
 from typing import Any, ClassVar
 
@@ -225,14 +227,54 @@ Factor = tuple[Blob, Labels]
 
 
 def contracted(operands: Sequence[Factor], equation: Equation) -> Blob:
-    """The product of all operands from left to right; what nothing after it has is summed over at once."""
-    (first, *rest), result = operands, set(equation.result)
-    for k, other in enumerate(rest):
-        later = result.union(*(labels for _, labels in rest[k + 1 :]))
-        pair = summed(first, later.union(other[1])), summed(other, later.union(first[1]))
-        first = product(*pair, later, equation.sizes)
-    blob, labels = summed(first, result)
+    """The product of all operands, two at a time in the order that costs least; an axis is summed over once no other
+    operand has it."""
+    factors, result, sizes = list(operands), set(equation.result), equation.sizes
+    for first, second in cheapest_order([labels for _, labels in factors], result, sizes):
+        other, one = factors.pop(second), factors.pop(first)
+        later = result.union(*(labels for _, labels in factors))
+        pair = summed(one, later.union(other[1])), summed(other, later.union(one[1]))
+        factors.insert(first, product(*pair, later, sizes))
+    blob, labels = summed(factors[0], result)
     return identity(arranged((blob, labels), equation.result))
+
+
+MOST_TRIED = 4  # operands whose orders are all tried: 18 orders
+WRITTEN = 64  # multiply-adds of a product that take as long as to write a number and read it
+Pair = tuple[int, int]
+
+
+def cheapest_order(operands: Sequence[Labels], result: set[str], sizes: dict[str, int]) -> tuple[Pair, ...]:
+    """Numbers of the two operands to multiply next; their product takes the place of the first."""
+    return _order_and_cost(tuple(operands), result, sizes)[0]
+
+
+def _order_and_cost(
+    operands: tuple[Labels, ...], result: set[str], sizes: dict[str, int]
+) -> tuple[tuple[Pair, ...], int]:
+    """All orders of few operands are tried; of many, only those that begin with the cheapest pair."""
+    if len(operands) < 2:
+        return (), 0
+    steps = [_joined(operands, pair, result, sizes) for pair in combinations(range(len(operands)), 2)]
+    if len(steps) == 1:
+        return (steps[0][0],), steps[0][2]
+    if len(operands) > MOST_TRIED:
+        steps = [min(steps, key=itemgetter(2))]
+    rests = [_order_and_cost(left, result, sizes) for _, left, _ in steps]
+    found = [((pair, *order), cost + more) for (pair, _, cost), (order, more) in zip(steps, rests, strict=True)]
+    return min(found, key=itemgetter(1))
+
+
+def _joined(
+    operands: tuple[Labels, ...], pair: Pair, result: set[str], sizes: dict[str, int]
+) -> tuple[Pair, tuple[Labels, ...], int]:
+    """The pair, the operands once it is one, and the cost of that."""
+    first, second = pair
+    others = [labels for place, labels in enumerate(operands) if place not in pair]
+    later, both = result.union(*others), dict.fromkeys((*operands[first], *operands[second]))
+    kept = tuple(label for label in both if label in later)
+    everything, written = (prod(sizes[label] for label in labels) for labels in (both, kept))
+    return pair, (*others[:first], kept, *others[first:]), everything + WRITTEN * written
 
 
 def product(a: Factor, b: Factor, later: set[str], sizes: dict[str, int]) -> Factor:
