@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, cast
 
 from rnnops.errors import GradientError, NamedRule
@@ -64,6 +65,43 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
     return GradientNet(net.snapshot(), output_grads, reads, builder.refused, builder.origins, contributions)
 
 
+@dataclass(frozen=True, order=True)
+class _Padded:
+    """A gradient that is zero but for some places along one axis.
+
+    Args:
+        before, after: how many places are zero on either side.
+        size: of the axis.
+        source: the blob of the other places.
+    """
+
+    axis: int
+    before: int
+    after: int
+    size: int
+    layer: str
+    source: str
+
+    def follows_on(self, other: _Padded) -> bool:
+        """True if the other begins where this one ends."""
+        alike = (self.axis, self.size, self.layer) == (other.axis, other.size, other.layer)
+        return alike and self.size - self.after == other.before
+
+
+def _padded(ops: Sequence[Op], grad: Blob) -> _Padded | None:
+    """The operand of a gradient's last op, where that puts zeros around places of one axis; None for another."""
+    if not ops:
+        return None
+    op = ops[-1]
+    sizes, axes, kind = op.attributes.get("pads"), op.attributes.get("axes"), grad.type
+    if op.type != "Pad" or op.outputs != (grad.name,) or len(op.inputs) != 1 or kind is None or axes is None:
+        return None
+    if len(axes) != 1 or op.attributes.get("mode", "constant") != "constant" or op.attributes.get("constant_value", 0):
+        return None
+    before, after = sizes or (0, 0)
+    return _Padded(axes[0], before, after, kind.shape[axes[0]], op.layer, op.inputs[0])
+
+
 class _Builder:
     """Walks the forward ops backwards and collects gradients by forward blob."""
 
@@ -75,6 +113,7 @@ class _Builder:
         self.grads: dict[str, list[Blob]] = {}
         self.origins: dict[str, str] = {}
         self.contributions: list[tuple[str, str, str]] = []
+        self.pads: dict[str, _Padded] = {}
 
     def declare_output_grads(self) -> dict[str, str]:
         names = {}
@@ -105,6 +144,8 @@ class _Builder:
                     fitted = self._fitted(call, schema, i, grad)
                     self._collect(op.inputs[i], fitted)
                     self.contributions.append((op.inputs[i], op.key, fitted.name))
+                    padded = _padded(self.net.ops[before:], fitted)
+                    self.pads.update({} if padded is None else {fitted.name: padded})
             self.origins.update((name, op.key) for made in self.net.ops[before:] for name in made.outputs if name)
 
     def total_or_zeros(self, name: str) -> Blob:
@@ -146,11 +187,33 @@ class _Builder:
         grads = self.grads.get(name, [])
         if not grads:
             return None
-        total = grads[0]
-        for grad in grads[1:]:
+        total, *others = self._side_by_side(name, grads)
+        for grad in others:
             total = total + grad
         self.grads[name] = [total]
         return total
+
+    def _side_by_side(self, name: str, grads: Sequence[Blob]) -> Sequence[Blob]:
+        """The gradients, with those of slices that are neighbours as one: joined, not padded and added."""
+        parts = sorted((grad for grad in grads if grad.name in self.pads), key=lambda grad: self.pads[grad.name])
+        padded = [self.pads[grad.name] for grad in parts]
+        follow = all(a.follows_on(b) for a, b in pairwise(padded))
+        if len(parts) < 2 or not follow or padded[0].before or padded[-1].after:
+            return grads
+        sources = [self.net.blob(one.source) for one in padded]
+        with self.net.in_layer(padded[0].layer):
+            whole = self.net.append("Concat", sources, {"axis": padded[0].axis})[0]
+        first, *rest = (place for place, grad in enumerate(grads) if grad.name in self.pads)
+        self._replace_contributions(name, {grad.name for grad in parts}, whole.name)
+        return [whole if place == first else grad for place, grad in enumerate(grads) if place not in rest]
+
+    def _replace_contributions(self, name: str, parts: set[str], whole: str) -> None:
+        """Let what several ops add be one contribution, that of the last of them."""
+        places = [i for i, (blob, _, grad) in enumerate(self.contributions) if blob == name and grad in parts]
+        key = self.contributions[places[-1]][1]
+        self.contributions = [one for i, one in enumerate(self.contributions) if i not in places]
+        self.contributions.append((name, key, whole))
+        self.origins[whole] = key
 
     def _fitted(self, call: Call, schema: OpSchema, i: int, grad: Blob) -> Blob:
         """The gradient in the input's shape: what broadcasting repeated is summed."""
