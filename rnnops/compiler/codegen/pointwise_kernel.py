@@ -58,7 +58,7 @@ from rnnops.compiler.schedule.product_axes import CalledMatrix, MatrixCall
 from rnnops.net.loop_forms import Reduction
 from rnnops.net.schema import form_of
 from rnnops.ops.products import INT8
-from rnnops.types import BOOL, FLOATS, Type
+from rnnops.types import BOOL, FLOATS, Shape, Type
 
 Fold = Callable[[Expr, Expr], Expr]
 FOLDED: Mapping[str, Fold] = {  # in registers, in any order
@@ -167,23 +167,32 @@ class PointwiseWriter:
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         if nest.call:
-            self.lines.append(self._product(nest.statements[0], nest.call, nest.call.loops))
+            self.lines += self._product(nest.statements[0], nest.call)
             return
         self.local: dict[Element, Expr] = {}  # what this nest has computed or loaded -> variable
         registers = [s for s in nest.statements if is_register_fold(s) and s.folded_axes()]
         self.accumulators: dict[int, Name] = {}
         self._level(nest, 0, registers, needed)
 
-    def _product(self, statement: Statement, call: MatrixCall, loops: Sequence[int]) -> Line:
+    def _product(self, statement: Statement, call: MatrixCall) -> Sequence[Line]:
         """Calls of a product, in loops over the axes that are left."""
-        if loops:
-            axis, *others = loops
-            return For(
-                f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, (self._product(statement, call, others),)
-            )
-        c, adds = call.operands[2], Literal(statement.start is None, dtype=BOOL)
-        matrices = [self._matrix(one, call.loops) for one in call.operands]
-        return Do(call.function, (*matrices, adds, ZERO, self._size(c.rows), ZERO, self._size(c.columns)))
+        lines = self._sum_of_products(call, call.folds, statement.start is None, statement.extents)
+        for axis in reversed(call.loops):
+            lines = (For(f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, tuple(lines)),)
+        return lines
+
+    def _sum_of_products(self, call: MatrixCall, folds: Sequence[int], adds: bool, extents: Shape) -> Sequence[Line]:
+        """Calls along folded axes; all but the first add to what is there."""
+        if not folds:
+            matrices = [self._matrix(one, (*call.loops, *call.folds)) for one in call.operands]
+            rows, columns = (self._size(size) for size in (call.operands[2].rows, call.operands[2].columns))
+            return (Do(call.function, (*matrices, Literal(adds, dtype=BOOL), ZERO, rows, ZERO, columns)),)
+        (axis, *others), size = folds, self._size(extents[folds[0]])
+        parts = ((ZERO, size, True),) if adds else ((ZERO, ONE, False), (ONE, size, True))
+        return tuple(
+            For(f"i{axis}", first, last, ONE, tuple(self._sum_of_products(call, others, more, extents)))
+            for first, last, more in parts
+        )
 
     def _matrix(self, one: CalledMatrix, loops: Sequence[int]) -> MatrixOperand:
         layout, size = one.access.layout, self._size

@@ -51,6 +51,7 @@ from rnnops.compiler.lower.statements import (
     node_reads,
 )
 from rnnops.compiler.schedule.loop_nests import Nest, for_states, fuse_nests, joined_statement
+from rnnops.compiler.schedule.product_axes import matrix_call, within_row
 from rnnops.types import Array, Shape, Type
 
 
@@ -541,6 +542,10 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
     """True if rows are independent in a loop of elementwise work, and no two of them add to one sum."""
     if not (plan.batch_axes or scan.batch == 1) or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
         return False
+    if any(
+        matrix_call(within_row(node), node.dtype) for stage in plan.stages for node in _statements_of_tile(stage.nodes)
+    ):
+        return False  # loops over large states do without calls of products
     if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
         return False
     if any(len(plan.types[owner].shape) != len(scan.tensors[slot.tensor].shape) for owner, slot in plan.slots.items()):

@@ -18,14 +18,15 @@ and more than `MOST_PARTS` of them, stay loops of pointwise kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise, product as every
 from math import prod
 
 from rnnops.compiler.lower.scan import LoweredStep
-from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense
+from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense, node_writes, read_counts
 from rnnops.compiler.schedule.products import (
+    FEW_NUMBERS,
     LEAST_OF_CALL,
     as_contraction,
     as_product,
@@ -50,6 +51,107 @@ def bring_to_matrices(step: LoweredStep) -> LoweredStep:
     made = _Blocking(replace(step, lowered=step.lowered.copy(), batch_axes=dict(step.batch_axes)))
     nodes = [made.products(node) if isinstance(node, Statement) else [node] for node in step.nodes]
     return replace(made.step, nodes=tuple(chain.from_iterable(nodes)))
+
+
+def read_through_copies(step: LoweredStep) -> LoweredStep:
+    """Let products that kernels of rows call read memory from which their operands would be copied.
+
+    rewrite: `p[n, a, b, k] = x[n, a, b, k]; y[n, a * b, c] += p[n, a * b, k] * w[k, c]`
+        -->  `y[n, a, b, c] += x[n, a, b, k] * w[k, c]`
+    """
+    if not step.calls:
+        return step
+    nodes, reads = list(step.nodes), read_counts(step.nodes)
+    copies: dict[str, Statement] = {}
+    for number, node in enumerate(nodes):
+        if isinstance(node, Statement):
+            once = {name: copy for name, copy in copies.items() if reads[name] == 1}
+            nodes[number] = _through_copies(node, once, step)
+        written = node_writes(node)
+        copies = {name: copy for name, copy in copies.items() if written not in (name, _source(copy).owner)}
+        if isinstance(node, Statement) and _is_whole_copy(node, step):
+            copies[written] = node
+    return replace(step, nodes=tuple(nodes))
+
+
+def _is_whole_copy(node: Statement, step: LoweredStep) -> bool:
+    """True if a statement copies elements to memory of their own that nothing else is in."""
+    if node.form != "copy" or node.fold or node.target.owner in step.stored or node.target.index is not None:
+        return False
+    (source,), types = node.operands, step.lowered.types
+    return (
+        isinstance(source, Access)
+        and source.index is None
+        and types[source.owner].dtype == types[node.target.owner].dtype
+        and node.target.layout == dense(node.extents)
+        and node.target.layout.size == types[node.target.owner].size
+    )
+
+
+def _source(copy: Statement) -> Access:
+    (source,) = copy.operands
+    assert isinstance(source, Access)
+    return source
+
+
+def _through_copies(statement: Statement, copies: Mapping[str, Statement], step: LoweredStep) -> Statement:
+    """A product that reads what was copied, where a kernel of a row calls it so; else as it is."""
+    axes = product_axes(statement)
+    if axes is None or statement.row_axis is None or statement.row_axis in axes.folded:
+        return statement
+    for place, operand in enumerate(_operands(statement)):
+        found = _through(statement, place, copies[operand.owner]) if operand.owner in copies else None
+        if found is not None and _is_called_for_rows(found, step):
+            statement = found
+    return statement
+
+
+def _is_called_for_rows(statement: Statement, step: LoweredStep) -> bool:
+    call = matrix_call(within_row(statement), statement.dtype)
+    return call is not None and call.function == "gemm_nn" and call.operands[1].size <= FEW_NUMBERS
+
+
+def _through(statement: Statement, place: int, copy: Statement) -> Statement | None:
+    """The product with one operand read from where it is copied from; None where its axes go through parts of axes."""
+    layout, copied = _operands(statement)[place].layout, copy.target.layout
+    if layout.offset != 0:
+        return None
+    parts = list[Group]()
+    for size, stride in zip(layout.shape, layout.strides, strict=True):
+        part = _axes_along(copied, size, stride) if stride else ()
+        if part is None:
+            return None
+        parts.append(part)
+    cuts = [tuple(copied.shape[a] for a in part) or (size,) for part, size in zip(parts, layout.shape, strict=True)]
+    if statement.row_axis is None or len(cuts[statement.row_axis]) > 1:
+        return None
+    operands = [_cut(access, cuts) for access in _operands(statement)]
+    source, extents = _source(copy), tuple(chain.from_iterable(cuts))
+    along = tuple(chain.from_iterable(part or (None,) for part in parts))
+    operands[place] = replace(source, layout=source.layout.with_axes(along, extents))
+    row = sum(map(len, cuts[: statement.row_axis]))
+    target = _cut(statement.target, cuts)
+    return replace(statement, extents=extents, target=target, operands=tuple(operands), row_axis=row)
+
+
+def _axes_along(layout: Layout, size: int, stride: int) -> Group | None:
+    """The axes of a dense layout that so many elements, a stride apart, go through; None where these are parts."""
+    found: Group = ()
+    for axis in reversed(range(len(layout.shape))):
+        if layout.strides[axis] == stride and size != 1:
+            if size != layout.shape[axis] and size % layout.shape[axis]:
+                return None
+            found = (axis, *found)
+            size, stride = size // layout.shape[axis], stride * layout.shape[axis]
+    return found if size == 1 else None
+
+
+def _cut(access: Access, cuts: Sequence[Shape]) -> Access:
+    """An access whose axes are cut into some each."""
+    strides: list[int] = []
+    for cut, stride in zip(cuts, access.layout.strides, strict=True):
+        strides += [stride * prod(cut[place + 1 :]) for place in range(len(cut))]
+    return replace(access, layout=Layout(access.layout.offset, tuple(chain.from_iterable(cuts)), tuple(strides)))
 
 
 @dataclass(frozen=True)
@@ -114,7 +216,7 @@ def moved_by(access: Access, axes: Group, index: Sequence[int]) -> Access:
     return replace(access, layout=replace(layout, offset=offset))
 
 
-LEAST_WORK = 2048  # its multiply-adds
+LEAST_WORK = 1024  # its multiply-adds
 
 
 @dataclass(frozen=True)
@@ -131,18 +233,24 @@ class CalledMatrix:
     columns: int
     stride: int
 
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
 
 @dataclass(frozen=True)
 class MatrixCall:
-    """A statement as calls of a product of matrices, one for each index along `loops`.
+    """A statement as calls of a product of matrices, one for each index along `loops` and `folds`.
 
     Args:
         function: `gemm_nn`, `gemm_tn` or `gemm_nt`, by which operand is transposed.
+        folds: folded axes, along which products are added up.
         operands: left, right and result.
     """
 
     function: str
     loops: Group
+    folds: Group
     operands: tuple[CalledMatrix, CalledMatrix, CalledMatrix]
 
     def __str__(self) -> str:
@@ -177,14 +285,14 @@ def _called(statement: Statement, axes: ProductAxes) -> MatrixCall | None:
         groups_of(own, first.layout, second.layout)
         for own, first, second in ((axes.rows, target, left), (axes.columns, target, right), (axes.folded, left, right))
     ]
-    if not all(groups) or len(groups[2]) > 1:
+    if not all(groups):
         return None
     rows, columns, folded = (group[-1] for group in groups)
     M, N, K = (_size(statement, group) for group in (rows, columns, folded))
     if min(M, N, K) < LEAST_OF_CALL or M * N * K < LEAST_WORK:
         return None
     a, b, c = (
-        _as_it_lies(access, *sides)
+        _as_it_lies(access, *sides, access is target)
         for access, sides in (
             (left, ((rows, M), (folded, K))), (right, ((folded, K), (columns, N))), (target, ((rows, M), (columns, N)))
         )
@@ -192,19 +300,24 @@ def _called(statement: Statement, axes: ProductAxes) -> MatrixCall | None:
     if a is None or b is None or c is None or c[1] or (a[1] and b[1]):
         return None
     loops = (*axes.batch, *chain.from_iterable((*groups[0][:-1], *groups[1][:-1])))
-    if any(access.layout.strides[axis] < 0 for access in (left, right, target) for axis in loops):
+    folds = tuple(chain.from_iterable(groups[2][:-1]))
+    if any(access.layout.strides[axis] < 0 for access in (left, right, target) for axis in (*loops, *folds)):
         return None
-    return MatrixCall(f"gemm_{'nt'[a[1]]}{'nt'[b[1]]}", loops, (a[0], b[0], c[0]))
+    return MatrixCall(f"gemm_{'nt'[a[1]]}{'nt'[b[1]]}", loops, folds, (a[0], b[0], c[0]))
 
 
 def _as_it_lies(
-    access: Access, first: tuple[Group, int], second: tuple[Group, int]
+    access: Access, first: tuple[Group, int], second: tuple[Group, int], is_written: bool
 ) -> tuple[CalledMatrix, bool] | None:
-    """A matrix over two groups of axes, and whether the first of them is contiguous, not the second."""
+    """A matrix over two groups of axes, and whether the first of them is contiguous, not the second.
+
+    Rows that are only read may overlap, as windows do.
+    """
     strides = [access.layout.strides[group[-1]] for group, _ in (first, second)]
     for turned, (near, far) in ((False, strides[::-1]), (True, strides)):
         rows, columns = (second[1], first[1]) if turned else (first[1], second[1])
-        if near == 1 and far >= columns and access.layout.offset % far + columns <= far:
+        apart = far >= columns and access.layout.offset % far + columns <= far
+        if near == 1 and far > 0 and (apart or not is_written):
             return CalledMatrix(access, rows, columns, far), turned
     return None
 
@@ -227,7 +340,7 @@ class _Blocking:
         if axes is None or called or self._is_known(statement):
             return [statement]
         before = self.step.lowered.copy(), dict(self.step.batch_axes), dict(self.copies)
-        ways = (self._of_rows, self._of_sums)
+        ways = (self._of_rows, self._of_sums, self._of_calls)
         for made in (way(sides, own) for way in ways for sides, own in _turned(statement, axes)):
             if made is not None:
                 return list(made)
@@ -343,6 +456,19 @@ class _Blocking:
                 if as_contraction(one, self.step.sizes(), self.step.invariant, bool(self.step.whole)):
                     return one
         return None
+
+    # -- products that kernels of rows call ----------------------------------------------------------------------------
+
+    def _of_calls(self, statement: Statement, axes: ProductAxes) -> list[Node] | None:
+        left, right = _operands(statement)
+        row = statement.row_axis
+        if not self.step.calls or row is None or right.layout.strides[row] == 0:
+            return None
+        made, order = list[Node](), _rows_first((*axes.batch, *axes.folded, *axes.columns), statement)
+        copy, places = self._copied(right, order, statement, made), {axis: place for place, axis in enumerate(order)}
+        layout = copy.layout.with_axes(tuple(map(places.get, range(len(statement.extents)))), statement.extents)
+        one = replace(statement, operands=(left, replace(copy, layout=layout)))
+        return [*made, one] if matrix_call(within_row(one), one.dtype) else None
 
     # -- buffers -------------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,11 @@ FORMS = {
         (4, 16, 16), (16, 1), lambda h, w, x: ro.softmax(h @ ro.transpose(h, [0, 1, 3, 2])) @ h * w + x, "gemm_nt"
     ),
     "convolution": Form((8, 6, 6), (8, 8, 3, 3), convolved(pads=[1, 1, 1, 1])),
+    "lines of a convolution": Form((16, 8, 9), (16, 16, 3, 3), convolved(pads=[1, 1, 1, 1]), "gemm_nn"),
+    "a large kernel": Form((16, 12, 8), (16, 16, 4, 5), convolved(pads=[1, 2, 2, 2]), "gemm_nn"),
+    "dilated lines": Form((16, 9, 12), (16, 16, 3, 3), convolved(pads=[2, 2, 2, 2], dilations=[2, 2]), "gemm_nn"),
+    "a convolution of few places": Form((16, 33), (16, 16, 5), convolved(pads=[2, 2]), "gemm_nn"),
+    "lines in groups": Form((32, 8, 8), (32, 16, 3, 3), convolved(pads=[1, 1, 1, 1], group=2), "gemm_nn"),
     "convolution in groups": Form((32, 9), (32, 16, 3), convolved(pads=[2, 2], dilations=[2], group=2)),
     "depthwise convolution": Form((16, 9), (16, 1, 3), convolved(pads=[1, 1], group=16), ""),
 }
@@ -93,7 +98,7 @@ DEVICES: dict[str, dict[str, Any]] = {
     "cpu": {"threads": 2},
     "one thread": {"threads": 1},
     "plain": {"tuning": Options(compiled=False, tile=2)},
-    "c99": {"tuning": Options(device=C99(), least_work=0)},
+    "c99": {"tuning": Options(device=C99(), around="rows")},
 }
 
 
