@@ -333,7 +333,7 @@ def compiled(cell: str, H: int, N: int, capability: tuple[int, int]) -> list[Com
     """
     name, _, precision = cell.partition(" ")
     net, (blocks, shared) = user_net(name), ROOM[capability]
-    options = Options(least_work=0, device=Cuda(LANES, blocks, shared - FIXED_BYTES))
+    options = Options(around="rows", device=Cuda(LANES, blocks, shared - FIXED_BYTES))
     run = ro.compile(net.build(name, ()), tuning=options, precision=precision or EXACT)
     plan = run.plan(net.shapes(Size(STEPS, N, H)), dtype="float32")
     return [kernel.compiled for kernel in plan.plan.compiled.kernels]

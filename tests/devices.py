@@ -16,7 +16,7 @@ from rnnops.compiler.run.compiled_scan import Options
 Device = Callable[[ro.Net], ro.Run]
 
 # what would be compiled, as plain Python: several tiles where T > 2, and all ops around recurrences that can be fused
-PLAIN = Options(compiled=False, tile=2, least_work=0)
+PLAIN = Options(compiled=False, tile=2, around="rows")
 DEVICES: dict[str, Device] = {
     "reference": partial(ro.compile, device="reference"),
     "plain": partial(ro.compile, device="cpu", threads=2, tuning=PLAIN),

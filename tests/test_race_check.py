@@ -234,7 +234,7 @@ def test_scans_of_the_library_have_no_races() -> None:
     random = np.random.default_rng(0)
     feeds = {spec.name: random.normal(size=spec.shape) for spec in net.parameters}
     feeds |= {"xs": random.normal(size=(4, 3, 2)), "lengths": np.array([4, 0, 2], "int32")}
-    tuning = Options(tile=2, least_work=0, device=Cuda(3))
+    tuning = Options(tile=2, around="rows", device=Cuda(3))
     with whole_grid(check=True, seed=0, same_value_is_fine=True):
         ro.testing.check_devices(net, feeds, {"cuda": lambda net: ro.compile(net, device="cuda", tuning=tuning)})
 

@@ -214,6 +214,53 @@ def _with_names(op: Op, names: dict[str, str]) -> Op:
     return replace(op, inputs=inputs, outputs=outputs)
 
 
+SUNK = ("Squeeze", "Transpose", "Unsqueeze")
+
+
+def sink_views(program: Program) -> Net:
+    """Let cells read weights as they lie, where the net around them transposes these or drops axes of size 1.
+
+    rewrite: `v = Transpose(w)`; `cell(x, v): y = MatMul(x, v)`  -->  `cell(x, w): v = Transpose(w); y = MatMul(x, v)`
+    """
+    makers = {
+        call.op.key: call.op
+        for call in program.calls
+        if call.op.type in SUNK and len(call.op.inputs) == 1 and call.dtype(0) in FLOATS
+    }
+    return rewritten(program.net, [_with_views(op, makers) for op in program.net.ops])
+
+
+def _with_views(op: Op, makers: Mapping[str, Op]) -> Op:
+    """A recurrence whose cell makes the views that it reads."""
+    if op.type != "RecurrentNetwork" or is_training_form(op):
+        return op
+    recurrence, inputs, views = Recurrence(op, ""), list(op.inputs), list[Op]()
+    cell, same = recurrence.cell, dict[str, str]()
+    taken, results = set(cell.blob_names), set(cell.output_blobs.values())
+    for place, (kind, name, blob) in enumerate(recurrence.bindings()):
+        chain = [] if kind != "reference" or name in results else _chain(blob, makers)
+        for maker in reversed(chain):
+            made = free_name(f"{name}/view", taken)
+            views.append(replace(maker, inputs=(same.get(name, name),), outputs=(made,)))
+            same[name] = made
+        inputs[place] = chain[-1].inputs[0] if chain else blob
+    if not views:
+        return op
+    ops = [replace(one, inputs=tuple(same.get(name, name) for name in one.inputs)) for one in cell.ops]
+    specs = [Input(spec.name, spec.dtype) if spec.name in same else spec for spec in cell.input_specs]
+    changed = cell.with_ops([*views, *ops], inputs=specs).snapshot()
+    return replace(op, inputs=tuple(inputs), attributes={**op.attributes, "cell": changed})
+
+
+def _chain(blob: str, makers: Mapping[str, Op]) -> list[Op]:
+    """The views that a blob is made by, the last first."""
+    found = list[Op]()
+    while blob in makers:
+        found.append(makers[blob])
+        blob = found[-1].inputs[0]
+    return found
+
+
 def with_references(op: Op, more: dict[str, str]) -> Op:
     """A recurrence whose cell has more inputs that are the same at every step: cell input -> outer blob."""
     references = (*op.attributes.get("references", ()), *more)

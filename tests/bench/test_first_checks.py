@@ -147,7 +147,7 @@ def test_predictions_are_of_the_loops_that_are_written_and_of_the_clock() -> Non
     feeds = {"x": (3, 2, 4), **{name: array.shape for name, array in ro.init_params(net, 0, "float32").items()}}
 
     def times(shared_bytes: int, clock: float = CLOCK) -> dict[str, float | None]:
-        options = Options(least_work=0, device=Cuda(lanes=4, blocks=2, shared_bytes=shared_bytes))
+        options = Options(around="rows", device=Cuda(lanes=4, blocks=2, shared_bytes=shared_bytes))
         with loops_written() as written:
             plan = ro.compile(net, device="cuda", tuning=options).plan(feeds, dtype="float32").plan
         return predicted([kernel.compiled for kernel in plan.compiled.kernels], written, 2, clock)

@@ -22,7 +22,7 @@ from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 
 net = user_net("lstm")
-run = ro.compile(net.build("lstm", ()), tuning=Options(least_work=0, device=Cuda(256, 132, 220 * 1024)))
+run = ro.compile(net.build("lstm", ()), tuning=Options(around="rows", device=Cuda(256, 132, 220 * 1024)))
 for kernel in kernels_of(run.plan(net.shapes(Size(4, 16, 64))).plan):
     print(len(facade.scan_signature(kernel.dtypes)) == 7 + len(kernel.dtypes))
 """

@@ -15,7 +15,7 @@ from rnnops.compiler.run.compiled_scan import Options
 from rnnops.net.schema import RunContext
 from rnnops.recurrent.parts import Part, Parted, Parts
 
-PLAIN = Options(compiled=False, tile=2, least_work=0)
+PLAIN = Options(compiled=False, tile=2, around="rows")
 
 
 def reference(net: ro.Net, checkpoints: object = None) -> ro.Run:

@@ -41,7 +41,7 @@ def gradients(run: ro.Run, feeds: Arrays) -> tuple[Arrays, int]:
 
 
 def plain(net: ro.Net, policy: object) -> ro.Run:
-    tuning = Options(compiled=False, tile=2, least_work=0)
+    tuning = Options(compiled=False, tile=2, around="rows")
     return ro.compile(net, device="cpu", checkpoints=policy, tuning=tuning)
 
 
@@ -50,7 +50,7 @@ def interpreted(net: ro.Net, policy: object) -> ro.Run:
 
 
 def compiled(net: ro.Net, policy: object) -> ro.Run:
-    return ro.compile(net, device="cpu", threads=2, checkpoints=policy, tuning=Options(least_work=0, tile=2))
+    return ro.compile(net, device="cpu", threads=2, checkpoints=policy, tuning=Options(around="rows", tile=2))
 
 
 @pytest.mark.parametrize("layers", [1, 2])

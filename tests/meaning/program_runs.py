@@ -17,7 +17,7 @@ from rnnops.compiler.run.compiled_scan import Options
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4}
-TUNED = ("width", "tile", "least_work", "all_ops")
+TUNED = ("width", "tile", "around")
 SEQUENCES = ("x", "flags", "grid")
 SEED = 7  # of random numbers in programs
 

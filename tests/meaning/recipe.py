@@ -100,7 +100,7 @@ def draw_recipe(seed: int, small: bool = False) -> Recipe:
     if any(name == "memory_budget" for name, _ in options):
         sizes = (r.choice([6, 9, 16]), *sizes[1:])  # for parts to be had
     if small:
-        options = tuple(pair for pair in options if pair[0] not in ("least_work", "all_ops"))
+        options = tuple(pair for pair in options if pair[0] != "around")
     return Recipe(
         r.getrandbits(32), sizes, r.choice([2, 3, 6]), layers, *around, dtype, r.choice([1, 2, 4, 8]), options
     )
@@ -149,8 +149,7 @@ def _options(r: Random) -> tuple[tuple[str, Any], ...]:
     if r.random() < 0.5:
         options["tile"] = r.choice([1, 2, 3])
     if r.random() < 0.4:
-        options["least_work"] = 0
-        options["all_ops"] = r.random() < 0.2
+        options["around"] = "all" if r.random() < 0.2 else "rows"
     if r.random() < 0.35:
         options["wrt"] = "parameters"  # as in training: sequences are data
     elif r.random() < 0.15:

@@ -326,7 +326,7 @@ def kept_otherwise(base: Base, r: Random) -> Pairs:
     """Other choices of what is kept, of threads, tiles and vectors."""
     changed = {"checkpoints": r.choice([None, "all", "speed", "memory"]), "threads": r.choice([1, 2, 3])}
     changed |= {"tile": r.choice([1, 2, 4]), "width": r.choice([128, 256, 512]), "recycle": r.random() < 0.5}
-    changed |= {"memory_budget": None, "least_work": r.choice([0, 1e9]), "all_ops": r.random() < 0.2}
+    changed |= {"memory_budget": None, "around": r.choice(["", "none", "rows", "rows", "all"])}
     if changed["checkpoints"] is None:
         changed["memory_budget"] = r.choice([None, 0.5, 1.0])
     try:

@@ -349,7 +349,7 @@ def test_starts_at_the_ends_of_integers_are_right(dtype: str) -> None:
     net = ro.Net("net")
     blob = net.input("x", dtype)
     net.outputs(low=ro.reduce_min(blob, axes=[1]), high=ro.reduce_max(blob, axes=[0]))
-    tuning = replace(PLAIN, all_ops=True)
+    tuning = replace(PLAIN, around="all")
     found = ro.compile(net, device="cpu", tuning=tuning)(x=x)
     assert found["low"].tolist() == x.min(axis=1, keepdims=True).tolist()
     assert found["high"].tolist() == x.max(axis=0, keepdims=True).tolist()

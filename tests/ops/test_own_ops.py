@@ -39,10 +39,10 @@ from rnnops.net.op import Op
 from rnnops.testing import check_devices, check_gradient, random_net
 
 T, N, D = 4, 3, 4
-LANES = Options(least_work=0, device=Cuda(lanes=3, blocks=1))
+LANES = Options(around="rows", device=Cuda(lanes=3, blocks=1))
 DEVICES = {
-    "plain": partial(ro.compile, device="cpu", threads=2, tuning=replace(PLAIN, all_ops=True)),
-    "cpu": partial(ro.compile, device="cpu", threads=2, tuning=Options(least_work=0, all_ops=True)),
+    "plain": partial(ro.compile, device="cpu", threads=2, tuning=replace(PLAIN, around="all")),
+    "cpu": partial(ro.compile, device="cpu", threads=2, tuning=Options(around="all")),
     "cuda": partial(ro.compile, device="cuda", tuning=LANES if facade.SIMULATED else None),
 }
 Feeds = dict[str, Any]

@@ -18,8 +18,8 @@ Device = Callable[..., ro.Run]
 
 T, N = 4, 4
 LENGTHS = np.array([4, 0, 2, 1], "int32")
-CUDA = Options(tile=2, least_work=0, device=Cuda(lanes=2))
-SMALL = Options(compiled=False, tile=2, least_work=0)
+CUDA = Options(tile=2, around="rows", device=Cuda(lanes=2))
+SMALL = Options(compiled=False, tile=2, around="rows")
 PLAIN = {
     "reference": lambda net, **options: ro.compile(net, "reference", **options),
     "plain": lambda net, **options: ro.compile(net, "cpu", tuning=SMALL, **options),

@@ -307,7 +307,7 @@ class BoundRun(Run):
             net, arrays = folded(self._live, self._bound)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
-            options = replace(options, least_work=0, all_ops=True)
+            options = replace(options, around="all")
         return ServedRun(net, self.device, options, arrays)
 
     @cached_property

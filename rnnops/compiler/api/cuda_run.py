@@ -231,8 +231,7 @@ def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | 
     chosen = replace(
         options,
         device=options.device or cuda_target(net.name, weights, options.precision),
-        least_work=0,
-        all_ops=True,
+        around="all",
         recycle=False,
     )
     return CudaRun(net.snapshot(), "cuda", chosen, saving=saving)

@@ -381,12 +381,12 @@ class Run(Attributes):
             >>> net = ro.Net("n")
             >>> net.outputs(y=ro.tanh(net.input("x")))
             >>> print(ro.compile(net, threads=1).plan(x=(2, 3), backward=False).memory())
-            forward pass: 24 B, most at 'tanh_0'
-              kind    what    of      dtype    shape   bytes
-              output  tanh_0  tanh_0  float32  [2, 3]     24
-              total                                       24
-            <BLANKLINE>
-            Not counted: what the interpreter needs within an op.
+            forward pass: 88 B, most at 'tanh_0'
+              kind     what                     of      dtype    shape   bytes
+              output   tanh_0                   tanh_0  float32  [2, 3]     24
+              scratch  blobs of a step          tanh_0  float32  [1]         4
+              scratch  scratch that others use          uint8    [60]       60
+              total                                                         88
         """
         check_flags("plan", backward=backward)
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)

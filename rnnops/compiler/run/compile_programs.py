@@ -316,7 +316,7 @@ def compile_steps(
         backward_call: the gradient op that reads what the forward pass keeps.
         compile_step: compiles the program of a step, and that of a backward step.
     """
-    options = replace(options, fixed=frozenset(), least_work=0)  # all of a step, however little work it is
+    options = replace(options, fixed=frozenset())
     forward = interpreted_steps(call)
     ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), all_ops=True), None
     if backward_call is not None:

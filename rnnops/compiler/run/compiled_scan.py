@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,7 +69,7 @@ class Once:
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
-LEAST_WORK = 50_000  # elementwise results: fifty microseconds in NumPy, and a call takes some twenty
+LITTLE_WORK = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ class Options:
         device: what else they are made for, in place of processors.
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
-        least_work: elementwise results around recurrences from which on ops there are fused and compiled.
-        all_ops: whether ops that do not work row by row are compiled as well.
+        around: the ops around recurrences that are fused and compiled: `"none"`, `"rows"` for those that work row by
+            row, `"all"`, or `""` for all where they are little work, and those of rows where they are much.
         pool: where scans borrow scratch, and passes what they share.
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
         interpreted: whether recurrences are left to the interpreter.
@@ -99,8 +98,7 @@ class Options:
     device: Target | None = None
     tile: int | None = None
     fixed: frozenset[str] = frozenset()
-    least_work: float = LEAST_WORK
-    all_ops: bool = False
+    around: str = ""
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
     interpreted: bool = False
@@ -113,7 +111,7 @@ class Options:
         return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
 
 
-REFERENCE = Options(least_work=inf, recycle=False, interpreted=True)  # the reference device: nothing is compiled
+REFERENCE = Options(around="none", recycle=False, interpreted=True)  # the reference device: nothing is compiled
 
 
 @dataclass

@@ -235,7 +235,7 @@ def compile_groups(program: Program, options: Options, interpreted: dict[str, st
 
 def compile_once(program: Program, options: Options) -> Once:
     """A net that runs once beside a loop over steps, compiled where all ops are to be."""
-    if not options.all_ops:
+    if options.around != "all":
         return Once(program)
     fused = fuse_ops(program, (), all_ops=True)
     return Once(fused, compile_groups(fused, options, {}))

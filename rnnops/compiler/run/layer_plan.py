@@ -257,8 +257,8 @@ class _LayerCut:
 
     def _compiled(self, program: Program) -> tuple[Program, dict[str, Runner]]:
         options = self.plan.options
-        if options.least_work != inf:
-            program = fuse_ops(program, (), options.all_ops)
+        if options.around != "none":
+            program = fuse_ops(program, (), options.around == "all")
         kernels = {
             op.key: self.layered.kernels[name]
             for op in program.net.ops

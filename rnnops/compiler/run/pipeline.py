@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from math import inf
 from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
@@ -15,12 +14,12 @@ from rnnops.compiler.memory.allocations import order_ops
 from rnnops.compiler.memory.choose_saved import Saved, by_policy, choose_saved
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
-from rnnops.compiler.run.compiled_scan import REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.compiled_scan import LITTLE_WORK, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
-from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views
 from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.symbolic.fill import Fresh
 from rnnops.types import Type
@@ -70,6 +69,7 @@ REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
 )
 REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
     fold_constants,  # sizes and what follows from them become constants,
+    sink_views,  # views of weights go where they are read, before what reads them no more is dropped,
     lambda program: merge_equal_ops(program.net),  # many of them the same,
     lambda program: prune(program.net),  # and what they were computed from is read no more;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
@@ -159,17 +159,20 @@ def _training_plan(
 
 
 def _decided(options: Options, live: Program) -> Options:
-    """Options that say whether ops around recurrences are compiled: all that work row by row in both passes, or none.
+    """Options that say which ops around recurrences are compiled, in both passes.
+
+    Calls of little work are replayed without Python, which needs all ops compiled. In others NumPy is as fast at ops
+    that do not work row by row.
 
     Decided only on the live net: what is kept for the backward pass, and so what it does again, changes nothing.
     """
-    if options.least_work in (0, inf):
+    if options.around:
         return options
-    return replace(options, least_work=0 if work_around(live) >= options.least_work else inf)
+    return replace(options, around="all" if work_around(live) < LITTLE_WORK else "rows")
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
-    return program if options.least_work == inf else fuse_ops(program, keep, options.all_ops)
+    return program if options.around == "none" else fuse_ops(program, keep, options.around == "all")
 
 
 def _ordered(

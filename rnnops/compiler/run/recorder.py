@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from operator import add, mul, sub, truediv
 from typing import Any, ClassVar
 
 import numpy as np
@@ -287,7 +286,6 @@ def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int
 
 BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to so many, then halves by halves
 Body = tuple[For | Store, ...]
-OPERATORS: dict[str, Callable[[Expr, Expr], Expr]] = {"Add": add, "Sub": sub, "Mul": mul, "Div": truediv}
 
 
 def added_rows(dtype: str, rows: int, columns: int) -> ScanModule | None:
@@ -303,21 +301,6 @@ def added_rows(dtype: str, rows: int, columns: int) -> ScanModule | None:
         dtype if dtype in FLOATS else "float32", (), Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
     )
     return ScanModule(module, Constants(), sizes_of(rows, columns), ("x", "y"), ())
-
-
-def combined(dtype: str, operator: str, single: Sequence[bool]) -> ScanModule:
-    """The module that combines `x` and `y` number by number, as `z [width]`; NumPy has the same bits.
-
-    Args:
-        single: which of the two is one number.
-    """
-    arrays, column = tuple(Parameter(name, f"{dtype}[]") for name in ("x", "y", "z")), Name("column")
-    x, y = (Load(n, Literal(0) if one else column, dtype=dtype) for n, one in zip(("x", "y"), single, strict=True))
-    body = For("column", Literal(0), Name("width"), Literal(1), (Store("z", column, OPERATORS[operator](x, y)),))
-    function = Function("scan", DRIVER_PARAMETERS, (body,))
-    return ScanModule(
-        Module(dtype, (), function, arrays, (*HEADER_SIZES, "width")), Constants(), (0,), ("x", "y", "z"), ()
-    )
 
 
 def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
@@ -448,16 +431,6 @@ class Recorder(Processor):
         self.call(self.load(text, None), ScanTeam(1), work, may_fail=False)
         return out
 
-    def combine(self, operator: str, x: Any, y: Any) -> RecordedArray:
-        """The result of an operator that NumPy rounds as kernels do, of arrays of one shape, or one number."""
-        larger = x if x.ndim >= y.ndim else y
-        made = made_array(larger.shape, x.dtype, self.note)
-        sizes = np.array([*(0 for _ in HEADER_SIZES), made.size], np.int64)
-        work = None, None, sizes, *map(self.flat, (x, y, made))
-        text = combined(str(x.dtype), operator, [one.size == 1 for one in (x, y)])
-        self.call(self.load(text, None), ScanTeam(1), work, may_fail=False)
-        return made
-
     def references(self, program: Program) -> Mapping[str, Any]:
         return {call.op.key: RecordedReference(call, self) for call in program.calls}
 
@@ -506,7 +479,7 @@ class RecordedBlock:
 class RecordedReference:
     """Notes what an op does that is not compiled.
 
-    Raises NotRecordedError where it is more than moving elements, or than an operator that rounds once.
+    Raises NotRecordedError where it is more than moving elements.
     """
 
     call: Call
@@ -516,13 +489,8 @@ class RecordedReference:
         if not any(isinstance(array, RecordedArray) for array in arrays):
             results = run_reference(self.call, schema_of(self.call.op.type), arrays, context)
             return tuple(held(result, self.recorder.note) for result in results)
-        layouts, kind = views_of(self.call), self.call.op.type
-        if kind == "Neg":
-            kind, arrays = "Mul", (arrays[0], np.asarray(-1, arrays[0].dtype))
-        alike = len({array.shape for array in arrays if array.ndim}) <= 1
-        if kind in OPERATORS and alike and str(arrays[0].dtype) in FLOATS:
-            return (self.recorder.combine(kind, *arrays),)
-        if kind == "Identity":
+        layouts = views_of(self.call)
+        if self.call.op.type == "Identity":
             made = made_array(arrays[0].shape, arrays[0].dtype, self.recorder.note)
             made.assign(arrays[0])
             return (made,)

@@ -38,7 +38,7 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     ones = {name: np.ones_like(wanted[name]) for name in ("y", "last")}
     exact = pullback(ones)
     given, heads = on_device(feeds), on_device(ones)
-    run = ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, all_ops=True, device=Cuda(3, 2)))
+    run = ro.compile(net, device="cuda", tuning=Options(tile=2, around="all", device=Cuda(3, 2)))
     with staying(monkeypatch):
         out, back = run.vjp(given)
         grads = back(heads)
@@ -195,7 +195,7 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(use: Any, monkeypatch: pyt
     net.outputs(y=ro.dropout(y, 0.5))
     random = np.random.default_rng(0)
     weights = {spec.name: random.normal(size=spec.shape) for spec in net.parameters}
-    tuning = Options(tile=8, least_work=0, device=Cuda(lanes=3, blocks=2, shared_bytes=0))
+    tuning = Options(tile=8, around="rows", device=Cuda(lanes=3, blocks=2, shared_bytes=0))
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
     backward: list[int] = []

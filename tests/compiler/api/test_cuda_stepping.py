@@ -69,7 +69,7 @@ def given_to(net: ro.Net, dtype: str = "float64") -> dict[str, Any]:
 
 
 def run_of(net: ro.Net, weights: str = "", blocks: int = 2, **options: Any) -> ro.Run:
-    tuning = Options(tile=2, least_work=0, device=Cuda(lanes=2, blocks=blocks, weights=weights))
+    tuning = Options(tile=2, around="rows", device=Cuda(lanes=2, blocks=blocks, weights=weights))
     return ro.compile(net, device="cuda", tuning=tuning, **options)
 
 

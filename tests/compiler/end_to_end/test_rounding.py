@@ -243,7 +243,7 @@ def test_rounded_products_that_a_net_was_written_with() -> None:
     net = ro.parse_net('net n(x, w)\n    y = RoundedMatMul(x, w, operands="bfloat16")\n    z = Exp(y)\n    return z\n')
     feeds = feeds_of(net, x=(40, 30), w=(30, 20))
     wanted = ro.compile(net, "reference")(feeds)["z"]
-    for options in (Options(all_ops=True, least_work=0), Options(device=C99(), all_ops=True, least_work=0)):
+    for options in (Options(around="all"), Options(device=C99(), around="all")):
         run = ro.compile(net, tuning=options)
         np.testing.assert_allclose(run(feeds)["z"], wanted, rtol=1e-5)
         text = run.plan(feeds, backward=False).describe()

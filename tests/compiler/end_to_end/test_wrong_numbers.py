@@ -13,7 +13,7 @@ import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.c99 import C99
 
-ALL = {"least_work": 0, "all_ops": True}
+ALL = {"around": "all"}
 RUNS: dict[str, Callable[[ro.Net], ro.Run]] = {
     "reference": lambda net: ro.compile(net, "reference"),
     "plain": lambda net: ro.compile(net, tuning=Options(compiled=False, **ALL)),

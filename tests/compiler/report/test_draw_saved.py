@@ -80,7 +80,7 @@ def test_constants_in_cells() -> None:
 def test_fused_ops_show_what_they_are() -> None:
     net = ro.Net("chain")
     net.outputs(y=ro.tanh(ro.exp(net.input("x") * 2.0)))
-    run = ro.compile(net, device="cpu", tuning=Options(compiled=False, least_work=0))
+    run = ro.compile(net, device="cpu", tuning=Options(compiled=False, around="rows"))
     (box,) = (box for box in run.plan(x=(40, 8), backward=False).draw_net().boxes.values() if box.kind == "fused")
     assert box.inner is not None
     assert [one.lines[-1] for one in box.inner.boxes.values() if one.kind == "op"][-1].endswith("[40, 8]")

@@ -132,13 +132,13 @@ def test_recompute_lengths_and_dtype() -> None:
 
 
 def test_what_is_the_same_at_every_step_and_where_the_batch_axis_is() -> None:
-    _, forward, _ = sections(plain_run(NETS["window"]()).plan(feeds_of(NETS["window"]()))).values()
+    _, forward, _ = sections(plain_run(NETS["window"](), around="none").plan(feeds_of(NETS["window"]()))).values()
     assert "once, before the first step: Tanh -> changed(w)" in forward
     assert "batch axis: 1 of seen; 0 of all others" in forward
 
 
 def test_rows_that_are_one_say_why() -> None:
-    said = sections(plain_run(NETS["mixed rows"](), least_work=0).plan(feeds_of(NETS["mixed rows"]())))
+    said = sections(plain_run(NETS["mixed rows"](), around="rows").plan(feeds_of(NETS["mixed rows"]())))
     forward, backward = (text for title, text in said.items() if title.startswith("recurrence"))
     assert "all rows are one: a sum over rows is used in its step" in forward
     assert "for all rows at once" in forward
@@ -173,7 +173,7 @@ def test_the_reference_device_says_that_it_interprets() -> None:
 
 
 def test_a_net_without_recurrences() -> None:
-    planned = plain_run(product_net()).plan(x=(3, 2), w=(2, 4))
+    planned = plain_run(product_net(), around="none").plan(x=(3, 2), w=(2, 4))
     assert "in the interpreter, forward: MatMul -> mat_mul_0, Tanh -> tanh_0" in planned.describe()
     assert planned.source == ""
     forward = planned.memory().forward

@@ -108,7 +108,7 @@ def test_a_profile_changes_nothing() -> None:
 def test_kernels_share_memory_as_in_a_call(recycle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledScan, "_function", lambda *arguments: None)
     net = perceptron()
-    run = ro.compile(net, recycle=recycle, tuning=Options(compiled=False, least_work=0))
+    run = ro.compile(net, recycle=recycle, tuning=Options(compiled=False, around="rows"))
     feeds = {**ro.init_params(net, 0, "float32"), "x": np.zeros((160, 64), "float32")}
     run.profile(feeds, rounds=1, warm_up=1)
     assert len(run._options.pool._idle) == 1

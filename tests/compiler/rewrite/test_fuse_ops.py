@@ -54,7 +54,7 @@ def test_steps_are_the_rows_of_a_batch_of_one() -> None:
     """Products of one row of the batch are of all its steps, as those of many are."""
     shapes = {"h": (1, 40, 30), "w": (30, 50), "c": (50,)}
     assert groups(typed(PROJECTION, **shapes)) == ["y = MatMul Add Tanh(h, w, c)"]
-    run = ro.compile(ro.parse_net(PROJECTION), tuning=Options(least_work=0))
+    run = ro.compile(ro.parse_net(PROJECTION), tuning=Options(around="rows"))
     text = " ".join(str(run.plan(shapes, backward=False)).split())
     assert "40 rows" in text
     assert "h @ w + c: [40, 30] @ [30, 50]" in text
@@ -141,7 +141,7 @@ def test_a_view_that_keeps_a_product_from_blocks_stays_outside() -> None:
     """Rows that are turned lie side by side in no order that a product of many rows, or over many, could follow."""
     program = typed(TURNED, encoder=(4, 6, 8), w=(8, 16), dy=(6, 4, 16))
     assert groups(program)[0] == "rows = Transpose"
-    run = ro.compile(ro.parse_net(TURNED), tuning=Options(least_work=0))
+    run = ro.compile(ro.parse_net(TURNED), tuning=Options(around="rows"))
     random = np.random.default_rng(0)
     feeds = {
         "encoder": random.normal(size=(4, 6, 8)),
@@ -213,7 +213,7 @@ def test_results_are_those_of_the_reference(dtype: str, compiled: bool, shape: S
     net = classifier()
     feeds = feeds_of(net, dtype, shape)
     wanted = results(ro.compile(net, device="reference"), feeds)
-    run = ro.compile(net, device="cpu", threads=2, tuning=Options(compiled=compiled, least_work=0))
+    run = ro.compile(net, device="cpu", threads=2, tuning=Options(compiled=compiled, around="rows"))
     assert "fused ops" in run.plan(feeds).describe()
     for name, array in results(run, feeds).items():
         limit = (1e-5 if dtype == "float32" else 1e-12) * max(1.0, np.abs(wanted[name]).max())
@@ -228,7 +228,7 @@ def test_threads_change_no_bit(shape: Shape, monkeypatch: pytest.MonkeyPatch) ->
     net = classifier()
     feeds = feeds_of(net, shape=shape)
     one, *others = (
-        results(ro.compile(net, device="cpu", threads=count, tuning=Options(least_work=0)), feeds)
+        results(ro.compile(net, device="cpu", threads=count, tuning=Options(around="rows")), feeds)
         for count in (1, 2, 3)
     )
     for other in others:
@@ -255,7 +255,7 @@ def test_sums_of_integers_over_rows_are_integers() -> None:
     net = ro.Net("sums")
     net.outputs(y=ro.reduce_sum(net.input("x", "int64"), axes=[0]))
     x = np.arange(6, dtype=np.int64).reshape(3, 2) + 2**40
-    came = ro.compile(net, tuning=Options(least_work=0))(x=x)["y"]
+    came = ro.compile(net, tuning=Options(around="rows"))(x=x)["y"]
     assert came.dtype == np.int64
     np.testing.assert_array_equal(came, x.sum(axis=0, keepdims=True))
 
@@ -266,7 +266,7 @@ def test_a_product_of_a_view_with_a_view_of_it(shape: Shape) -> None:
     net = ro.Net("square")
     flat = ro.reshape(ro.tanh(net.input("x")), [1, -1])
     net.outputs(y=ro.transpose(flat, perm=[1, 0]) @ flat)
-    run = lambda one: ro.compile(one, tuning=Options(least_work=0))  # noqa: E731
+    run = lambda one: ro.compile(one, tuning=Options(around="rows"))  # noqa: E731
     ro.testing.check_devices(net, {"x": np.random.default_rng(0).normal(size=shape)}, {"cpu": run})
 
 
@@ -322,7 +322,7 @@ def test_windows_are_read_in_place() -> None:
     for rows in (1, 6):
         shapes = {"x": (rows, 10, 32)}
         assert groups(typed(WINDOWS, **shapes)) == ["y = Slice Slice Slice Slice Max(x)"]
-        text = str(ro.compile(ro.parse_net(WINDOWS), tuning=Options(least_work=0)).plan(shapes, backward=False))
+        text = str(ro.compile(ro.parse_net(WINDOWS), tuning=Options(around="rows")).plan(shapes, backward=False))
         assert ("all rows are one" if rows == 1 else "6 rows") in text
 
 
@@ -358,5 +358,5 @@ def test_no_product_is_of_many_views_on_one_row() -> None:
 def test_windows_give_what_the_reference_gives(shape: Shape) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
     net = ro.parse_net(WINDOWS)
-    found = ro.compile(net, tuning=Options(least_work=0))(x=x)["y"]
+    found = ro.compile(net, tuning=Options(around="rows"))(x=x)["y"]
     np.testing.assert_array_equal(found, ro.compile(net, "reference")(x=x)["y"])

@@ -17,7 +17,7 @@ LAYER = WIDTH * WIDTH * 8
 SLACK = 100_000  # bytes: activations, plans, Python
 RUNS = {
     "reference": lambda net: ro.compile(net, device="reference"),
-    "cpu": lambda net: ro.compile(net, threads=1, tuning=Options(least_work=1000)),
+    "cpu": lambda net: ro.compile(net, threads=1, tuning=Options(around="rows")),
 }
 
 

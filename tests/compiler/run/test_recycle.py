@@ -27,7 +27,7 @@ WORDS = 50
 
 def run_of(net: ro.Net, recycle: bool = True, **options: Any) -> ro.Run:
     """A run that compiles every group, however small, as plain Python."""
-    return ro.compile(net, recycle=recycle, threads=1, tuning=Options(compiled=False, least_work=0, **options))
+    return ro.compile(net, recycle=recycle, threads=1, tuning=Options(compiled=False, around="rows", **options))
 
 
 def feeds_of(net: ro.Net, steps: int = 3, rows: int = 3, seed: int = 0) -> Arrays:
@@ -103,7 +103,7 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
     net = words()
     feeds = feeds_of(net)
     recycled, plain = (
-        ro.compile(net, recycle=recycle, threads=threads, tuning=Options(least_work=0)) for recycle in (True, False)
+        ro.compile(net, recycle=recycle, threads=threads, tuning=Options(around="rows")) for recycle in (True, False)
     )
     wanted = trained(plain, feeds)
     for _ in range(2):

@@ -26,7 +26,7 @@ T, N, D, H = 7, 3, 5, 6
 
 
 def c99_run(net: ro.Net) -> ro.Run:
-    return ro.compile(net, "cpu", tuning=Options(device=C99(), tile=2, least_work=0, all_ops=True))
+    return ro.compile(net, "cpu", tuning=Options(device=C99(), tile=2, around="all"))
 
 
 def assert_same(net: ro.Net, feeds: dict[str, Any], seed: int | None = None) -> None:

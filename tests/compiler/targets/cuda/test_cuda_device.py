@@ -44,7 +44,7 @@ def quick() -> None:
 
 def device(blocks: Cuda = BLOCKS, **options: Any) -> Callable[[ro.Net], ro.Run]:
     """Several tiles, all ops that can be fused, several blocks of some lanes."""
-    tuning = Options(tile=2, least_work=0, device=blocks)
+    tuning = Options(tile=2, around="rows", device=blocks)
     return lambda net: ro.compile(net, device="cuda", tuning=tuning, **options)
 
 
@@ -224,7 +224,7 @@ def recurrent_outputs(net: ro.Net, cell: ro.Net, xs: ro.Blob, start: ro.Blob) ->
 def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
     random = np.random.default_rng(0)
     feeds = {"xs": random.normal(size=(6, N, H)), "s0": random.normal(size=(N, H))}
-    tuning = Options(tile=tile, least_work=0, device=BLOCKS)
+    tuning = Options(tile=tile, around="rows", device=BLOCKS)
     device = {"cuda": lambda net: ro.compile(net, device="cuda", tuning=tuning)}
     ro.testing.check_devices(delayed_net(), feeds, device)
 

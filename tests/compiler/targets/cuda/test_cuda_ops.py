@@ -19,7 +19,7 @@ from rnnops.net.loop_forms import Expansion, Pointwise
 from rnnops.net.schema import REGISTRY
 
 pytestmark = on_cuda
-TUNING = Options(least_work=0, device=Cuda(lanes=2, blocks=2))
+TUNING = Options(around="rows", device=Cuda(lanes=2, blocks=2))
 
 
 def net_of(case: Case, arrays: tuple[Any, ...]) -> ro.Net:

@@ -19,7 +19,7 @@ net = ro.Net("net")
 made = getattr(ro, cell)(net, net.input("x"), net.input("lengths", "int32"), None, D, H, memory_optimization=True)
 net.outputs(h=made[0])
 shapes = {**{spec.name: spec.shape for spec in net.parameters}, "x": (T, N, D), "lengths": (N,)}
-tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024, weights=weights))
+tuning = Options(around="all", device=Cuda(256, 132, 220 * 1024, weights=weights))
 plan = ro.compile(net, tuning=tuning).plan(shapes, dtype=dtype)
 for kernel in plan.plan.compiled.kernels:
     text_of_module = kernel.compiled.text.python()

@@ -33,7 +33,7 @@ def run_and_feeds(cell: Any, split: bool = False) -> tuple[Any, dict[str, np.nda
     random = np.random.default_rng(0)
     feeds = {"xs": random.normal(size=(T, N, 2))}
     feeds.update({spec.name: random.normal(size=spec.shape) for spec in net.parameters})
-    run = ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, device=Cuda(3, 2, split=split)))
+    run = ro.compile(net, device="cuda", tuning=Options(tile=2, around="rows", device=Cuda(3, 2, split=split)))
     return run, {name: feeds[name] for name in net.input_names}
 
 

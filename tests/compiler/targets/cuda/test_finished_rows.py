@@ -45,7 +45,7 @@ def net_of(cell: str, lengths: str, N: int = 9) -> tuple[ro.Net, dict[str, np.nd
 
 
 def device(blocks: int = 6, tile: int = 3, **options: Any) -> Callable[[ro.Net], ro.Run]:
-    tuning = Options(tile=tile, least_work=0, device=Cuda(lanes=2, blocks=blocks, **options))
+    tuning = Options(tile=tile, around="rows", device=Cuda(lanes=2, blocks=blocks, **options))
     return lambda net: ro.compile(net, device="cuda", tuning=tuning)
 
 

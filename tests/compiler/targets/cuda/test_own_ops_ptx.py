@@ -19,7 +19,7 @@ with registered(*OWN):
     net = ro.Net("net")
     x = net.input("x", None if dtype == "float32" else dtype)
     net.outputs(**{f"y{i}": reduce(x, axes=[1]) for i, reduce in enumerate(kinds)})
-    tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024))
+    tuning = Options(around="all", device=Cuda(256, 132, 220 * 1024))
     plan = ro.compile(net, tuning=tuning).plan(x=(64, 700), dtype="float32", backward=False)
 for kernel in plan.plan.compiled.kernels:
     module = load_module(kernel.compiled.text.python())

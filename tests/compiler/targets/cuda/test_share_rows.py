@@ -71,7 +71,7 @@ def remembering(N: int) -> tuple[ro.Net, dict[str, np.ndarray]]:
 
 
 def device(lanes: int, blocks: int, tile: int = 2, **options: Any) -> Callable[[ro.Net], ro.Run]:
-    tuning = Options(tile=tile, least_work=0, device=Cuda(lanes=lanes, blocks=blocks, **options))
+    tuning = Options(tile=tile, around="rows", device=Cuda(lanes=lanes, blocks=blocks, **options))
     return lambda net: ro.compile(net, device="cuda", tuning=tuning)
 
 

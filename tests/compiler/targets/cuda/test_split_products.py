@@ -49,7 +49,7 @@ def _all_blocks_at_once() -> Iterator[None]:
 def device(lanes: int, blocks: int, split: bool | None = True, weights: str = "") -> Callable[[ro.Net], ro.Run]:
     """Several tiles and blocks; products share out their inner axis wherever they can."""
     target = Cuda(lanes, blocks, split=split, weights=weights)
-    return lambda net: ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, device=target))
+    return lambda net: ro.compile(net, device="cuda", tuning=Options(tile=2, around="rows", device=target))
 
 
 gru_with_one_product = partial(ro.GRU, linear_before_reset=True)
