@@ -131,7 +131,7 @@ def _hoisted(call: Call, taken: set[str]) -> list[Op]:
     recurrence = Recurrence(call.op, call.net)
     cell = cell_program(recurrence, call)
     cell = prepare_again(cell, fold_constants(cell), cell.types)
-    split = split_step(cell, recurrence.references, list(cell.net.output_blobs.values()), _kept_inside(recurrence))
+    split = split_step(cell, recurrence.references, list(cell.net.output_blobs.values()), kept_inside(recurrence))
     if not split.results:
         return [call.op]
     outer = {name: blob for kind, name, blob in recurrence.bindings() if kind == "reference"}
@@ -142,7 +142,7 @@ def _hoisted(call: Call, taken: set[str]) -> list[Op]:
     return [*once, without_unread_references(with_references(changed, {name: outer[name] for name in split.results}))]
 
 
-def _kept_inside(recurrence: Recurrence) -> set[str]:
+def kept_inside(recurrence: Recurrence) -> set[str]:
     """Blobs that somebody named or wants computed again, and results of nets inside the cell."""
     cell = recurrence.cell
     named = {name for name in cell.blob_names if cell.is_capturable(name) and name not in cell.input_names}

@@ -234,7 +234,23 @@ def around(net: ro.Net) -> ro.Blob:
     return ro.recurrent_net(net, cell, steps, [("h", net.input("h0"))], {"h": "h_t"}, references={"u": both})[0]
 
 
-def test_arithmetic_around_recurrences_is_recorded_with_its_bits() -> None:
+def layers_in_one_state(net: ro.Net) -> ro.Blob:
+    """A state that is split and joined around its recurrence (rnnops/recurrent/split_states.py)."""
+
+    @ro.cell
+    def step(x: ro.Blob, h: ro.Blob) -> dict[str, ro.Blob]:
+        below = ro.tanh(x + h[:, : H // 2])
+        above = ro.tanh(below + h[:, H // 2 :])
+        return {"h": ro.concat(below, above, axis=1), "y": above}
+
+    first, rest = ro.split(net.input("x"), [1, T - 1], axis=0)
+    left, right = ro.split(rest, 2, axis=-1)
+    last, ys = ro.scan(step, left, h=net.input("h0"))
+    return ro.concat(first + ro.unsqueeze(last["h"], [0]), ro.concat(ys, right, axis=-1), axis=0)
+
+
+@pytest.mark.parametrize("around", [around, layers_in_one_state])
+def test_arithmetic_and_copies_around_recurrences_are_recorded_with_their_bits(around: Any) -> None:
     net = ro.Net("model")
     net.outputs(y=around(net))
     run = ro.compile(net, threads=1)
