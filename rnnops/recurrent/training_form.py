@@ -46,7 +46,7 @@ from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
-from rnnops.rewrites import rewritten
+from rnnops.rewrites import prune, rewritten
 from rnnops.symbolic.fill import agreed
 from rnnops.types import Array, Shape, is_float
 
@@ -252,6 +252,16 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
     references = [None if rows is None else rows.axis for rows in map(read.get, recurrence.references)]
     states = [call.rank(i) - ranks[name] - 1 for i, name in enumerate(recurrence.ports()) if name in ranks]
     return [*(1 for _ in recurrence.sequences), *(own if own >= 0 else None for own in states), *references]
+
+
+def rows_are_apart(program: Program, rows: Collection[str]) -> bool:
+    """True if each row, along axis 0, of all results that have rows follows only from the same row of these inputs."""
+    types, batch = program.types, {program.types[name].shape[0] for name in rows}
+    results = {name: blob for name, blob in program.net.output_blobs.items() if {*types[blob].shape[:1]} == batch}
+    net = prune(program.net, outputs=results)
+    program = prepare_again(program, net, {name: types[name] for name in net.input_names})
+    read = _how_blobs_are_read(program, dict.fromkeys(results.values(), Rows(0)))
+    return all(read.get(name, Rows(0)) == Rows(0) for name in rows)
 
 
 def _is_undefined_at_zero(call: Call) -> bool:

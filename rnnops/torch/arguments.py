@@ -2,7 +2,8 @@
 
 **Layout**: what the tensors of a recurrence look like, and how they lie in the net that runs it. Where all states and
 inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the result is the same,
-but rows are not shared out among threads.
+but rows are not shared out among threads. The batch axis of a state is one of the size that inputs `[T, N, ...]` have;
+where several are, the step decides (`prepare.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import torch
@@ -85,22 +87,40 @@ class TensorLayout:
         return (*self.states, *self.inputs)
 
 
-def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int) -> TensorLayout:
-    """The layout of states, and of inputs `[T, N, ...]`; a tensor with too few axes has no batch.
+TRIED = 4  # layouts at most
+
+
+def layouts_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int | None) -> list[TensorLayout]:
+    """The layouts that states, and inputs `[T, N, ...]`, may have; the last one makes a step one row, if any does.
+
+    Args:
+        batch_axis: of the states, if it is known. Else states of one shape have one of the axes that are as long as N.
 
     Raises StepError where no state has the axis that is said to be the batch's.
     """
     ranks = sorted({state.dim() for state in states})
-    if batch_axis != 0 and not any(-rank <= batch_axis < rank for rank in ranks):  # 0 is said by leaving it out
+    if batch_axis and not any(-rank <= batch_axis < rank for rank in ranks):  # scalars have no axis 0
         wanted = f"an axis of states with {' or '.join(map(str, ranks))} axes"
         raise StepError("batch_axis= is an axis of no state", wanted=wanted, came=batch_axis)
+    shapes = dict.fromkeys(tuple(state.shape) for state in states)
+    batches = {sequence.shape[1] if sequence.dim() > 1 else None for sequence in inputs}
+    fit = [[n for n, size in enumerate(shape) if {size} == batches] or [0] for shape in shapes]
+    choices = islice(product(*fit), 1 if batches <= {0, 1} else TRIED) if batch_axis is None else ()
+    found = [_layout(states, inputs, dict(zip(shapes, axes, strict=True))) for axes in choices]
+    plain = _layout(states, inputs, dict.fromkeys(shapes, batch_axis or 0))
+    whole = [layout for layout in found if layout.batch is not None]
+    return whole if plain in whole else [*whole, plain]
+
+
+def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tuple[int, ...], int]) -> TensorLayout:
+    """The layout with a batch axis for each shape of a state; a tensor with too few axes has no batch."""
 
     def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> TensorKind:
         rank = len(shape)
         return TensorKind(tensor.dtype, shape, axis % rank if -rank <= axis < rank else None)
 
     return TensorLayout(
-        tuple(kind(state, tuple(state.shape), batch_axis) for state in states),
+        tuple(kind(state, tuple(state.shape), axes[tuple(state.shape)]) for state in states),
         tuple(kind(sequence, tuple(sequence.shape[1:]), 0) for sequence in inputs),
         next((tensor.device for tensor in (*states, *inputs) if tensor.device.type == "cuda"), CPU),
     )
@@ -155,9 +175,9 @@ def checked_answers(assume: Any) -> tuple[bool, ...]:
     return tuple(assume)
 
 
-def checked_axis(axis: Any) -> int:
-    """The axis of the batch. Raises StepError for what is not an integer."""
-    if not isinstance(axis, int) or isinstance(axis, bool):
+def checked_axis(axis: Any) -> int | None:
+    """The axis of the batch, None for one to be found. Raises StepError for what is neither."""
+    if axis is not None and (not isinstance(axis, int) or isinstance(axis, bool)):
         raise StepError("batch_axis= is not an axis", wanted="an integer", came=repr(axis)[:60])
     return axis
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor
@@ -33,16 +33,20 @@ def run_plainly(
     inputs: Sequence[Tensor],
     lengths: Tensor | None,
     reverse: bool,
-    batch_axis: int,
+    axes: Sequence[int | None],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Last states, and results of all steps."""
+    """Last states, and results of all steps.
+
+    Args:
+        axes: of the batch, for each state.
+    """
     carried, rows, steps = list(states), [], inputs[0].shape[0]
     for t in reversed(range(steps)) if reverse else range(steps):
         results = list(function(*carried, *[sequence[t] for sequence in inputs]))
         found, ys = results[: len(states)], results[len(states) :]
         if lengths is not None:
             live = t < lengths
-            found = [_where(live, new, old, batch_axis) for new, old in zip(found, carried, strict=True)]
+            found = [_where(live, new, old, axis) for new, old, axis in zip(found, carried, axes, strict=True)]
             ys = [_where(live, y, torch.zeros_like(y), 0) for y in ys]
         carried = found
         rows.append(ys)
@@ -51,8 +55,8 @@ def run_plainly(
     return carried, [torch.stack(list(column)) for column in zip(*rows, strict=True)]
 
 
-def _where(live: Tensor, new: Tensor, old: Tensor, axis: int) -> Tensor:
-    if not -new.dim() <= axis < new.dim():
+def _where(live: Tensor, new: Tensor, old: Tensor, axis: int | None) -> Tensor:
+    if axis is None or axis >= new.dim():
         return new
     shape = [1] * new.dim()
     shape[axis] = len(live)
@@ -179,16 +183,30 @@ class CompiledStep:
 
 @dataclass(frozen=True)
 class PlainLoop:
-    """A step that runs by PyTorch's own loop, as what it changes may decide how it goes on."""
+    """A step that runs by PyTorch's own loop, as what it changes may decide how it goes on.
+
+    Args:
+        axes: of the batch, for each state.
+    """
 
     traced: TracedStep
     reverse: bool
+    axes: tuple[int | None, ...]
 
     def refuse(self, what: str) -> NoReturn:
         """Raise StepError for what there is only for a step that is compiled."""
         hint = "Carry it as a state, or count by an attribute that the step only adds to."
         came = f"it reads or changes {self.traced.effects.where}"
         raise StepError(f"{what}: the step runs by PyTorch's own loop", came=came, hint=hint)
+
+
+TraceOfLayout: TypeAlias = tuple[TracedStep, list[Tensor], TensorLayout]
+
+
+def keeps_rows_apart(traced: TracedStep, layout: TensorLayout) -> bool:
+    """True if it is known that the step does not mix rows of the batch."""
+    full = traced.effects.full(layout)
+    return traced.trace is not None and translate(traced.trace, full, False, False).keeps_rows_apart(full)
 
 
 @dataclass
@@ -211,12 +229,13 @@ class Prepared:
     runs: dict[str, Run] = field(default_factory=dict)
 
     def for_shapes(
-        self, step: TorchStep, shapes: Any, lengths: bool, layout: Callable[[], TensorLayout]
+        self, step: TorchStep, shapes: Any, lengths: bool, layouts: Callable[[], Sequence[TensorLayout]]
     ) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
         """The step compiled for sizes of one step, and the tensors that its trace reads, as they are now.
 
         Args:
-            shapes: what the layout follows from.
+            shapes: what the layouts follow from.
+            layouts: those that these sizes may have, the likeliest first.
         """
         key = (shapes, lengths)
         for place, traced in enumerate(self.traces):
@@ -227,17 +246,18 @@ class Prepared:
                     self.traces = [traced, *(other for other in self.traces if other is not traced)]
                 return found, tensors
         with PREPARING:
-            return self._make(step, key, layout(), lengths)
+            return self._make(step, key, layouts(), lengths)
 
     def check_again(
-        self, step: TorchStep, layout: TensorLayout, compiled: CompiledStep, reached: Sequence[Tensor]
+        self, step: TorchStep, layouts: Sequence[TensorLayout], compiled: CompiledStep, reached: Sequence[Tensor]
     ) -> None:
         """The self-check of a step that is compiled, with what it reads now.
 
         Raises SelfCheckError, and forgets the trace, where the step does something else now.
         """
         traced = compiled.traced
-        layout = traced.effects.full(layout)
+        full = map(traced.effects.full, layouts)
+        layout = next(layout for layout in full if compiled.trace.fits(layout))
         translation = translate(compiled.trace, layout, False, False)
         numbers = (traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         pairs = zip(translation.closed_over, numbers, strict=True)
@@ -256,9 +276,10 @@ class Prepared:
         self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not traced}
 
     def _make(
-        self, step: TorchStep, key: Any, layout: TensorLayout, lengths: bool
+        self, step: TorchStep, key: Any, layouts: Sequence[TensorLayout], lengths: bool
     ) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
-        traced, tensors = self._known_trace(step, layout) or self._trace(step, layout)
+        known = (self._known_trace(step, layout) for layout in layouts)
+        traced, tensors, layout = next(filter(None, known), None) or self._best_trace(step, layouts)
         if (key, id(traced)) not in self.compiled:
             self.compiled[key, id(traced)] = self._compile(traced, layout, lengths)
         made = self.compiled[key, id(traced)]
@@ -266,20 +287,37 @@ class Prepared:
             self.compiled.pop(next(iter(self.compiled)))
         return made, tensors
 
-    def _known_trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]] | None:
+    def _known_trace(self, step: TorchStep, layout: TensorLayout) -> TraceOfLayout | None:
         """A trace that holds for these sizes and for what the step reads now, if there is one already."""
         for traced in self.traces:
             tensors = traced.watch.tensors_now(step.roots) if traced.fits(layout) else None
             if tensors is not None:
-                return traced, tensors
+                return traced, tensors, layout
         return None
 
+    def _best_trace(self, step: TorchStep, layouts: Sequence[TensorLayout]) -> TraceOfLayout:
+        """A new trace: of the first layout in which the step keeps rows apart, else of the first that has a trace."""
+        found, of_rows = list[TraceOfLayout](), sum(layout.batch is not None for layout in layouts)
+        for layout in layouts:
+            if found and layout.batch is None:
+                break
+            try:
+                found.append((*self._trace(step, layout), layout))
+            except Exception:  # of a step that takes a plain number for N: one row has no symbol for it
+                if not found and layout is layouts[-1]:
+                    raise
+                continue
+            if of_rows < 2 or keeps_rows_apart(found[-1][0], layout):
+                found.insert(0, found.pop())
+                break
+        for traced, _, _ in found[1:]:
+            self.forget(traced)
+        return found[0]
+
     def _compile(self, traced: TracedStep, layout: TensorLayout, lengths: bool) -> CompiledStep | PlainLoop:
-        if traced.trace is None:
-            return PlainLoop(traced, self.settings.reverse)
         full = traced.effects.full(layout)
-        if lengths and full.batch != layout.batch:  # what the step sets has no rows, so that all rows are one
-            return PlainLoop(traced, self.settings.reverse)
+        if traced.trace is None or (lengths and full.batch != layout.batch):  # what the step sets has no rows
+            return PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
         translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)

@@ -125,7 +125,7 @@ class RNN(Module):
             output and the carry, and y is the first state, or the output.
         batch_first: whether inputs and results are [N, T, ...].
         reverse: from the last step to the first.
-        batch_axis: of the states.
+        batch_axis: of the states; left out, the first of the inputs' batch size along which the step keeps rows apart.
         assume: answers to `if tensor:` in the step, in order.
         recheck: run the self-check again at every n-th call, for steps that read what cannot be compared.
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
@@ -150,7 +150,7 @@ class RNN(Module):
         *,
         batch_first: bool = False,
         reverse: bool = False,
-        batch_axis: int = 0,
+        batch_axis: int | None = None,
         assume: Sequence[bool] = (),
         recheck: int | None = None,
         **options: Any,
@@ -358,7 +358,7 @@ def scan(
     *,
     lengths: Tensor | None = None,
     reverse: bool = False,
-    batch_axis: int = 0,
+    batch_axis: int | None = None,
     assume: Sequence[bool] = (),
     **options: Any,
 ) -> tuple[Any, Any]:
@@ -372,7 +372,7 @@ def scan(
         xs: [T, N, ...].
         lengths: integers [N]; past a row's end its results are zero and its carry stays.
         reverse: from the last step to the first.
-        batch_axis: of the carry.
+        batch_axis: of the carry; left out, the first of the inputs' batch size along which the step keeps rows apart.
         assume: answers to `if tensor:` in the step, in order.
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 

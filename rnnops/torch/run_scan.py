@@ -27,7 +27,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
-from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
+from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layouts_of, outside_of_graphs, tensors_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, ScanSettings, run_plainly
 from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, check_surroundings, side_of
@@ -53,7 +53,7 @@ class ScanCall:
     states: int
     inputs: int
     lengths: bool
-    batch_axis: int
+    batch_axis: int | None
     traced: TracedStep
     given: tuple[bool, ...]
     is_whole: bool
@@ -68,8 +68,8 @@ class ScanCall:
         """The step compiled for the sizes of these tensors."""
         states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
         shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
-        layout = partial(layout_of, states, inputs, self.batch_axis)
-        compiled, _ = self.prepared.for_shapes(self.step, shapes, self.lengths, layout)
+        layouts = partial(layouts_of, states, inputs, self.batch_axis)
+        compiled, _ = self.prepared.for_shapes(self.step, shapes, self.lengths, layouts)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("a graph takes no such step")
         return compiled
@@ -276,7 +276,7 @@ class ScanRequest(NamedTuple):
     roots: Mapping[str, Any]
     settings: ScanSettings
     assume: tuple[bool, ...]
-    batch_axis: int
+    batch_axis: int | None
     cell: Module | None = None
     held: Mapping[str, Tensor] = MappingProxyType({})
     check_again: bool = False
@@ -336,10 +336,10 @@ def run_now(
     compiled, reached = compiled_for(prepared, step, given, made)
     states, inputs = given.carry.leaves, given.xs.leaves
     if isinstance(compiled, PlainLoop):
-        last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, made.batch_axis)
+        last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, compiled.axes)
         return last, steps, getattr(step.function, "result_tree", None)
     if made.check_again:
-        prepared.check_again(step, layout_of(states, inputs, made.batch_axis), compiled, reached)
+        prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
     return *compiled.over_time(states, inputs, given.lengths, reached), compiled.trace.result_tree
 
 
@@ -349,7 +349,7 @@ def compiled_for(
     """The step compiled for the sizes of these tensors, and the tensors that it reads."""
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
-    return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layout_of(states, inputs, axis))
+    return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis))
 
 
 def run_in_graph(
@@ -360,15 +360,16 @@ def run_in_graph(
     cells = [] if made.cell is None else [made.cell]
     with outside_of_graphs([*cells, *static_walk(made.roots).modules]):
         examples = [_example(tensor) for tensor in given.leaves]
-        layout = layout_of(examples[:count], examples[count:], axis)
-        compiled, _ = prepared.for_shapes(step, layout, given.lengths is not None, lambda: layout)
+        layouts = layouts_of(examples[:count], examples[count:], axis)
+        compiled, _ = prepared.for_shapes(step, (*layouts,), given.lengths is not None, lambda: layouts)
     if isinstance(compiled, PlainLoop):
         compiled.refuse("torch.compile and torch.export take no such step")
     if compiled.traced.effects.where:
         hint = "Carry it as a state, or call the module outside of a graph."
         raise StepError("in a graph, a step sets what is not a state", came=compiled.traced.effects.where, hint=hint)
     for number, tensor in enumerate(given.leaves):
-        rows = {axis % max(tensor.dim(), 1) if number < count else 1} if compiled.trace.symbols else set()
+        own = compiled.trace.layout.states[number].batch_axis if number < count else 1
+        rows = {own} if compiled.trace.symbols and own is not None else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})
     with given_tensors(made.cell, made.held):
         reached = [tensor_at(slot) for slot in compiled.traced.watch.slots]

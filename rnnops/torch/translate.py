@@ -30,8 +30,10 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 import rnnops as ro
+from rnnops.interpreter import prepare
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
+from rnnops.recurrent.training_form import rows_are_apart
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import RULES, AtenNode, op_name
 from rnnops.torch.aten.table import array_of
@@ -46,6 +48,7 @@ from rnnops.torch.step_modes import (
     RandomFunctions,
     SizedByTensors,
 )
+from rnnops.types import FLOAT, Type
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
@@ -227,6 +230,23 @@ class Translation:
         other = tensor.is_floating_point() and tensor.dtype != self.float_dtype
         return tensor.to(self.float_dtype) if other else tensor
 
+    def keeps_rows_apart(self, layout: TensorLayout) -> bool:
+        """True if each row of states and results follows only from the same row of states and inputs."""
+        if layout.batch is None:
+            return False
+        dtype, rows = _dtype_name(self.float_dtype), self.names[: len(layout.kinds)]
+        types = {
+            spec.name: Type(dtype if spec.dtype == FLOAT else spec.dtype, spec.shape or ())
+            for spec in self.cell.input_specs
+        }
+        for name, kind in zip(rows, layout.kinds, strict=True):
+            types[name] = Type(_dtype_name(kind.dtype), tuple(kind.shape[axis] for axis in kind.to_front()))
+        return rows_are_apart(prepare(self.cell, types, dtype), rows)
+
+
+def _dtype_name(kind: dtype) -> str:
+    return str(kind).removeprefix("torch.")
+
 
 @dataclass
 class _Cell:
@@ -337,6 +357,8 @@ def _translated(cell: _Cell, node: fx.Node) -> Any:
         return arguments[0][arguments[1]]
     if isinstance(node.meta.get("val"), int | torch.SymInt):
         return cell.trace.size(node.meta["val"], cell.layout.batch)
+    if isinstance(node.meta.get("val"), torch.SymFloat):
+        return float(node.meta["val"].node.expr.subs(dict.fromkeys(cell.trace.symbols, cell.layout.batch)))
     name = op_name(node)
     if name not in RULES:
         raise StepError("a step uses an op that is not translated", op=str(node.target), hint="Write it by other ops.")

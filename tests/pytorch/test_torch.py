@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -125,6 +127,48 @@ def test_a_state_whose_batch_is_not_its_first_axis() -> None:
     xs, init = numbers(4, 3, D), (numbers(2, 3, H), numbers(2, 3, H, seed=1))
     ys, carry = rt.RNN(layers, step, batch_axis=1)(xs, init)
     expect_equal((carry, ys), loop(lambda c, x: step(layers, c, x), init, xs), [xs, *init, *layers.parameters()])
+
+
+def of_layers(layers: Any, carry: Any, x: Any) -> tuple[Any, Any]:
+    y, carry = layers(x[None], carry)
+    return carry, y[0]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_batch_axis_of_a_state_is_found(ends: bool) -> None:
+    """Where several axes are as long as the batch, the step decides."""
+    layers = torch.nn.LSTM(H, H, 2).to(DOUBLE)
+    found, told = rt.RNN(layers, of_layers), rt.RNN(layers, of_layers, batch_axis=1)
+    for rows in (2, 3, H):
+        xs, init = numbers(5, rows, H), (numbers(2, rows, H), numbers(2, rows, H, seed=1))
+        lengths = torch.arange(rows) + 2 if ends else None
+        wanted, mine = told(xs, init, lengths), found(xs, init, lengths)
+        expect_equal(mine[::-1], wanted[::-1], [xs, *init, *layers.parameters()])
+        assert "rows are independent" in str(found.plan(xs, init))
+    loop_of_them = loop(lambda c, x: of_layers(layers, c, x), init, xs)
+    expect_equal(found(xs, init)[::-1], loop_of_them, [xs, *init, *layers.parameters()])
+
+
+def of_several_kinds(carry: Any, x: Any) -> tuple[Any, Any]:
+    h, layers, turned = carry
+    x = torch.tanh(x + h * math.sqrt(x.shape[0] * 0.25))
+    turned = 0.5 * turned + x.T
+    return (x, torch.stack([layers[1] + x, layers[0] * x]), turned), (layers[1] * x, turned.sum())
+
+
+def test_each_state_has_a_batch_axis_of_its_own() -> None:
+    for rows in (2, 3, H):
+        init, xs = (numbers(rows, H), numbers(2, rows, H), numbers(H, rows)), numbers(5, rows, H)
+        expect_equal(rt.scan(of_several_kinds, init, xs), loop(of_several_kinds, init, xs), [xs, *init])
+
+
+def test_a_step_that_takes_a_plain_number_for_its_rows_is_one_row() -> None:
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        h = torch.tanh(carry[0] * float(np.sqrt(x.shape[0])) + x)
+        return torch.stack([h, carry[0]]), h
+
+    init, xs = numbers(2, 3, H), numbers(5, 3, H)
+    expect_equal(rt.scan(step, init, xs), loop(step, init, xs), [xs, init])
 
 
 def test_scan_follows_tensors_that_a_step_closes_over() -> None:
