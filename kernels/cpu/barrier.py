@@ -42,15 +42,23 @@ from rnnops.kernels.cpu.words import (
     Address,
     acquire_lock,
     added,
+    attribute_of,
     call_driver,
     compared,
+    dict_item,
     exchanged,
     give_processor,
+    let_go,
+    list_element,
     loaded,
+    next_item,
+    no_error,
     paused,
     release_lock,
+    room,
     seen,
     shown,
+    size_of,
     stored,
 )
 
@@ -129,6 +137,58 @@ def resolve(words: Address, arrays: int) -> None:
     for i in range(arrays):
         word = words + i * WORD_BYTES
         stored(word, loaded(loaded(word) + HEADER))
+
+
+ITEM, ELEMENT, ATTRIBUTE, SIZE, TYPE, KEYS = range(6)
+CHECK_BYTES = 4 * WORD_BYTES
+TYPE_PLACE = HEADER - WORD_BYTES
+next_room = room(3 * WORD_BYTES)
+
+
+def unchanged(checks: Address, count: int) -> int:
+    """1 if all checks of Python's objects hold, else 0; the caller holds the interpreter's lock.
+
+    Args:
+        checks: four words each: which it is, a holder, a key there, and the object or the number that is expected.
+    """
+    for i in range(count):
+        check = checks + i * CHECK_BYTES
+        kind, holder = loaded(check), loaded(check + WORD_BYTES)
+        key, expected = loaded(check + 2 * WORD_BYTES), loaded(check + 3 * WORD_BYTES)
+        if found_at(kind, holder, key, expected) != expected:
+            no_error()
+            return 0
+    return 1
+
+
+def found_at(kind: int, holder: Address, key: Address, expected: int) -> int:
+    """The object or the number that a check finds."""
+    if kind == ITEM:
+        return dict_item(holder, key)
+    if kind == SIZE:
+        return size_of(holder)
+    if kind == KEYS:
+        return same_keys(holder, key, expected)
+    if kind == TYPE:
+        return loaded(holder + TYPE_PLACE)
+    if kind == ELEMENT:
+        return list_element(holder, key)
+    found = attribute_of(holder, key)
+    if found != 0:
+        let_go(found)
+    return found
+
+
+def same_keys(holder: Address, keys: Address, count: int) -> int:
+    """How many keys a dict has; -1 if the first are not these."""
+    place = next_room()
+    stored(place, 0)
+    for i in range(count):
+        if next_item(holder, place, place + WORD_BYTES, place + 2 * WORD_BYTES) == 0:
+            return -1
+        if loaded(place + WORD_BYTES) != loaded(keys + i * WORD_BYTES):
+            return -1
+    return size_of(holder)
 
 
 def lead(driver: Address, mailboxes: Address, threads: int, words: Address, arrays: int) -> None:

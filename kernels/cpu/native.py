@@ -182,6 +182,7 @@ THREADS = (
     "copy_box",
     "clear",
     "order_rows",
+    "unchanged",
 )
 UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
@@ -208,9 +209,11 @@ class Library:
         """Where a function lies."""
         return address_of(self.engine, self.symbols[function])
 
-    def callable(self, function: str, numbers: int, result: Any = None) -> Callable[..., Any]:
-        """A function of whole numbers for Python, which runs without the interpreter's lock."""
-        kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * numbers)
+    def callable(
+        self, function: str, numbers: int, result: Any = None, make: Callable[..., Any] = ctypes.CFUNCTYPE
+    ) -> Callable[..., Any]:
+        """A function of whole numbers for Python, which runs without the interpreter's lock, unless `make` keeps it."""
+        kind = make(result, *[ctypes.c_int64] * numbers)
         made: Callable[..., Any] = kind(self.address(function))
         return made
 

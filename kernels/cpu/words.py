@@ -493,6 +493,15 @@ compared = (
 )
 paused = WordInstruction(*_pause()[:1], "void", only_compiled, _pause()[1])  # for some ten nanoseconds
 give_processor = WordInstruction((f"call i32 @{GIVE}()",), "i32", only_compiled, (f"declare i32 @{GIVE}()",))
+
+
+def of_python(name: str, result: str, *kinds: str) -> WordInstruction:
+    """A call of a function of Python's C interface, by the kinds of its result and of what it takes."""
+    given = ", ".join(f"{kind} {{p{n}}}" if kind == "ptr" else f"{kind} {{{n}}}" for n, kind in enumerate(kinds))
+    declared = f"declare {result} @{name}({', '.join(kinds)})"
+    return WordInstruction((f"call {result} @{name}({given})",), result, only_compiled, (declared,))
+
+
 # The interpreter's portable locks: whoever calls these needs no lock of the interpreter.
 acquire_lock = WordInstruction(
     ("call i32 @PyThread_acquire_lock(ptr {p0}, i32 1)",),
@@ -500,12 +509,15 @@ acquire_lock = WordInstruction(
     only_compiled,
     ("declare i32 @PyThread_acquire_lock(ptr, i32)",),
 )
-release_lock = WordInstruction(
-    ("call void @PyThread_release_lock(ptr {p0})",),
-    "void",
-    only_compiled,
-    ("declare void @PyThread_release_lock(ptr)",),
-)
+release_lock = of_python("PyThread_release_lock", "void", "ptr")
+# Questions to objects: whoever calls these holds the lock of the interpreter.
+dict_item = of_python("PyDict_GetItemWithError", "ptr", "ptr", "ptr")  # dict, key; lent; 0 where it is not there
+next_item = of_python("PyDict_Next", "i32", "ptr", "ptr", "ptr", "ptr")  # dict, addresses of place, key and value
+list_element = of_python("PyList_GetItem", "ptr", "ptr", "i64")  # list, place; lent
+attribute_of = of_python("PyObject_GetAttr", "ptr", "ptr", "ptr")  # object, name; the caller's
+size_of = of_python("PyObject_Size", "i64", "ptr")
+let_go = of_python("Py_DecRef", "void", "ptr")
+no_error = of_python("PyErr_Clear", "void")
 call_driver = WordInstruction(  # function, rank, threads, words
     ("call void {p0}(i64 {1}, i64 {2}, ptr {p3})",), "void", only_compiled
 )

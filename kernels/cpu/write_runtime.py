@@ -54,6 +54,7 @@ def threads(symbols: Mapping[str, str]) -> str:
         "copy_box": jobs.copy_box,
         "clear": jobs.clear,
         "order_rows": row_order.order_rows,
+        "unchanged": barrier.unchanged,
     }
     return _text(symbols, functions)
 

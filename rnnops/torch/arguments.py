@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -130,19 +130,37 @@ LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
 
 
+PLAIN = (Tensor, Parameter)
+LEAF = pytree.tree_structure(0)
+
+
 class TensorTree(NamedTuple):
     """The tensors of a nested structure, and the structure."""
 
     leaves: list[Tensor]
     tree: Any
 
-    def nested(self, leaves: list[Tensor]) -> Any:
-        """Other tensors in this structure."""
-        return pytree.tree_unflatten(leaves, self.tree)
+
+def nested(leaves: list[Tensor], tree: Any) -> Any:
+    """Tensors in a structure."""
+    if tree is LEAF:  # most are, and calls are frequent
+        return leaves[0]
+    return tuple(leaves) if tree is tuple_of(len(leaves)) else pytree.tree_unflatten(leaves, tree)
+
+
+@cache
+def tuple_of(count: int) -> Any:
+    """The structure of a tuple of tensors."""
+    return pytree.tree_structure((0,) * count)
 
 
 def tensors_of(what: str, tree: Any) -> TensorTree:
     """The tensors of a nested structure. Raises StepError where it holds something else."""
+    kind = type(tree)
+    if kind in PLAIN:
+        return TensorTree([tree], LEAF)
+    if kind is tuple and {*map(type, tree)}.issubset(PLAIN):
+        return TensorTree([*tree], tuple_of(len(tree)))
     leaves, structure = pytree.tree_flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
@@ -20,7 +21,7 @@ from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
-from rnnops.torch.sides import Side, run_recurrence
+from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, run_recurrence, wanted_of, with_gradients
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
@@ -99,18 +100,43 @@ class CompiledStep:
     """A step compiled for a batch size.
 
     Args:
-        side: where its tensors lie.
         numbers: of the tensors that it closes over among those that its trace reads, None for constants.
         outputs: which output of the run each last state and each result of the steps is.
     """
 
-    side: Side
     traced: TracedStep
     translation: Translation
-    run: Run
+    tensor_run: TensorRun
     numbers: tuple[int | None, ...]
     outputs: tuple[int, ...]
     is_random: bool
+
+    @cached_property
+    def _has_copies(self) -> bool:
+        return len(set(self.outputs)) < len(self.outputs)
+
+    def repeated(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
+        """A call that was just made, to be made again; None where more than a list of jobs has a part in it.
+
+        Args:
+            leaves: states and inputs.
+        """
+        effects, tensors = self.traced.effects, [*leaves, *self.closed_over(reached)]
+        numbers = [number for number in self.numbers if number is not None]
+        is_direct = [*map(id, tensors)] == [*map(id, leaves), *(id(reached[number]) for number in numbers)]
+        if not is_direct or self.is_random or self._has_copies or effects.carried or effects.counted:
+            return None
+        call = self.tensor_run.call_for(tensors, wanted_of(tensors))
+        every = [*leaves, *(reached[number] for number in self.traced.watch.distinct)]
+        is_known = TensorGuards is not None and call.lists is not None and len({*map(id, every)}) == len(every)
+        if not is_known or as_read(self.translation.names, tensors)[1] is not None:
+            return None
+        return RepeatedStep(self, call, numbers, every)
+
+    @property
+    def run(self) -> Run:
+        """The run of its net."""
+        return self.tensor_run.run
 
     @property
     def trace(self) -> Trace:
@@ -165,20 +191,52 @@ class CompiledStep:
         self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Last states, and results of all steps."""
-        named = [] if lengths is None else [lengths]
-        tensors = [*states, *inputs, *named, *self.closed_over(reached)]
-        names = self.translation.names
-        wanted: tuple[str, ...] = ()
-        if torch.is_grad_enabled():
-            wanted = tuple(name for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad)
-        out = run_recurrence(self.side, self.run, names, wanted, self.is_random, tensors)
+        named = () if lengths is None else (lengths,)
+        out = run_recurrence(self.tensor_run, self.is_random, (*states, *inputs, *named, *self.closed_over(reached)))
         results = [out[place] for place in self.outputs]
-        if len(set(self.outputs)) < len(self.outputs):  # results are tensors of their own, as those of a loop are
+        if self._has_copies:  # results are tensors of their own, as those of a loop are
             results = [
                 x.clone() if self.outputs.index(p) < i else x
                 for i, (x, p) in enumerate(zip(results, self.outputs, strict=True))
             ]
         return results[: len(states)], results[len(states) :]
+
+
+TensorGuards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)  # private: it is only fast
+
+
+class RepeatedStep:
+    """A call of a compiled step as the one before: nothing that the step reads is another, and tensors are of the very
+    kinds.
+
+    One native call of PyTorch compares types, dtypes, devices, shapes, strides, whether gradients are wanted, and what
+    surrounds the call (autocast, torch.func, inference mode).
+
+    Args:
+        numbers: of the tensors that it closes over among those that its trace reads.
+        every: tensor that counts, once.
+    """
+
+    def __init__(self, compiled: CompiledStep, call: TensorCall, numbers: list[int], every: list[Tensor]) -> None:
+        self._call, self._numbers, watch = call, numbers, compiled.traced.watch
+        self._same_tensors, self._distinct = watch.same_tensors, None if watch.distinct == numbers else watch.distinct
+        self._places = None if compiled.outputs == (*range(len(compiled.outputs)),) else compiled.outputs
+        self.result_tree = compiled.trace.result_tree
+        sizes, strides = [list(x.shape) for x in every], [list(x.stride()) for x in every]
+        self._fits = TensorGuards(*every, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+    def outputs(self, roots: Mapping[str, Any], leaves: list[Tensor]) -> Sequence[Tensor] | None:
+        """Last states, then results of all steps; None where something is another than at the call before."""
+        reached = self._same_tensors(roots)
+        if reached is None:
+            return None
+        tensors = leaves + [reached[number] for number in self._numbers]
+        every = tensors if self._distinct is None else leaves + [reached[number] for number in self._distinct]
+        if not self._fits(*every):
+            return None
+        call, words = self._call, [x.data_ptr() for x in tensors]
+        out: Any = with_gradients(call, 0, words, tensors) if call.wanted else call.lists(words)
+        return out if out is None or self._places is None else [out[place] for place in self._places]
 
 
 @dataclass(frozen=True)
@@ -226,7 +284,7 @@ class Prepared:
     code: Any
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, TensorRun] = field(default_factory=dict)
 
     def for_shapes(
         self, step: TorchStep, shapes: Any, lengths: bool, layouts: Callable[[], Sequence[TensorLayout]]
@@ -321,16 +379,17 @@ class Prepared:
         translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        run = self._run_of(translation.net)
-        known = list(run.net.output_blobs)
+        tensor_run = self._run_of(translation.net)
+        known = list(tensor_run.run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
-        return CompiledStep(self.side, traced, translation, run, numbers, outputs, is_random)
+        return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random)
 
-    def _run_of(self, net: Net) -> Run:
+    def _run_of(self, net: Net) -> TensorRun:
         text = str(net)
         if text not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            self.runs[text] = self.side.compile(net, self.settings.threads, dict(self.settings.options))
+            run = self.side.compile(net, self.settings.threads, dict(self.settings.options))
+            self.runs[text] = TensorRun(self.side, run)
         return self.runs[text]
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:

@@ -25,6 +25,7 @@ import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
+    PLAIN,
     TensorTree,
     checked_answers,
     checked_axis,
@@ -37,7 +38,16 @@ from rnnops.torch.arguments import (
 from rnnops.torch.code_reads import reads_of
 from rnnops.torch.errors import StepError, UnseenWarning
 from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
-from rnnops.torch.run_scan import Given, ScanRequest, StepFunction, compiled_for, prepared_for, run_scan, step_of
+from rnnops.torch.run_scan import (
+    Given,
+    ScanRequest,
+    StepFunction,
+    compiled_for,
+    prepared_for,
+    repeated,
+    run_scan,
+    step_of,
+)
 
 HINT = "Give a method as the step: rnnops.torch.RNN(cell, self._step)."
 
@@ -165,6 +175,7 @@ class RNN(Module):
         self._assume, self._settings = checked_answers(assume), settings_of(reverse, checked_options(options))
         self._recheck, self._calls = checked_recheck(recheck), 0
         self._prepared: dict[Any, Prepared] = {}
+        self._made: ScanRequest | None = None  # of the last call
         self._number = _number(self)
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
@@ -210,6 +221,7 @@ class RNN(Module):
             True
         """
         self._prepared.clear()
+        self._made = None
 
     @property
     def net(self) -> ro.Net:
@@ -241,7 +253,7 @@ class RNN(Module):
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("there is no plan")
-        return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
+        return compiled.plan(given.tensors, backward)
 
     def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
         """`forward` where no compiler reads it.
@@ -253,31 +265,60 @@ class RNN(Module):
         Raises:
             StepError: as `forward`.
         """
-        step, given, made = self._asked(xs, init, lengths, held)
-        carry, ys = run_scan(step, given, made, self._prepared)
+        found = self._repeated(xs, init) if lengths is None and not held and type(xs) in PLAIN else None
+        if found is None:
+            step, given, made = self._asked(xs, init, lengths, held)
+            found = run_scan(step, given, made, self._prepared)
+        carry, ys = found
         return (pytree.tree_map(lambda y: y.transpose(0, 1), ys) if self.batch_first else ys), carry
+
+    def _repeated(self, xs: Tensor, init: Any) -> tuple[Any, Any] | None:
+        """The results of a call as one before; None for others."""
+        cell: Any = self._modules["cell"]  # sooner than through `__getattr__`
+        made = self._known_request(cell)
+        if made is None or not made.recent:
+            return None
+        xs = xs.transpose(0, 1) if self.batch_first else xs
+        return repeated(made, zeros_for(cell, xs) if init is None else init, xs)
 
     def _asked(
         self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None
     ) -> tuple[StepFunction, Given, ScanRequest]:
-        def step(carry: Any, x: Any) -> tuple[Any, Any]:
-            return self.step(self.cell, carry, x)
-
         inputs = inputs_of(xs)
         if self.batch_first:
             inputs = TensorTree([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        roots = {"step": self.step, "cell": self.cell}
+        given = Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0]))
+        return self._one_step, given, self._request(self.cell, held or {})
+
+    def _one_step(self, carry: Any, x: Any) -> tuple[Any, Any]:
+        return self.step(self.cell, carry, x)
+
+    def _known_request(self, cell: Module) -> ScanRequest | None:
+        """How the call before was asked for, if this one is asked for so."""
+        made = self._made
+        if made is None or made.roots["cell"] is not cell or made.roots["step"] is not self.step:
+            return None
+        is_same = made.settings == self._settings.now() and made.batch_axis == self.batch_axis
+        return made if is_same else None
+
+    def _request(self, cell: Module, held: Mapping[str, Tensor]) -> ScanRequest:
+        known = None if held else self._known_request(cell)
+        if known is not None:
+            return known
         again = self._recheck is not None and self._is_due(self._recheck)
-        made = ScanRequest(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {}, again)
-        return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
+        recent: Any = {} if self._recheck is None and not held else None
+        roots = {"step": self.step, "cell": cell}
+        made = ScanRequest(roots, self._settings.now(), self._assume, self.batch_axis, cell, held, again, recent)
+        self._made = None if recent is None else made
+        return made
 
     def _is_due(self, recheck: int) -> bool:
         self._calls += 1
         return self._calls % recheck == 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepared": {}}
+        return {**self.__dict__, "_prepared": {}, "_made": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RNN:
         made = type(self).__new__(type(self))
@@ -287,7 +328,7 @@ class RNN(Module):
         return made
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_recheck": None, "_calls": 0, **state})
+        super().__setstate__({"_recheck": None, "_calls": 0, "_made": None, **state})
         self._number = _number(self)
 
 

@@ -27,9 +27,19 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
-from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layouts_of, outside_of_graphs, tensors_of
+from rnnops.torch.arguments import (
+    LEAF,
+    TensorTree,
+    given_tensors,
+    is_in_graph,
+    layouts_of,
+    nested,
+    outside_of_graphs,
+    tensors_of,
+    tuple_of,
+)
 from rnnops.torch.errors import StepError
-from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, ScanSettings, run_plainly
+from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
 from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, check_surroundings, side_of
 from rnnops.torch.traced import TorchStep, TracedStep
 from rnnops.torch.walk import static_walk
@@ -263,6 +273,9 @@ recurrence.register_autograd(_backward, setup_context=_keep)
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
+KEPT_CALLS = 8  # kinds of tensors for which a call is remembered
+
+
 class ScanRequest(NamedTuple):
     """How a scan was asked for.
 
@@ -271,6 +284,7 @@ class ScanRequest(NamedTuple):
         cell: a module whose tensors a graph may have.
         held: what a graph has in place of its parameters and buffers, by name.
         check_again: whether the self-check runs at this call.
+        recent: calls before, by their kind; None where none is remembered.
     """
 
     roots: Mapping[str, Any]
@@ -280,6 +294,7 @@ class ScanRequest(NamedTuple):
     cell: Module | None = None
     held: Mapping[str, Tensor] = MappingProxyType({})
     check_again: bool = False
+    recent: dict[Any, RepeatedStep] | None = None
 
 
 class Given(NamedTuple):
@@ -293,12 +308,24 @@ class Given(NamedTuple):
     def leaves(self) -> list[Tensor]:
         return [*self.carry.leaves, *self.xs.leaves]
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        return self.leaves if self.lengths is None else [*self.leaves, self.lengths]
+
+    @property
+    def kind(self) -> Any:
+        """A key for calls that may be alike, as `repeated` has it; None where there is none."""
+        (states, carry), (inputs, xs), lengths = self
+        kind = type(states[0]) if carry is LEAF else tuple if carry is tuple_of(len(states)) else None
+        is_plain = kind is not None and xs is LEAF and lengths is None
+        return (kind, len(states), inputs[0].shape, torch.is_grad_enabled()) if is_plain else None
+
 
 def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
     """The prepared step for these structures and dtypes, which is kept in `known`."""
     code = _code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
-    side = side_of(given.leaves if given.lengths is None else [*given.leaves, given.lengths])
+    side = side_of(given.tensors)
     key = (side, given.carry.tree, given.xs.tree, kinds, made.settings, made.assume, id(code))
     found = known.get(key)
     if found is None:
@@ -312,6 +339,20 @@ def _code_of(step: Any) -> Any:
     return getattr(step, "__code__", None) or type(step)
 
 
+def repeated(made: ScanRequest, init: Any, xs: Tensor) -> tuple[Any, Any] | None:
+    """The results of `run_scan` for a call as one before; None for others."""
+    is_tuple = type(init) is tuple
+    leaves = [*init, xs] if is_tuple else [init, xs]
+    recent: Any = made.recent
+    step = recent.get((type(init), len(leaves) - 1, xs.shape, torch.is_grad_enabled()))
+    out = None if step is None else step.outputs(made.roots, leaves)
+    if out is None:
+        return None
+    if is_tuple:
+        return tuple(out[: len(leaves) - 1]), nested(out[len(leaves) - 1 :], step.result_tree)
+    return out[0], nested(out[1:], step.result_tree)
+
+
 def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
     prepared = prepared_for(given, made, known)
@@ -321,7 +362,7 @@ def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[An
         raise StepError("a graph takes no recurrence of CUDA tensors", hint=hint)
     run = run_in_graph if in_graph else run_now
     last, steps, tree = run(prepared, step_of(step, given, made), given, made)
-    return given.carry.nested(last), pytree.tree_unflatten(steps, tree)
+    return nested(last, given.carry.tree), nested(steps, tree)
 
 
 def step_of(step: StepFunction, given: Given, made: ScanRequest) -> TorchStep:
@@ -340,7 +381,13 @@ def run_now(
         return last, steps, getattr(step.function, "result_tree", None)
     if made.check_again:
         prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
-    return *compiled.over_time(states, inputs, given.lengths, reached), compiled.trace.result_tree
+    results = compiled.over_time(states, inputs, given.lengths, reached)
+    repeated = None if made.recent is None or given.kind is None else compiled.repeated(given.leaves, reached)
+    if made.recent is not None and repeated is not None:
+        while len(made.recent) >= KEPT_CALLS:
+            made.recent.pop(next(iter(made.recent)), None)
+        made.recent[given.kind] = repeated
+    return *results, compiled.trace.result_tree
 
 
 def compiled_for(
@@ -381,7 +428,7 @@ def run_in_graph(
     if not made.held:  # Dynamo would hide the error, so that its graphs raise it when they run
         call.check_whole()
     closed_over = [x if is_given else given.leaves[0] for x, is_given in zip(reached, in_graph, strict=True)]
-    tensors = [*given.leaves, *([] if given.lengths is None else [given.lengths]), *closed_over]
+    tensors = [*given.tensors, *closed_over]
     results = call_opaque(call, tensors, compiled.is_random)
     return results[:count], results[count:], compiled.trace.result_tree
 

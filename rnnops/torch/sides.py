@@ -9,9 +9,13 @@ call like any other work, once one has run before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, repeat
+from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +25,15 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
+from rnnops.compiler.api.repeated_training import KINDS, LARGE, TrainingLists, new_array
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.recorder import JobList
 from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
 from rnnops.net.net import Net
+from rnnops.torch.arguments import PLAIN
 from rnnops.torch.errors import StepError
 from rnnops.types import Array
 from rnnops.util import LazyModule
@@ -36,7 +44,6 @@ else:  # which load numba
     lenders = LazyModule("rnnops.kernels.cuda.memory")
     simulated = LazyModule("rnnops.kernels.cuda.simulated")
 
-PLAIN = (Tensor, torch.nn.Parameter)
 TYPES = {  # as NumPy calls them
     getattr(torch, name): np.dtype(name).str
     for name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
@@ -99,10 +106,25 @@ class _Lent:
 
 def as_array(name: str, tensor: Tensor) -> Array:
     """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
+    tensor = _on_host(name, tensor)
+    return np.asarray(_Lent(tensor)) if tensor.numel() else tensor.detach().numpy()
+
+
+def as_read(names: Iterable[str], tensors: Sequence[Tensor]) -> tuple[list[int], Any]:
+    """Addresses of tensors as kernels read them on the host, and copies where some are."""
+    words = []
+    for x in tensors:
+        if type(x) not in PLAIN or not x.is_cpu or not x.is_contiguous() or x.is_neg():
+            copies = list(map(_on_host, names, tensors))
+            return [x.data_ptr() for x in copies], copies
+        words.append(x.data_ptr())
+    return words, None
+
+
+def _on_host(name: str, tensor: Tensor) -> Tensor:
     if not tensor.is_cpu or tensor.dtype not in TYPES:
         raise unreadable(name, tensor, "the CPU")
-    tensor = in_rows(name, tensor)
-    return np.asarray(_Lent(tensor)) if tensor.numel() else tensor.detach().numpy()
+    return in_rows(name, tensor)
 
 
 def in_rows(name: str, tensor: Tensor) -> Tensor:
@@ -139,6 +161,163 @@ def as_tensor(array: Array) -> Tensor:
 SEEDS = 2**63 - 1
 
 
+Grads = Sequence[Tensor | None]
+Pull = Callable[[Grads], Grads]  # from gradients of outputs to those of inputs
+
+
+def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
+    """Makes new tensors: of PyTorch's memory where that is little, else of memory that has pages already."""
+    if prod(shape) * np.dtype(dtype).itemsize >= LARGE:
+        return lambda: as_tensor(new_array(shape, dtype))
+    return partial(torch.empty_like, torch.from_numpy(np.empty((), dtype)).expand(shape))  # the fastest way
+
+
+class CallLists:
+    """The lists of jobs that answer calls of a run with tensors of certain kinds, which wait for a caller."""
+
+    def __init__(self, idle: list[JobList]) -> None:
+        self._idle = idle
+        self._outputs = [maker(shape, dtype) for _, dtype, shape in idle[0].recorded.outputs]
+
+    def __call__(self, given: list[int]) -> list[Tensor] | None:
+        """Outputs by addresses of inputs; None where all lists are in use, or an index is out of range."""
+        made = [make() for make in self._outputs]
+        try:
+            jobs = self._idle.pop()
+        except IndexError:
+            return None
+        right = jobs.perform_at(given + [x.data_ptr() for x in made])
+        self._idle.append(jobs)
+        return made if right else None
+
+
+class StepLists:
+    """The lists of jobs that answer training steps of a run with tensors of certain kinds.
+
+    Args:
+        names: of the net's inputs.
+    """
+
+    def __init__(self, lists: TrainingLists, names: Sequence[str]) -> None:
+        self._lists, recorded = lists, lists.recorded
+        outputs, results = [*recorded.outputs], [*recorded.results]
+        self._outputs = [maker(*kind) for kind in recorded.outputs.values()]
+        self._results = [maker(*kind) for kind in recorded.results.values()]
+        self._zeros = [
+            (outputs.index(name), torch.from_numpy(np.zeros(*kind))) for name, kind in recorded.grads.items()
+        ]
+        self._order = [results.index(name) if name in results else None for name in names]
+        self._later = [0] * (len(self._zeros) + len(results))  # which only the backward pass has
+        *self._offsets, end = accumulate((rounded(size) for (size,), _ in recorded.kept), initial=0)
+        self._kept = maker((end,), np.uint8)
+
+    def __call__(self, given: list[int], copies: Any) -> tuple[list[Tensor], Pull] | None:
+        """Outputs, and the pullback, which holds copies of inputs; None where an index is out of range."""
+        made, kept = [make() for make in self._outputs], self._kept()
+        given = given + [x.data_ptr() for x in made]
+        start = kept.data_ptr()
+        behind = [start + offset for offset in self._offsets]
+        if not self._perform(0, [*given, *self._later, *behind]):
+            return None
+        return made, partial(self._pull, given, behind, (kept, copies))
+
+    def _pull(self, given: list[int], behind: list[int], _held: Any, grads: Grads) -> Grads:
+        dys = [zeros if (dy := grads[place]) is None else dy for place, zeros in self._zeros]
+        words, _copies = as_read(repeat("a gradient"), dys)
+        results = [make() for make in self._results]
+        self._perform(1, [*given, *words, *[x.data_ptr() for x in results], *behind])
+        return [None if place is None else results[place] for place in self._order]
+
+    def _perform(self, which: int, words: list[int]) -> bool:
+        passes = self._lists.take()
+        right = passes[which].perform_at(words)
+        self._lists.idle.append(passes)
+        return right
+
+
+class TensorRun:
+    """A run that is called with tensors, which it reads where they lie."""
+
+    def __init__(self, side: Side, run: Run) -> None:
+        self.side, self.run, self.names = side, run, tuple(run.net.input_names)
+        self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
+
+    def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
+        """How a call with tensors of these kinds is done.
+
+        Args:
+            wanted: which tensors' gradients are; empty where none is.
+        """
+        key = (wanted, *[x.shape for x in tensors], *[x.dtype for x in tensors])
+        found = self._known.get(key)
+        if found is None:
+            found = TensorCall(self, wanted, self._lists_for(tensors, wanted))
+            if found.lists is not None:
+                self._known = {**dict([*self._known.items()][1 - KINDS :]), key: found}
+        return found
+
+    def _lists_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> CallLists | StepLists | None:
+        if self.side is not HOST or not all(x.dtype in TYPES for x in tensors):
+            return None
+        kinds = tuple((np.dtype(TYPES[x.dtype]), tuple(x.shape)) for x in tensors)
+        lists = self.run.lists_for(kinds, self.chosen(wanted))
+        if not lists:
+            return None
+        return StepLists(lists, self.names) if wanted else CallLists(lists)
+
+    def chosen(self, wanted: tuple[bool, ...]) -> tuple[str, ...]:
+        """The names of the inputs whose gradients are wanted."""
+        return tuple(name for name, want in zip(self.names, wanted, strict=False) if want)
+
+
+@dataclass(frozen=True)
+class TensorCall:
+    """A call of a run with tensors of certain kinds.
+
+    Args:
+        wanted: which tensors' gradients are; empty where none is.
+        lists: of jobs that answer it, which take the addresses of tensors; None where the run does.
+    """
+
+    run: TensorRun
+    wanted: tuple[bool, ...]
+    lists: Any
+
+    def outputs(self, tensors: Sequence[Tensor], seed: int | None) -> Sequence[Tensor]:
+        """Outputs of the net, in its order; without a seed nothing in it is random."""
+        one = self.run
+        if self.lists is not None and seed is None:
+            words, _copies = as_read(one.names, tensors)
+            made: Sequence[Tensor] | None = self.lists(words)
+            if made is not None:
+                return made
+        return one.side.call(one.run, dict(zip(one.names, tensors, strict=True)), seed)
+
+    def vjp(
+        self, tensors: Sequence[Tensor], seed: int, words: list[int] | None = None
+    ) -> tuple[Sequence[Tensor], Pull]:
+        """Outputs of the net, in its order, and the pullback.
+
+        Args:
+            words: the addresses of tensors that kernels read as they are.
+        """
+        if self.lists is not None:
+            given = as_read(self.run.names, tensors) if words is None else (words, None)
+            made: tuple[Sequence[Tensor], Pull] | None = self.lists(*given)
+            if made is not None:
+                return made
+        one = self.run
+        feeds = dict(zip(one.names, tensors, strict=True))
+        outputs, pullback = one.side.vjp(one.run, feeds, one.chosen(self.wanted), seed)
+        return outputs, partial(self._pull, pullback)
+
+    def _pull(self, pullback: Any, grads: Grads) -> Grads:
+        one = self.run
+        given = zip(one.run.net.output_blobs, grads, strict=True)
+        found = one.side.pull(pullback, {name: grad for name, grad in given if grad is not None})
+        return [found.get(name) for name in one.names]
+
+
 class RecurrenceFunction(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
@@ -147,32 +326,29 @@ class RecurrenceFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, side: Side, run: Run, names: Sequence[str], wanted: Sequence[str], seed: int, *tensors: Tensor
-    ) -> Any:
-        """All outputs of the net, in its order; `wanted` are the inputs whose gradients are."""
-        outputs, ctx.pullback = side.vjp(run, dict(zip(names, tensors, strict=True)), wanted, seed)
-        ctx.side, ctx.run, ctx.names, ctx.wanted, ctx.seed = side, run, names, wanted, seed
-        ctx.addresses = _addresses(tensors)
+    def forward(ctx: Any, call: TensorCall, seed: int, words: list[int] | None, *tensors: Tensor) -> Any:
+        """All outputs of the net, in its order."""
+        outputs, ctx.pull = call.vjp(tensors, seed, words)
+        ctx.call, ctx.seed, ctx.addresses = call, seed, _addresses((*tensors, *outputs))
         ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
-        return outputs
+        integers = [output for output in outputs if not output.is_floating_point()]
+        if integers:
+            ctx.mark_non_differentiable(*integers)
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        tensors = ctx.saved_tensors[: len(ctx.names)]
-        pullback, ctx.pullback = ctx.pullback, None
-        if pullback is None or ctx.addresses != _addresses(tensors):
-            _, pullback = ctx.side.vjp(ctx.run, dict(zip(ctx.names, tensors, strict=True)), ctx.wanted, ctx.seed)
-        outputs = ctx.run.net.output_blobs
-        given = {name: grad for name, grad in zip(outputs, grads, strict=True) if grad is not None}
-        found = ctx.side.pull(pullback, given)
-        results = [found.get(name) for name in ctx.names]
+        held: Any = ctx.saved_tensors
+        tensors = held[: len(ctx.call.wanted)]
+        pull, ctx.pull = ctx.pull, None
+        if pull is None or ctx.addresses != _addresses(held):
+            held, pull = ctx.call.vjp(tensors, ctx.seed)
+        results = pull(grads)
         if torch.is_grad_enabled():
             kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
             results = [None if r is None else next(kept) for r in results]
-        return (None, None, None, None, None, *results)
+        return (None, None, None, *results)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:
@@ -194,25 +370,29 @@ class OnlyOnce(torch.autograd.Function):
         )
 
 
-def run_recurrence(
-    side: Side, run: Run, names: Sequence[str], wanted: Sequence[str], is_random: bool, tensors: Sequence[Tensor]
-) -> Sequence[Tensor]:
+def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Outputs of a recurrence, in the net's order.
 
     Args:
-        side: where its tensors lie.
-        names: of the net's inputs, in the order of `tensors`.
-        wanted: those whose gradients are wanted; without any nothing is kept.
+        tensors: of the net's inputs, in its order.
     """
-    check_surroundings(side.kind)
-    seed = _new_seed(side) if is_random else None
-    if wanted:
-        # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
-        outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(
-            side, run, names, wanted, seed or 0, *tensors
-        )
-        return outputs
-    return side.call(run, dict(zip(names, tensors, strict=True)), seed)
+    check_surroundings(run.side.kind)
+    seed = _new_seed(run.side) if is_random else None
+    call = run.call_for(tensors, wanted_of(tensors))
+    return with_gradients(call, seed or 0, None, tensors) if call.wanted else call.outputs(tensors, seed)
+
+
+def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
+    """Which tensors' gradients are wanted; empty where none is."""
+    wanted = tuple([x.requires_grad for x in tensors]) if torch.is_grad_enabled() else ()
+    return wanted if True in wanted else ()
+
+
+def with_gradients(call: TensorCall, seed: int, words: list[int] | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Outputs as a node of autograd's graph."""
+    # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
+    outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(call, seed, words, *tensors)
+    return outputs
 
 
 def _new_seed(side: Side) -> int:
@@ -238,9 +418,7 @@ def check_surroundings(kind: str) -> None:
         )
 
 
-def is_on_card(tensor: Tensor) -> bool:
-    """True if a tensor lies on a CUDA device."""
-    return tensor.is_cuda
+is_on_card = attrgetter("is_cuda")  # whether a tensor lies on a CUDA device
 
 
 def device_of(tensor: Tensor) -> torch.device:

@@ -273,6 +273,7 @@ def translate(
     """
     cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), [], {})
     _read_arguments(cell)
+    ends = [cell.net.input(name, "int32") for name in ("lengths", "timestep")] if lengths else []
     results: Sequence[Any] = ()
     for node in trace.module.graph.nodes:
         if node.op == "get_attr":
@@ -282,7 +283,7 @@ def translate(
         elif node.op == "output":
             results = node.args[0]
     _check_states(cell, results)
-    produced = _declare_outputs(cell, results, lengths, len(layout.states) if ending is None else ending)
+    produced = _declare_outputs(cell, results, ends, len(layout.states) if ending is None else ending)
     return _around(cell, produced, results, reverse, lengths)
 
 
@@ -381,10 +382,9 @@ def _result_kind(cell: _Cell, node: fx.Node) -> tuple[torch.dtype, tuple[int, ..
     return value.dtype, tuple(cell.trace.size(size, cell.layout.batch) for size in value.shape)
 
 
-def _declare_outputs(cell: _Cell, results: Sequence[Any], lengths: bool, ending: int) -> list[str]:
+def _declare_outputs(cell: _Cell, results: Sequence[Any], ends: Sequence[Blob], ending: int) -> list[str]:
     """Outputs of the cell; for each result of the step the name of the one that it is."""
     layout, produced, known = cell.layout, [], dict[fx.Node, str]()
-    ends = [cell.net.input(name, "int32") for name in ("lengths", "timestep")] if lengths else []
     for number, node in enumerate(results):
         is_state, name = number < len(layout.states), f"result_{number}"
         if not is_state and node in known:
@@ -394,12 +394,12 @@ def _declare_outputs(cell: _Cell, results: Sequence[Any], lengths: bool, ending:
         if is_state:
             kind = layout.states[number]
             blob = _as_in_cell(layout, kind, blob)
-            if lengths and number < ending:
+            if ends and number < ending:
                 blob = ro.select_valid(blob, cell.net.blob(f"state_{number}"), ends[0], ends[1])
         else:
             blob = ro.unsqueeze(blob, [0]) if layout.batch is None else blob
-            blob = ro.select_valid(blob, blob, ends[0], ends[1], drop=1) if lengths else blob
-        if not lengths and (not is_state or not layout.states[number].batch_axis):
+            blob = ro.select_valid(blob, blob, ends[0], ends[1], drop=1) if ends else blob
+        if not ends and (not is_state or not layout.states[number].batch_axis):
             known.setdefault(node, name)
         cell.net.outputs(**{name: ro.identity(blob)})
         produced.append(name)
@@ -435,11 +435,10 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
         },
     }
     net.outputs(**outputs)
-    closed_over = [f"closed_over_{i}" for i in range(len(cell.closed_over))]
     return Translation(
         net,
         cell.net,
-        (*names, *(["lengths"] if lengths else []), *closed_over),
+        tuple(net.input_names),
         cell.float_dtype,
         tuple(cell.closed_over),
         tuple(f"last_{i}" for i in range(count)),

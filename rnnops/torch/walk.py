@@ -54,7 +54,7 @@ ATOMS = (
     *(bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
-OWN = {"_prepared", "_number", "_calls"}  # of rnnops.torch.RNN, which a step may reach by the module that holds it
+OWN = {"_prepared", "_made", "_number", "_calls"}  # of rnnops.torch.RNN, which a step may reach by what holds it
 TENSORS = ("_parameters", "_buffers", "_modules")
 LISTS = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList, nn.Sequential)  # PyTorch's code names parts
 DATA = ("types", "argparse", "collections", "configparser")  # whose objects hold what users put there

@@ -9,15 +9,21 @@ cells take the places of those before in the stored walk.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Set
-from operator import is_
+import ctypes
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from functools import cache, partial
+from operator import attrgetter, getitem, is_, itemgetter
 from types import FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rnnops.torch.code_reads import Reads, bytes_of, is_filled
+from rnnops.kernels.cpu.barrier import ATTRIBUTE, ELEMENT, ITEM, KEYS, SIZE, TYPE, memory_address
+from rnnops.kernels.cpu.native import threads
+from rnnops.torch.code_reads import MISSING, Reads, bytes_of, is_filled, keys_of_class
 from rnnops.torch.walk import Slot, Walk, walk_all
 
 
@@ -91,6 +97,59 @@ class Successors:
         return moved
 
 
+Check = tuple[int, Any, Any, Any]  # which, holder, key, the object or number that is expected
+
+
+TRIES = 16  # to make native checks: what they refuse again and again is compared in Python
+
+
+@cache
+def _unchanged() -> Any:
+    return threads().callable("unchanged", 2, ctypes.c_int64, ctypes.PYFUNCTYPE)
+
+
+def native_checks(walk: Walk) -> tuple[Callable[[], int], Any] | None:
+    """A native call that is 1 while all that a walk compares is the very same, and what has to live as long.
+
+    None where Python has to make some of the comparisons.
+    """
+    checks: list[Check] = [(SIZE, held, None, len(held)) for held in walk.sized]
+    checks += [(TYPE, value, None, type(value)) for value in walk.typed]
+    checks += [(KEYS, held, tuple(held), len(held)) for held in walk.named]
+    checks += [(ITEM, held, name, MISSING) for held, names in walk.apart for name in names]
+    for fetch, holder in (*walk.fetches, *walk.tensor_fetches):
+        found = _checks_of(fetch, holder)
+        if found is None:
+            return None
+        checks += found
+    if not all(isinstance(holder, dict) for kind, holder, _, _ in checks if kind in (ITEM, KEYS)):
+        return None
+    keys = [np.array([*map(id, key)], np.int64) if kind == KEYS else key for kind, _, key, _ in checks]
+    words = np.array([*map(_words_of, checks, keys)], np.int64)
+    return partial(_unchanged(), memory_address(words), len(words)), (checks, keys, words)
+
+
+def _words_of(check: Check, key: Any) -> tuple[int, int, int, int]:
+    kind, holder, _, expected = check
+    place = key if kind == ELEMENT else memory_address(key) if kind == KEYS else id(key)
+    is_number = kind in (SIZE, KEYS)
+    return kind, id(holder), place, expected if is_number else 0 if expected is MISSING else id(expected)
+
+
+def _checks_of(fetch: Any, holder: Any) -> list[Check] | None:
+    fetch = getattr(fetch, "_get", fetch)  # of those that are made of others
+    if isinstance(holder, type) and not isinstance(fetch, attrgetter):
+        (inner,) = gc.get_referents(holder.__dict__)  # the dict that the proxy shows
+        if fetch is keys_of_class:
+            return [(KEYS, inner, tuple(inner), len(inner))]
+        holder = inner
+    if not isinstance(fetch, itemgetter | attrgetter):
+        return None
+    kind = ATTRIBUTE if isinstance(fetch, attrgetter) else ELEMENT if type(holder) is list else ITEM
+    read = getattr if kind == ATTRIBUTE else getitem
+    return [(kind, holder, key, read(holder, key)) for key in fetch.__reduce__()[1]]
+
+
 class Watch:
     """The reads of a trace, by a walk from roots.
 
@@ -124,9 +183,13 @@ class Watch:
         self._kinds = self._kinds_of(tensors)
         self._ids = list(map(id, tensors))
         self._pattern = _pattern(self._ids)
+        self.distinct = sorted(set(self._pattern))  # places of tensors, without those that are there twice
         self._sizes = list(map(len, walk.sized))
         self._types = list(map(type, walk.typed))
         self._names = list(map(tuple, walk.named))
+        self._tensors = tensors
+        self._native: tuple[Any, Walk, list[Tensor]] | None = None
+        self._tries = TRIES
         self._fixed = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
         if self._is_fixed:
             self.fix_tensors()
@@ -147,6 +210,22 @@ class Watch:
             return None
         self._take(walk)
         return walk.tensors()
+
+    def same_tensors(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
+        """The tensors of the call before, if all that was read then is the same; their kinds may be others now."""
+        if self._native is None or torch.get_default_dtype() is not self._dtype:
+            return None
+        (is_unchanged, _), walk, tensors = self._native
+        is_same = all(map(is_, roots.values(), walk.roots)) and is_unchanged() == 1
+        return tensors if is_same and (not walk.arrays or self._have_contents(walk)) else None
+
+    def _remember(self, walk: Walk, tensors: list[Tensor]) -> None:
+        """From now on one native call compares what is read, where that was the same twice."""
+        is_same = walk is self.walk and len(tensors) == len(self._tensors) and all(map(is_, tensors, self._tensors))
+        self._native, self._tensors = None, tensors
+        checks = native_checks(walk) if is_same and self._tries else None
+        if checks is not None:
+            self._native, self._tries = (checks, walk, tensors), self._tries - 1
 
     def _walk_of(self, roots: Mapping[str, Any]) -> Walk | None:
         """The walk for these roots, if they need no walk of their own."""
@@ -180,11 +259,17 @@ class Watch:
                 return None
             self._ids = ids
         is_same = (
-            all(bytes_of(array) == before for array, before in walk.arrays)
-            and all(names.isdisjoint(held) for held, names in walk.apart)
+            self._have_contents(walk)
+            and all(held.keys().isdisjoint(names) for held, names in walk.apart)
             and all(ids[place] == tensor for place, tensor in self._fixed)
         )
+        if is_same:
+            self._remember(walk, tensors)
         return tensors if is_same else None
+
+    def _have_contents(self, walk: Walk) -> bool:
+        """True if arrays have the contents that were read."""
+        return all(bytes_of(array) == before for array, before in walk.arrays)
 
     def _kinds_of(self, tensors: list[Tensor]) -> list[Any]:
         if self._grads:

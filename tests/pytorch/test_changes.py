@@ -46,7 +46,7 @@ def expect_loop(rnn: Any, xs: Any, run: Any = None) -> None:
     """Values and gradients of all parameters are those of the loop."""
     mine, theirs = (rnn if run is None else run)(xs, torch.zeros(xs.shape[1], H))[0], looped(rnn, xs)
     torch.testing.assert_close(mine, theirs)
-    parameters = list(rnn.parameters())
+    parameters = [weight for weight in rnn.parameters() if weight.requires_grad]
     grads = [torch.autograd.grad(ys.square().sum(), parameters, allow_unused=True) for ys in (mine, theirs)]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
@@ -69,14 +69,45 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "a bias that goes": lambda rnn: setattr(rnn.cell.a, "bias", None),
     "tied weights that are untied": lambda rnn: setattr(rnn.cell.a, "weight", parameter(H, H)),
     "a parameter": lambda rnn: setattr(rnn.cell.a, "bias", parameter(H)),
+    "numbers of a parameter": lambda rnn: rnn.cell.a.bias.data.add_(1.0),
+    "the memory of a parameter": lambda rnn: setattr(rnn.cell.a.weight, "data", torch.randn(H, H).T),
+    "a parameter that gets no gradient": lambda rnn: rnn.cell.a.bias.requires_grad_(False),
+    "a method of an object": lambda rnn: setattr(rnn.cell.a, "forward", lambda x: x * 2.0),
+    "a method of a class": lambda rnn: setattr(type(rnn.cell.act), "forward", lambda self, x: x * 2.0),
+    "the order of a list": lambda rnn: rnn.cell.factors.insert(0, 2.0),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_count(change: str) -> None:
+@pytest.mark.parametrize("calls", [1, 4])
+def test_changes_count(change: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Tanh, "forward", nn.Tanh.forward)  # which is put back
     rnn, xs = rt.RNN(Cell()), torch.randn(T, N, H)
-    expect_loop(rnn, xs)
+    for _ in range(calls):
+        expect_loop(rnn, xs)
+    assert bool(rnn._made.recent) == (calls > 1)  # a list of jobs has answered
     CHANGES[change](rnn)
+    expect_loop(rnn, xs)
+
+
+def test_what_surrounds_a_repeated_call_counts() -> None:
+    rnn, h0 = rt.RNN(nn.GRUCell(H, H)), torch.zeros(N, H)
+    xs = torch.randn(T, N, H)
+    for _ in range(4):
+        expect_loop(rnn, xs)
+        with torch.no_grad():
+            assert not rnn(xs, h0)[0].requires_grad
+    wide = torch.randn(N, T, H).transpose(0, 1)
+    with torch.inference_mode():
+        torch.testing.assert_close(rnn(wide, h0)[0], looped(rnn, wide))
+    for inputs in (wide, xs[:1], xs.clone().requires_grad_(), torch.randn(T, N, H)):
+        expect_loop(rnn, inputs)
+    with torch.autocast("cpu"), pytest.raises(StepError, match="autocast"):
+        rnn(xs, h0)
+    with pytest.raises(StepError, match=r"torch\.func"):
+        torch.func.grad(lambda h: (h * rnn(xs, h0)[0].sum()).sum())(h0)
+    with pytest.raises(StepError):
+        rnn(xs, h0.double())
     expect_loop(rnn, xs)
 
 

@@ -87,6 +87,10 @@ class NativeCalls:
         finally:
             idle.append(jobs)
 
+    def known(self, kinds: Hashable) -> list[JobList] | None:
+        """The lists that wait for a caller with such feeds, who puts back the one that he takes."""
+        return self._idle.get(kinds)
+
     def answered(self, kinds: Hashable) -> None:
         """Feeds of these types were right, and were answered without a list."""
         self._last = kinds

@@ -52,6 +52,10 @@ class RepeatedCalls:
         self._last: Hashable = None
         self.by_parts = False  # whether pullbacks are asked for more than gradients, which only plans have
 
+    def known(self, kinds: Hashable, *how: Any) -> Any:
+        """The lists of jobs that answer such calls, None where there are none."""
+        return None if self._lists is None or self.by_parts else self._lists.known((kinds, how) if how else kinds)
+
     def __call__(self, run: Run, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
         """The answer to a call; `how` are its other arguments."""
         feeds = None if self.by_parts else plain_arrays(run._names, dicts, named)

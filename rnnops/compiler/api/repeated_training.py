@@ -147,7 +147,7 @@ class RepeatedTraining:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._last: Hashable = None
-        self._known: dict[Hashable, tuple[tuple[str, ...], _Lists | None]] = {}  # None where it is refused
+        self._known: dict[Hashable, tuple[tuple[str, ...], TrainingLists | None]] = {}  # None where it is refused
 
     def call(
         self, key: Any, feeds: Sequence[Array], given: Sequence[Mapping[str, Any]]
@@ -169,8 +169,8 @@ class RepeatedTraining:
         if lists is None:
             return None
         recorded = lists.recorded
-        outputs = {name: _new(*kind) for name, kind in recorded.outputs.items()}
-        kept, made = [_new(*kind) for kind in recorded.kept], [*outputs.values()]
+        outputs = {name: new_array(*kind) for name, kind in recorded.outputs.items()}
+        kept, made = [new_array(*kind) for kind in recorded.kept], [*outputs.values()]
         later = made[:1] * (len(recorded.grads) + len(recorded.results))  # which only the other pass has
         passes = lists.take()
         right = passes[0].perform([*feeds, *made, *later, *kept])
@@ -179,6 +179,10 @@ class RepeatedTraining:
             return None
         again = partial(vjp_by_plan, self._run, tuple(map(dict, given)), {}, wrt, training)
         return outputs, RepeatedPullback(self._plan(names, kinds, feeds), lists, feeds, made, kept, again)
+
+    def known(self, key: Hashable) -> TrainingLists | None:
+        """The lists that wait for a caller with such feeds."""
+        return self._known.get(key, (None, None))[1]
 
     def answered(self, key: Hashable) -> None:
         """Feeds of these types were right, and the plan has answered."""
@@ -189,7 +193,7 @@ class RepeatedTraining:
         arrays = dict(zip(run._names, feeds, strict=True))
         return run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
 
-    def _recorded(self, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]) -> _Lists | None:
+    def _recorded(self, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]) -> TrainingLists | None:
         def record() -> RecordedTraining:
             return record_training(self._run, wrt, training, types, dtype)
 
@@ -200,11 +204,11 @@ class RepeatedTraining:
             recorded = record()
         except NotRecordedError:
             return None
-        return _Lists(recorded, record, [_passes(recorded)]) if recorded.nbytes <= SHORT else None
+        return TrainingLists(recorded, record, [_passes(recorded)]) if recorded.nbytes <= SHORT else None
 
 
 @dataclass(frozen=True)
-class _Lists:
+class TrainingLists:
     """Pairs of lists that wait, each for one caller at a time; where none does, both passes are recorded again."""
 
     recorded: RecordedTraining
@@ -223,7 +227,7 @@ def _passes(recorded: RecordedTraining) -> Passes:
     return JobList(forward), JobList(backward)
 
 
-def _new(shape: tuple[int, ...], dtype: Any) -> Array:
+def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
     """New memory: of the system where it is little, of the free list where pages would have to be made."""
     if prod(shape) * np.dtype(dtype).itemsize < LARGE:
         return np.empty(shape, dtype)
@@ -234,7 +238,7 @@ class RepeatedPullback(Pullback):
     """The pullback of a recorded training step."""
 
     def __init__(
-        self, plan: TrainingPlan, lists: _Lists, feeds: Sequence[Array], outputs: Sequence[Array],
+        self, plan: TrainingPlan, lists: TrainingLists, feeds: Sequence[Array], outputs: Sequence[Array],
         kept: Sequence[Array], again: Callable[[], Any],
     ) -> None:  # fmt: skip
         self._plan, self._lists = plan, lists
@@ -251,7 +255,7 @@ class RepeatedPullback(Pullback):
         feeds, outputs, kept, _ = self._taken_once()
         recorded, blobs = self._lists.recorded, self._plan.gradient.output_grads
         dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
-        results = {name: _new(*kind) for name, kind in recorded.results.items()}
+        results = {name: new_array(*kind) for name, kind in recorded.results.items()}
         passes = self._lists.take()
         passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])
         self._lists.idle.append(passes)

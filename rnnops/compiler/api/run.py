@@ -541,6 +541,10 @@ class Run(Attributes):
         """A feed of an input as an array. Raises FeedError for what is none."""
         return as_array(net, name, value)
 
+    def lists_for(self, kinds: Hashable, wrt: tuple[str, ...] = ()) -> Any:
+        """The lists of jobs that answer calls, or training steps, with such feeds; None where plans do."""
+        return self._steps.known(kinds, wrt, True) if wrt else self._calls.known(kinds)
+
     def _recorded_for(self, feeds: Sequence[Array]) -> Any:
         return bound_run.recorded_for(self.net, self, self._names, feeds)
 

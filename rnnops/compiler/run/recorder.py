@@ -113,7 +113,7 @@ class JobList:
         self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
         # a ctypes array, which is faster to assign to than one of NumPy
         self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()
-        self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
+        self._call = _address(self._list), self.threads, ctypes.addressof(self._given)
         self._names = tuple(name for name, _, _ in recorded.outputs)
         self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)
         self._packed = False
@@ -128,8 +128,12 @@ class JobList:
 
     def perform(self, given: Sequence[Array | None]) -> bool:
         """Do all jobs with these arrays; whether all indices and labels were in range."""
-        self._given[:] = [*map(id, given)]
-        perform_together(*self._call)
+        return self.perform_at([*map(id, given)], len(given))
+
+    def perform_at(self, words: list[Any], objects: int = 0) -> bool:
+        """The same with addresses of memory; the first are those of NumPy's objects, as many as there are `objects`."""
+        self._given[:] = words
+        perform_together(*self._call, objects)
         if not self._packed:  # drivers pack before they look at an index, whatever comes of it
             self._packed = True
             for array, _, packed in self.recorded.sizes:
