@@ -235,7 +235,7 @@ class RepeatedStep:
         if not self._fits(*every):
             return None
         call, words = self._call, [x.data_ptr() for x in tensors]
-        out: Any = with_gradients(call, 0, words, tensors) if call.wanted else call.lists(words)
+        out: Any = with_gradients(call, 0, words, *tensors) if call.wanted else call.lists(words)
         return out if out is None or self._places is None else [out[place] for place in self._places]
 
 

@@ -323,7 +323,7 @@ class Given(NamedTuple):
 
 def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
     """The prepared step for these structures and dtypes, which is kept in `known`."""
-    code = _code_of(made.roots["step"])
+    code = code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
     side = side_of(given.tensors)
     key = (side, given.carry.tree, given.xs.tree, kinds, made.settings, made.assume, id(code))
@@ -333,7 +333,7 @@ def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) ->
     return found
 
 
-def _code_of(step: Any) -> Any:
+def code_of(step: Any) -> Any:
     """The code that all functions of one `def` or `lambda` share."""
     step = getattr(step, "__func__", step)
     return getattr(step, "__code__", None) or type(step)

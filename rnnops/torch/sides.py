@@ -25,7 +25,7 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
-from rnnops.compiler.api.repeated_training import KINDS, LARGE, TrainingLists, new_array
+from rnnops.compiler.api.repeated_training import KINDS, TrainingLists, new_array
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
@@ -165,6 +165,9 @@ Grads = Sequence[Tensor | None]
 Pull = Callable[[Grads], Grads]  # from gradients of outputs to those of inputs
 
 
+LARGE = 1 << 20  # bytes from which on PyTorch's memory costs new pages at each call
+
+
 def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
     """Makes new tensors: of PyTorch's memory where that is little, else of memory that has pages already."""
     if prod(shape) * np.dtype(dtype).itemsize >= LARGE:
@@ -217,15 +220,15 @@ class StepLists:
         given = given + [x.data_ptr() for x in made]
         start = kept.data_ptr()
         behind = [start + offset for offset in self._offsets]
-        if not self._perform(0, [*given, *self._later, *behind]):
+        if not self._perform(0, given + self._later + behind):
             return None
         return made, partial(self._pull, given, behind, (kept, copies))
 
     def _pull(self, given: list[int], behind: list[int], _held: Any, grads: Grads) -> Grads:
-        dys = [zeros if (dy := grads[place]) is None else dy for place, zeros in self._zeros]
+        dys = [zeros if grads[place] is None else grads[place] for place, zeros in self._zeros]
         words, _copies = as_read(repeat("a gradient"), dys)
         results = [make() for make in self._results]
-        self._perform(1, [*given, *words, *[x.data_ptr() for x in results], *behind])
+        self._perform(1, given + words + [x.data_ptr() for x in results] + behind)
         return [None if place is None else results[place] for place in self._order]
 
     def _perform(self, which: int, words: list[int]) -> bool:
@@ -329,30 +332,26 @@ class RecurrenceFunction(torch.autograd.Function):
     def forward(ctx: Any, call: TensorCall, seed: int, words: list[int] | None, *tensors: Tensor) -> Any:
         """All outputs of the net, in its order."""
         outputs, ctx.pull = call.vjp(tensors, seed, words)
-        ctx.call, ctx.seed, ctx.addresses = call, seed, _addresses((*tensors, *outputs))
-        ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
+        held = (*tensors, *outputs)
+        ctx.how = call, seed, [x.data_ptr() for x in held]
+        ctx.save_for_backward(*held)  # which tells where one was changed in place meanwhile
         ctx.set_materialize_grads(False)
-        integers = [output for output in outputs if not output.is_floating_point()]
-        if integers:
-            ctx.mark_non_differentiable(*integers)
+        if False in [output.is_floating_point() for output in outputs]:
+            ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         held: Any = ctx.saved_tensors
-        tensors = held[: len(ctx.call.wanted)]
-        pull, ctx.pull = ctx.pull, None
-        if pull is None or ctx.addresses != _addresses(held):
-            held, pull = ctx.call.vjp(tensors, ctx.seed)
+        (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
+        if pull is None or addresses != [x.data_ptr() for x in held]:
+            held, pull = call.vjp(held[: len(call.wanted)], seed)
         results = pull(grads)
         if torch.is_grad_enabled():
+            tensors = ctx.saved_tensors[: len(call.wanted)]
             kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
             results = [None if r is None else next(kept) for r in results]
         return (None, None, None, *results)
-
-
-def _addresses(tensors: Sequence[Tensor]) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
 
 
 class OnlyOnce(torch.autograd.Function):
@@ -379,7 +378,10 @@ def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -
     check_surroundings(run.side.kind)
     seed = _new_seed(run.side) if is_random else None
     call = run.call_for(tensors, wanted_of(tensors))
-    return with_gradients(call, seed or 0, None, tensors) if call.wanted else call.outputs(tensors, seed)
+    if not call.wanted:
+        return call.outputs(tensors, seed)
+    outputs: Sequence[Tensor] = with_gradients(call, seed or 0, None, *tensors)
+    return outputs
 
 
 def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
@@ -388,11 +390,9 @@ def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
     return wanted if True in wanted else ()
 
 
-def with_gradients(call: TensorCall, seed: int, words: list[int] | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Outputs as a node of autograd's graph."""
-    # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
-    outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(call, seed, words, *tensors)
-    return outputs
+# Makes outputs a node of autograd's graph, by a call, a seed, the addresses of tensors where kernels read them as
+# they are, and tensors. `Function.apply` is this behind a search for torch.func's tensors, which are refused.
+with_gradients = super(Function, RecurrenceFunction).apply
 
 
 def _new_seed(side: Side) -> int:

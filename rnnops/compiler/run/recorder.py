@@ -498,23 +498,9 @@ class RecordedReference:
             made = made_array(arrays[0].shape, arrays[0].dtype, self.recorder.note)
             made.assign(arrays[0])
             return (made,)
-        if kind == "Concat":
-            return (self._joined(arrays),)
         if not layouts:
             raise NotRecordedError(f"{self.call.op.label} has no compiled form")
         return tuple(arrays[0].strided(one.offset, one.shape, one.strides) for one in layouts)
-
-    def _joined(self, arrays: Sequence[Any]) -> RecordedArray:
-        """Copies of arrays, one behind the other along an axis."""
-        kind = self.call.output_types[0]
-        axis, first = self.call.axis(self.call.attr("axis"), kind.rank), 0
-        made = made_array(kind.shape, kind.dtype, self.recorder.note)
-        for array in arrays:
-            end = first + array.shape[axis]
-            place: Any = (*(slice(None),) * axis, slice(first, end))
-            made[place].assign(array)
-            first = end
-        return made
 
 
 def _unknown(*_: Any) -> None:
