@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bench.case import CUDA, GATES, HOST, Case, Entry, entries
@@ -20,7 +20,7 @@ from bench.goals import (
     ratio,
     speedup,
 )
-from bench.nets import FIRST
+from bench.nets import FIRST, MANY_OPS
 from bench.preset_engine import preset_cases
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
@@ -270,17 +270,22 @@ def compile_cases(scale: Scale) -> Iterator[Case]:
     contenders = tuple(Entry(label, "rnnops", Problem("lstm", size)) for label in limits)
     goals = tuple(at_most(label, limit) for label, limit in limits.items())
     yield Case("compile", str(size), contenders, goals, "compile")
-    yield first_results(size)
+    yield first_results("compile beside JAX", FIRST, size, ("forward", "training"), 2.0)
+    yield first_results("compile large cells beside JAX", MANY_OPS, size, ("training",), 1.0)
 
 
-def first_results(size: Size) -> Case:
-    """Ten cells, forward and training, until their first results, beside JAX's jit."""
+def first_results(group: str, cells: Iterable[str], size: Size, modes: tuple[str, ...], median: float) -> Case:
+    """Cells until their first results, beside JAX's jit.
+
+    Args:
+        median: of JAX's time over ours.
+    """
     pairs, contenders = [], []
-    for cell in FIRST:
-        for mode in ("forward", "training"):
+    for cell in cells:
+        for mode in modes:
             ours, peer = (f"{cell}, {mode}, {library}" for library in ("rnnops", "JAX"))
             pairs.append((ours, peer))
             contenders += [Entry(label, label.split(", ")[-1], Problem(cell, size), mode) for label in (ours, peer)]
-    goals = over_pairs(tuple(pairs), 2.0), over_pairs(tuple(pairs), 1.0, least=True)
+    goals = over_pairs(tuple(pairs), median), over_pairs(tuple(pairs), 1.0, least=True)
     warm_up = Problem("permuted", replace(size, H=size.H // 2))  # none of the ten: modules serve all sizes
-    return Case("compile beside JAX", str(size), tuple(contenders), goals, "first results", True, warm_up)
+    return Case(group, str(size), tuple(contenders), goals, "first results", True, warm_up)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import rnnops as ro
-from bench import cells
+from bench import cells, large_cells
 from bench.problems import ENCODER_STEPS, Problem, Shape, Size
 from bench.random_cells import RandomCell
 
@@ -66,7 +66,10 @@ class UserNet:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of what the cell takes: a step of each sequence, states, all else."""
-        return tuple(inspect.signature(self.cell).parameters)[1:]
+        taken = list(inspect.signature(self.cell).parameters.values())[1:]
+        if taken[-1].kind is not taken[-1].VAR_POSITIONAL:
+            return tuple(one.name for one in taken)
+        return (*self.sequences, *(state.previous for state in self.states), *self.parameters(1))
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -176,10 +179,31 @@ FIRST = {
 }
 
 
+def layered(cell: Callable[..., Any], count: int, states: int, matrices: str, columns: int, vectors: str) -> UserNet:
+    """A net of a cell of many layers; only its last state comes out."""
+    numbered = [f"{k:03}" for k in range(count)]
+    inside = tuple(
+        State(f"h{k}", f"new_h{k}", f"h0_{k}", "" if k < states - 1 else "y", k == states - 1) for k in range(states)
+    )
+    of_kinds = ({f"{kind}{k}": columns for kind in kinds.split() for k in numbered} for kinds in (matrices, vectors))
+    return UserNet(cell, *of_kinds, inside)
+
+
+MANY_OPS = {
+    "100 Linear and tanh": layered(large_cells.chained_linear, large_cells.LINEARS, 1, "w", 1, "b"),
+    "300 elementwise ops": UserNet(
+        large_cells.elementwise, {}, {"p": 1}, (State("h", "new_h", "h0", "y"),), {"x": "xs"}
+    ),
+    "30 GRUs": layered(large_cells.stacked_gru, large_cells.LAYERS, large_cells.LAYERS, "w_x w_h", 3, "b_x b_h"),
+}
+
+
 @cache
 def user_net(name: str) -> UserNet:
     """A net of the tables, or `random_<seed>`."""
-    return random_net(int(name.removeprefix(RANDOM))) if name.startswith(RANDOM) else {**NETS, **FIRST}[name]
+    return (
+        random_net(int(name.removeprefix(RANDOM))) if name.startswith(RANDOM) else {**NETS, **FIRST, **MANY_OPS}[name]
+    )
 
 
 def random_net(seed: int) -> UserNet:
