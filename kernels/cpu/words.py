@@ -127,6 +127,7 @@ class Text:
         self.functions: dict[Callable[..., Any], str] = {}
         self.declared: dict[str, None] = {}  # in order
         self.texts: list[str] = []
+        self.names: dict[str, str] = {}  # text of an inner function without its name -> the name
 
     def export(self, name: str, function: Callable[..., Any]) -> str:
         """Add a function that is called from outside."""
@@ -134,11 +135,14 @@ class Text:
         return name
 
     def inner(self, function: Callable[..., Any]) -> str:
-        """The name of a function that others call."""
+        """The name of a function that others call; functions with the same text are one."""
         if function not in self.functions:
             name = f"{function.__name__}.{len(self.functions)}"
             self.functions[function] = name
-            self.texts.append(_FunctionWriter(self, function, name, exported=False).text())
+            text = _FunctionWriter(self, function, name, exported=False).text()
+            self.functions[function] = self.names.setdefault(text.replace(f'@"{name}"', "", 1), name)
+            if self.functions[function] == name:
+                self.texts.append(text)
         return self.functions[function]
 
     def __str__(self) -> str:

@@ -84,15 +84,14 @@ class SizeArguments:
 
     def __init__(self) -> None:
         self.values: list[int] = []
+        self._places: dict[tuple[bool, int], int] = {}  # a number, or the id of a symbol -> its place in `values`
 
     def of(self, value: int) -> Expr:
         if value in (0, 1, -1):
             return Literal(value)
         # a size that is a symbol is one object; it is compared with no number that it is only by chance
-        known = (
-            i for i, own in enumerate(self.values) if own is value or (type(own) is type(value) is int and own == value)
-        )
-        number = next(known, len(self.values))
+        key = (True, value) if type(value) is int else (False, id(value))
+        number = self._places.setdefault(key, len(self.values))
         if number == len(self.values):
             self.values.append(value)
         return Name(f"c{number}")

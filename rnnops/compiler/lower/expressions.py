@@ -285,8 +285,9 @@ def parts_of(expression: Expr) -> tuple[Expr, ...]:
 
 def names_in(expression: Expr) -> set[str]:
     """The variables that an expression reads."""
-    own = {expression.name} if isinstance(expression, Name) else set()
-    return own.union(*map(names_in, parts_of(expression)))
+    if isinstance(expression, Name):
+        return {expression.name}
+    return set[str]().union(*map(names_in, parts_of(expression)))
 
 
 def loads_in(expression: Expr) -> list[Load]:

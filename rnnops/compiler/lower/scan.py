@@ -236,11 +236,9 @@ class LoweredStep:
         """Owners that no step changes."""
         return frozenset([*self.scan.references, *self.lowered.constants])
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> Mapping[str, int]:
         """Numbers from one step of an owner to the next; steps of windows overlap."""
-        sizes = {owner: prod(kind.shape) for owner, kind in self.lowered.types.items()}
-        tensors = {owner: self.scan.tensors[slot.tensor] for owner, slot in self.slots.items()}
-        return {**sizes, **{owner: prod(tensor.shape) for owner, tensor in tensors.items()}}
+        return _StepSizes(self)
 
     def __str__(self) -> str:
         stored = [f"{owner} is stored in {slot.tensor}" for owner, slot in self.slots.items()]
@@ -250,6 +248,19 @@ class LoweredStep:
         once = [f"once: {call.op.outputs[0]} = {call.op.type}({', '.join(call.op.inputs)})" for call in self.epilogue]
         rows = [f"rows: {', '.join(rows)}"] if rows else []
         return "\n".join([*map(str, self.nodes), *stored, *rows, *sums, *parts, *once])
+
+
+class _StepSizes(dict[str, int]):
+    """Sizes by owner, worked out when they are asked for."""
+
+    def __init__(self, step: LoweredStep) -> None:
+        self.step = step
+
+    def __missing__(self, owner: str) -> int:
+        slot = self.step.slots.get(owner)
+        kind = self.step.lowered.types[owner] if slot is None else self.step.scan.tensors[slot.tensor]
+        self[owner] = prod(kind.shape)
+        return self[owner]
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,6 @@ from rnnops.compiler.lower.kernel import (
     Function,
     If,
     MatrixOperand,
-    Module,
-    Parameter,
     Pointer,
     Statement,
     Store,
@@ -77,7 +75,7 @@ NO_SYMBOLS: Mapping[str, str] = MappingProxyType({})
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-class _Body:
+class Body:
     """Writes the body of one function.
 
     A variable that is set at one place is the value itself, in what the place comes before; others lie in memory until
@@ -156,6 +154,10 @@ class _Body:
             return self._cast(self.value(e.x), e.x.dtype, e.dtype)
         assert isinstance(e, ScalarCall)
         return self._call(e)
+
+    def test(self, e: Expr) -> str:
+        """The value of the test of an `If`."""
+        return self.value(e)
 
     def place(self, buffer: str, index: Expr) -> str:
         """The address of an element."""
@@ -254,7 +256,7 @@ class _Body:
             self._loop(s)
         elif isinstance(s, If):
             inside, after = self.label(), self.label()
-            self.do(f"br i1 {self.value(s.test)}, label %{inside}, label %{after}")
+            self.do(f"br i1 {self.test(s.test)}, label %{inside}, label %{after}")
             self.begin(inside)
             self.body(s.body)
             self.do(f"br label %{after}")
@@ -326,7 +328,7 @@ class _Body:
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
-class _Row(_Body):
+class Row(Body):
     """A pointwise kernel, whose sums in lanes go by blocks."""
 
     def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
@@ -523,58 +525,10 @@ def _known_count(s: For) -> int:
     return s.end.value - s.begin.value
 
 
-class _Driver(_Body):
-    """The function that threads start."""
-
-    def __init__(self, module: Module, scalars: Scalars, symbols: Mapping[str, str], given: Sequence[str]) -> None:
-        super().__init__(module.driver, scalars, symbols)
-        self.module = module
-        self.arrays = [*(Parameter(name, "int64[]") for name in given), *module.arrays]
-        self.rows = {program.name: program for program in module.programs}
-
-    def text(self, name: str) -> str:
-        """The function under a name."""
-        for number in ("rank", "threads"):
-            self.set(number, f"%a.{number}", "int64")
-        for place, array in enumerate(self.arrays):
-            self.memory[array.name] = self._word("ptr", "%a.words", place), array.dtype
-            self.lengths[array.name] = self._word("i64", "%a.words", len(self.arrays) + place)
-        for i, size in enumerate(self.module.sizes):
-            self.set(size, self._word("i64", self.memory["sizes"][0], i), "int64")
-        self.body(self.function.body)
-        head = f'define void @"{name}"(i64 %a.rank, i64 %a.threads, ptr %a.words) nounwind {{'
-        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
-
-    def _word(self, kind: str, start: str, place: int) -> str:
-        """One of many words in a row."""
-        return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
-
-    def call(self, s: Do) -> None:
-        if s.function in self.rows:
-            given = [text for argument in s.arguments for text in self._argument(argument)]
-            self.do(f"call void @{s.function}({', '.join(given)})")
-        else:
-            super().call(s)
-
-
-def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
-    """The text of an LLVM module, and the scalar functions that it wants besides.
-
-    Args:
-        name: of the driver in LLVM.
-        symbols: what drivers call by name -> its name in LLVM.
-        given: names of the arrays that every driver is given before those of the module, int64 all.
-    """
-    scalars = Scalars()
-    programs = [_Row(program, scalars, symbols).text() for program in module.programs]
-    driver = _Driver(module, scalars, symbols, given).text(name)
-    return "\n\n".join([*scalars.declared.values(), *programs, driver, *scalars.metadata(), ""]), scalars
-
-
 def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
     """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
     scalars = Scalars()
-    texts = [_Row(function, scalars).text(linkage="") for function in functions]
+    texts = [Row(function, scalars).text(linkage="") for function in functions]
     return "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata(), ""]), scalars
 
 

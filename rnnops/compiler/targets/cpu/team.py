@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.lower.kernel import Do, Module, statements_of
-from rnnops.compiler.targets.cpu.llvm_text import llvm_text
+from rnnops.compiler.targets.cpu.driver_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.kernels.cpu.barrier import GIVEN, as_words
 from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library

@@ -1,0 +1,357 @@
+"""A module of kernel IR as LLVM IR: its pointwise kernels, its driver, and what is in both many times, once.
+
+**Repeated bodies**. A step of 100 equal layers has 100 equal pointwise kernels, products and loops over rows, which
+differ in the arrays and sizes that they are given. LLVM's time grows with the text, and faster than the text where a
+function has hundreds of addresses to keep. So pointwise kernels with the same text are one function, and a body that
+the driver has `MANY` times becomes a function too. Such a body finds its arrays and sizes by numbers in a table; it is
+called with its part of the table, and with the driver's variables.
+
+Bodies are the parts of a driver without loops in loops, each with the variables that only it reads. Drivers with fewer
+bodies stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, names_in
+from rnnops.compiler.lower.kernel import (
+    Assign,
+    Do,
+    For,
+    Function,
+    If,
+    Module,
+    Parameter,
+    Statement,
+    expressions_of,
+    statements_of,
+)
+from rnnops.compiler.targets.cpu.llvm_text import Body, Row
+from rnnops.compiler.targets.cpu.row_sums import Scalars, llvm_type
+
+MANY = 8  # bodies that are the same, from how many on they are a function
+PERIOD = 16  # calls that are looked for again behind them, at most
+CHEAP = ("wait", "prefetch")  # calls that are not worth another call
+MARK = re.compile(r"!llvm\.loop !\d+")
+Place = tuple[int, int]  # id of the statements around a body, and the number of the body's first
+
+
+def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
+    """The text of an LLVM module, and the scalar functions that it wants besides.
+
+    Args:
+        name: of the driver in LLVM.
+        symbols: what drivers call by name -> its name in LLVM.
+        given: names of the arrays that every driver is given before those of the module, int64 all.
+    """
+    scalars = Scalars()
+    programs, same = _programs(module, scalars, symbols)
+    driver = _Driver(module, scalars, symbols, given, same)
+    texts = driver.text(name)
+    return "\n\n".join([*scalars.declared.values(), *programs, *texts, *scalars.metadata(), ""]), scalars
+
+
+def _programs(module: Module, scalars: Scalars, symbols: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The texts of pointwise kernels, and kernel -> the first one with its text."""
+    firsts: dict[tuple[str, ...], str] = {}
+    texts, same = [], {}
+    for program in module.programs:
+        marks = len(scalars.marks)
+        text = Row(replace(program, name=""), scalars, symbols).text()
+        key = MARK.sub("", text), *scalars.marks[marks:]
+        same[program.name] = firsts.setdefault(key, program.name)
+        if same[program.name] == program.name:
+            texts.append(_named(text, program.name))
+        else:
+            del scalars.marks[marks:]
+    return texts, same
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace(" @(", f" @{name}(", 1)
+
+
+class _Calls(Body):
+    """A body that calls pointwise kernels; `rows` has the function that each is."""
+
+    rows: Mapping[str, str]
+
+    def call(self, s: Do) -> None:
+        if s.function in self.rows:
+            given = [text for argument in s.arguments for text in self._argument(argument)]
+            self.do(f"call void @{self.rows[s.function]}({', '.join(given)})")
+        else:
+            super().call(s)
+
+
+class _Driver(_Calls):
+    """The function that threads start."""
+
+    def __init__(
+        self,
+        module: Module,
+        scalars: Scalars,
+        symbols: Mapping[str, str],
+        given: Sequence[str],
+        rows: Mapping[str, str],
+    ) -> None:
+        super().__init__(module.driver, scalars, symbols)
+        self.arrays = [*(Parameter(name, "int64[]") for name in given), *module.arrays]
+        self.array_places = {array.name: place for place, array in enumerate(self.arrays)}
+        self.size_places = {size: place for place, size in enumerate(module.sizes)}
+        self.rows = rows
+        self.repeated: dict[Place, _DriverPart] = {}
+        self.parts: dict[str, tuple[str, str]] = {}  # key of a part -> name and text of its function
+        self.table: list[int] = []
+
+    def text(self, name: str) -> list[str]:
+        """The function under a name, behind what it reads and calls."""
+        for number in ("rank", "threads"):
+            self.set(number, f"%a.{number}", "int64")
+        for array, place in zip(self.arrays, self.array_places.values(), strict=True):
+            self.memory[array.name] = self._word("ptr", "%a.words", place), array.dtype
+            self.lengths[array.name] = self._word("i64", "%a.words", len(self.arrays) + place)
+        for size, place in self.size_places.items():
+            self.set(size, self._word("i64", self.memory["sizes"][0], place), "int64")
+        self._find_repeated()
+        self.body(self.function.body)
+        head = f'define void @"{name}"(i64 %a.rank, i64 %a.threads, ptr %a.words) nounwind {{'
+        driver = "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
+        numbers = ", ".join(f"i64 {number}" for number in self.table)
+        table = [f"@table = internal constant [{len(self.table)} x i64] [{numbers}]"] if self.table else []
+        return [*table, *(text for _, text in self.parts.values()), driver]
+
+    def _word(self, kind: str, start: str, place: int) -> str:
+        """One of many words in a row."""
+        return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
+
+    def _find_repeated(self) -> None:
+        found = list(_Bodies(self.function.body).found(self.function.body))
+        if len(found) < MANY:
+            return
+        declared = dict(self.scalars.declared)
+        parts = {place: _DriverPart(self, statements) for place, statements in found}
+        counts = Counter(part.key for part in parts.values())
+        self.repeated = {place: part for place, part in parts.items() if counts[part.key] >= MANY}
+        if not self.repeated:
+            self.scalars.declared = declared
+
+    def body(self, statements: Sequence[Statement]) -> None:
+        at = 0
+        while at < len(statements):
+            run = list(self._run(statements, at)) if self.repeated else []
+            if run:
+                self._in_loops(run)
+                at += sum(len(one.function.body) if isinstance(one, _DriverPart) else 1 for one in run)
+            else:
+                self.statement(statements[at])
+                at += 1
+
+    def _run(self, statements: Sequence[Statement], at: int) -> Iterator[_DriverPart | Do]:
+        """Parts one behind the other, and cheap calls between them."""
+        while at < len(statements):
+            part, s = self.repeated.get((id(statements), at)), statements[at]
+            if part is not None:
+                yield part
+                at += len(part.function.body)
+            elif isinstance(s, Do) and s.function in CHEAP:
+                yield s
+                at += 1
+            else:
+                return
+
+    def _in_loops(self, run: Sequence[_DriverPart | Do]) -> None:
+        """Write calls, in a loop where the same ones follow one another."""
+        keys, at = [one.key if isinstance(one, _DriverPart) else one for one in run], 0
+        while at < len(run):
+            period, times = _repetition(keys, at)
+            self._repeated(run[at : at + period * times], period)
+            at += period * times
+
+    def _repeated(self, run: Sequence[_DriverPart | Do], period: int) -> None:
+        """Calls that are the same but for their tables, which lie one behind the other."""
+        start = len(self.table)
+        tables = [one.table if isinstance(one, _DriverPart) else [] for one in run]
+        self.table += chain.from_iterable(tables)
+        stride = sum(map(len, tables[:period]))
+
+        def write(now: str) -> None:
+            place = self.op(f"add nsw i64 {self.op(f'mul nsw i64 {now}, {stride}')}, {start}")
+            for one, table in zip(run[:period], tables, strict=False):
+                if isinstance(one, Do):
+                    self.call(one)
+                    continue
+                self._call_part(one, self.op(f"getelementptr inbounds i64, ptr @table, i64 {place}"))
+                place = self.op(f"add nsw i64 {place}, {len(table)}")
+
+        if len(run) == period:
+            write("0")
+        else:
+            self.loop("0", str(len(run) // period), "1", write)
+
+    def _call_part(self, part: _DriverPart, table: str) -> None:
+        if part.key not in self.parts:
+            name = f"part_{len(self.parts)}"
+            self.parts[part.key] = name, part.text(name)
+        name, _ = self.parts[part.key]
+        taken = [f"{llvm_type(one.dtype)} {self.value(one)}" for one in part.taken]
+        given = ["ptr %a.words", f"ptr {self.memory['sizes'][0]}", f"ptr {table}", *taken]
+        self.do(f"call void @{name}({', '.join(given)})")
+
+
+def _repetition(keys: Sequence[Any], at: int) -> tuple[int, int]:
+    """How many of the next calls are repeated, and how many times they are there; one and once where few are."""
+    best = 1, 1
+    for period in range(1, PERIOD + 1):
+        first, times = keys[at : at + period], 1
+        while keys[at + times * period : at + (times + 1) * period] == first:
+            times += 1
+        if times >= MANY and period * times > best[0] * best[1]:
+            best = period, times
+    return best
+
+
+class _DriverPart(_Calls):
+    """A body of a driver as a function: its table, the driver's variables that it takes, a key that has all else."""
+
+    def __init__(self, driver: _Driver, statements: Sequence[Statement]) -> None:
+        super().__init__(Function("", (), tuple(statements)), driver.scalars, driver.symbols)
+        self.driver, self.rows = driver, driver.rows
+        self.table: list[int] = []
+        self.found: list[tuple[str, str]] = []  # kind and array of the word that a number of the table places
+        self.taken: list[Name] = []
+        self.memory, self.lengths = _MadeOnDemand(self._address), _MadeOnDemand(self._length)
+        self.in_test = False
+        self.body(statements)
+        self.key = "\n".join([*map(" ".join, self.found), *map(str, self.taken), *self.entry, *self.lines])
+
+    def text(self, name: str) -> str:
+        taken = ["ptr %a.words", "ptr %a.sizes", "ptr %a.table"]
+        taken += [f"{llvm_type(one.dtype)} %a.{one.name}" for one in self.taken]
+        head = f"define internal void @{name}({', '.join(taken)}) noinline nounwind {{"
+        words = [line for k, one in enumerate(self.found) for line in self._lines(k, *one)]
+        return "\n".join([head, "entry:", *words, *self.entry, *self.lines, "  ret void", "}"])
+
+    def _lines(self, k: int, kind: str, words: str) -> Iterator[str]:
+        """A number of the table, or the word that it tells the place of."""
+        yield f"  %e{k} = getelementptr inbounds i64, ptr %a.table, i64 {k}"
+        if not words:
+            yield f"  %w{k} = load i64, ptr %e{k}"
+            return
+        yield f"  %n{k} = load i64, ptr %e{k}"
+        yield f"  %p{k} = getelementptr inbounds i64, ptr {words}, i64 %n{k}"
+        yield f"  %w{k} = load {kind}, ptr %p{k}"
+
+    def test(self, e: Expr) -> str:
+        """Numbers in a test are numbers of the table, as bodies may differ in them only."""
+        self.in_test = True
+        result = self.value(e)
+        self.in_test = False
+        return result
+
+    def value(self, e: Expr) -> str:
+        if isinstance(e, Literal) and self.in_test and e.dtype == INDEX and e.value > 1:
+            return self._word("i64", "", e.value)
+        if isinstance(e, Name) and e.name not in self.values and e.name not in self.variables:
+            self.values[e.name] = self._given(e)
+        return super().value(e)
+
+    def _given(self, e: Name) -> str:
+        place = self.driver.size_places.get(e.name)
+        if place is not None:
+            return self._word("i64", "%a.sizes", place)
+        self.taken.append(e)
+        return f"%a.{e.name}"
+
+    def _address(self, name: str) -> tuple[str, str]:
+        place = self.driver.array_places[name]
+        return self._word("ptr", "%a.words", place), self.driver.arrays[place].dtype
+
+    def _length(self, name: str) -> str:
+        return self._word("i64", "%a.words", len(self.driver.arrays) + self.driver.array_places[name])
+
+    def _word(self, kind: str, words: str, number: int) -> str:
+        """A word whose place is a number of the table; the number itself where there are no words."""
+        self.table.append(number)
+        self.found.append((kind, words))
+        return f"%w{len(self.table) - 1}"
+
+
+class _MadeOnDemand(dict[str, Any]):
+    """A dictionary that makes what is missing."""
+
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self.make = make
+
+    def __missing__(self, key: str) -> Any:
+        self[key] = self.make(key)
+        return self[key]
+
+
+class _Bodies:
+    """The bodies in statements that may become functions, each with what sets its own variables."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self.reads: dict[int, set[str]] = {}  # id of a statement -> what it reads
+        self.outside = self._read_outside(statements)
+
+    def found(self, statements: Sequence[Statement]) -> Iterator[tuple[Place, Sequence[Statement]]]:
+        first = 0
+        for at, s in enumerate(statements):
+            if _only_sets(s):
+                continue
+            begin = next((b for b in (first, at) if self._is_closed(statements[b : at + 1])), None)
+            if isinstance(s, For | If) and (begin is None or not _is_body(s)):
+                yield from self.found(s.body)
+            elif begin is not None and not (isinstance(s, Do) and (s.results or s.function in CHEAP)):
+                yield (id(statements), begin), statements[begin : at + 1]
+            first = at + 1
+
+    def _is_closed(self, statements: Sequence[Statement]) -> bool:
+        """True if no other statement reads the variables that these set, and these set them before they read them."""
+        names = {one.name for one in statements_of(statements) if isinstance(one, Assign)}
+        return not names or names.isdisjoint(self.outside | self._read_in(statements))
+
+    def _read_outside(self, statements: Sequence[Statement]) -> set[str]:
+        """Variables that are read where neither the body of the reader nor the statements right before it set them."""
+        found, body = set[str](), list[Statement]()
+        for s in statements:
+            body.append(s)
+            if _only_sets(s):
+                continue
+            if _is_body(s):
+                found |= self._read_in(body)
+            elif isinstance(s, For | If):
+                found |= self._read_in(body[:-1]) | _names_of(s) | self._read_outside(s.body)
+            body = []
+        return found | self._read_in(body)
+
+    def _read_in(self, statements: Sequence[Statement]) -> set[str]:
+        """Variables that statements read before they set them; what a test or a loop sets may not be set."""
+        found, known = set[str](), set[str]()
+        for s in statements:
+            if id(s) not in self.reads:
+                inside = self._read_in(s.body) - {getattr(s, "index", "")} if isinstance(s, For | If) else set()
+                self.reads[id(s)] = _names_of(s) | inside
+            found |= self.reads[id(s)] - known
+            known |= {s.name} if isinstance(s, Assign) else set()
+        return found
+
+
+def _is_body(s: Statement) -> bool:
+    """True if there is no loop in a loop or a test."""
+    return not isinstance(s, For | If) or not any(isinstance(inner, For) for inner in statements_of(s.body))
+
+
+def _only_sets(s: Statement) -> bool:
+    return isinstance(s, Assign) or (isinstance(s, If) and all(isinstance(inner, Assign) for inner in s.body))
+
+
+def _names_of(s: Statement) -> set[str]:
+    return set[str]().union(*map(names_in, expressions_of(s)))
