@@ -199,7 +199,9 @@ def test_estimates_before_any_data() -> None:
     run = make(model(), "plain")
     default, memory = (run.memory_estimate(policy, x=(1000, 16, 3)) for policy in (None, "memory"))
     parts = run.memory_estimate(Slots(8, steps=125), x=(1000, 16, 3))
-    assert default.time == 1.0 < parts.time < memory.time + 0.1
+    assert (
+        default.time == 1.0 < memory.time < parts.time < run.memory_estimate(Slots(40, steps=25), x=(1000, 16, 3)).time
+    )
     assert parts.nbytes < memory.nbytes < default.nbytes
     with pytest.raises(ro.CheckpointError):
         run.memory_estimate("nothing", x=(1000, 16, 3))
@@ -207,11 +209,11 @@ def test_estimates_before_any_data() -> None:
 
 def test_a_run_estimates_what_it_does_itself() -> None:
     shapes = {"x": (T, N, 3)}
-    run = make(model(), "plain", memory_budget=20_000)
+    run = make(model(), "plain", memory_budget=12_000)
     own = run.memory_estimate(None, shapes, dtype="float64")
     assert "slots" in own.policy
-    assert own.nbytes <= 20_000 < run.memory_estimate("all", shapes, dtype="float64").nbytes
-    assert make(model(), "plain", memory_budget=np.int64(20_000)).memory_estimate(None, shapes, dtype="float64") == own
+    assert own.nbytes <= 12_000 < run.memory_estimate("all", shapes, dtype="float64").nbytes
+    assert make(model(), "plain", memory_budget=np.int64(12_000)).memory_estimate(None, shapes, dtype="float64") == own
 
 
 def test_long_sequences_are_planned() -> None:

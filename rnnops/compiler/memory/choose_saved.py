@@ -10,21 +10,24 @@ Limits: the two speeds are those of one kind of server; on others the choice may
 
 **Predicted time of a training step, before any data exists**. The unit is a step that does nothing twice, taken for
 three forward passes: one forward, and two for the two products that the gradient of each product needs. What is done
-again adds its share of the multiply-adds of products. Steps without products, whose states may be large, count by
-elementwise results and by the bytes kept of them past the cache.
+again adds its share of the multiply-adds of products. Elementwise results count for what steps take as a whole. Steps
+without products, whose states may be large, count by them and by the bytes kept of them past the cache. A product of a
+state with a matrix takes as long as the matrix is read, if there are few rows. To start the kernel of a part takes time
+too, as it reads the matrices of all products: short parts of small steps do little else.
 
 **The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time: everything kept; no
 product done again; the same with longer segments, where recurrences go in any; results of products kept; states kept;
-recurrences in parts, each run forward at most twice, the largest parts first (two-level checkpointing: Chen and others
-2016); then as many slots as fit, of the kind that takes the fewest steps. Counted is what is kept between the passes
-and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of kernels. Parts of less
-than a tile of the CPU device come last: sums over steps are rounded another way there.
+recurrences in parts, in as many slots as fit, of the kind that takes the fewest steps. For each length of parts more
+bytes are more slots, which take less time, so that the time of a larger budget is never more. Counted is what is kept
+between the passes and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of
+kernels. In parts of less than a tile of the CPU device sums over steps are rounded another way.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,7 +59,6 @@ from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_pa
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.rewrites import merged_within, rewritten
 from rnnops.types import OPAQUE, Type
-from rnnops.util import cached_property
 
 Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
@@ -125,37 +127,84 @@ def _workspace(op: Op) -> str:
     return op.inputs[len(op.outputs)] if op.type == "RecurrentNetworkGradient" else ""
 
 
-MULTIPLY_ADDS = 8e10  # a second
+MULTIPLY_ADDS, IN_STEPS = 8e10, 2e10  # of products a second, and elementwise results a second in steps with products
+START, READING = 6e-5, 1.5e10  # seconds to start a kernel of a part, and bytes of matrices a second that it then reads
+NEAR, NEAR_BANDWIDTH = 1 << 20, 5e10  # bytes of matrices that a core has at hand from step to step, and those a second
 
 
-def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps: float = 1.0) -> float:
-    """The time of what a policy saves.
+@dataclass(frozen=True)
+class StepCost:
+    """The cost of a training step, in multiply-adds of products.
 
     Args:
-        forward_steps: how often each timestep of recurrences in parts runs forward.
+        once: of a step that does nothing twice.
+        again: done a second time without parts.
+        parted: of each recurrence in parts: T, its forward pass, and the start of a kernel.
     """
+
+    once: float
+    again: float
+    parted: Sequence[tuple[int, float, float]]
+
+    def time(self, chosen: Slots) -> float:
+        """The time with these slots, in units of a step that does nothing twice."""
+        again = self.again
+        for steps, forward, start in self.parted:
+            count = -(-steps // chosen.steps)
+            runs = forward_steps(count, chosen.count, chosen.kind, chosen.cost)
+            again += (runs / count - 1) * forward + (runs + 2 * count - 3) * start
+        return 1 + again / max(self.once, 1)
+
+
+def step_cost(saved: Saved) -> StepCost:
+    """The cost of a training step that saves this."""
     program, _, residuals = saved
-    forward = sum(_work(call) for call in program.calls)
-    rerun = {op.key for op in residuals.rerun}
-    again = sum(_work(call) for call in program.calls if call.op.key in rerun)
+    passes = {call.op.key: (call, *_pass(call)) for call in program.calls}
+    once = sum(3 * work + 2 * wait + 3 * start for _, work, wait, start in passes.values())
+    again = sum(passes[key][1] for key in {op.key for op in residuals.rerun} & passes.keys())
     again += sum(_again(call) + _moved(call) for call in program.calls if is_training_form(call.op))
-    again += (forward_steps - 1) * sum(_work(call) for call in program.calls if runs_in_parts(call.op))
-    return 1 + again / max(3 * forward, 1)
+    parted = [(_steps(call), w + wait, start) for call, w, wait, start in passes.values() if runs_in_parts(call.op)]
+    return StepCost(once, again, parted)
+
+
+def _pass(call: Call) -> tuple[float, float, float]:
+    """The work of an op, the time that it waits for matrices beyond that, and the time to start it.
+
+    Products of states read their matrices at each step, from far if they are too large to stay at hand. A kernel that
+    starts reads all others.
+    """
+    if call.op.type != "RecurrentNetwork":
+        return float(call.output_types[0].size * call.shape(0)[-1]) if call.op.type in PRODUCTS else 0.0, 0.0, 0.0
+    ops, speed = [*_moving(call)], IN_STEPS if _has_products(call) else ELEMENTWISE_SPEED
+    products = [found for found in ops if found[0].op.type in PRODUCTS]
+    chained = sum(nbytes for _, follows, nbytes in products if follows)
+    bandwidth, again = (NEAR_BANDWIDTH, 0) if chained <= NEAR else (BANDWIDTH, chained)
+    wait = chained / bandwidth * MULTIPLY_ADDS - sum(_work(one) for one, follows, _ in products if follows)
+    start = (START + (sum(nbytes for *_, nbytes in products) - again) / READING) * MULTIPLY_ADDS
+    work = _steps(call) * sum(_work(one) or _elementwise(one, speed) for one, *_ in ops)
+    return work, _steps(call) * max(0.0, wait), start
 
 
 def _work(call: Call) -> float:
     """The work of an op, in multiply-adds of products."""
-    if call.op.type == "RecurrentNetwork":
-        recurrence = Recurrence(call.op, call.net)
-        inner = cell_program(recurrence, call).calls
-        return _steps(recurrence, call) * sum(map(_work if _has_products(call) else _elementwise, inner))
-    if call.op.type in PRODUCTS:
-        return float(call.output_types[0].size * call.shape(0)[-1])
-    return 0.0
+    return _pass(call)[0]
 
 
-def _elementwise(call: Call) -> float:
-    return elementwise_results(call) * MULTIPLY_ADDS / ELEMENTWISE_SPEED
+def _moving(call: Call) -> Iterator[tuple[Call, bool, int]]:
+    """The ops that differ from step to step, whether each follows from states, and the bytes it reads of the others."""
+    recurrence = Recurrence(call.op, call.net)
+    states, moving = {state.input for state in recurrence.states}, set(recurrence.sequences)
+    for one in cell_program(recurrence, call).calls:
+        read = {name: kind.nbytes for name, kind in zip(one.op.inputs, one.types, strict=True) if kind is not None}
+        fixed = sum(nbytes for name, nbytes in read.items() if name not in states | moving)
+        if (states | moving) & read.keys():
+            follows = bool(states & read.keys())
+            (states if follows else moving).update(one.op.outputs)
+            yield one, follows, fixed
+
+
+def _elementwise(call: Call, speed: float = ELEMENTWISE_SPEED) -> float:
+    return elementwise_results(call) * MULTIPLY_ADDS / speed
 
 
 def _has_products(call: Call) -> bool:
@@ -170,7 +219,7 @@ def _again(call: Call) -> float:
     recurrence = Recurrence(call.op, call.net)
     made = {name for op in recurrence.cell.ops for name in op.outputs if name}
     calls = [inner for inner in backward_program(call).calls if set(inner.op.outputs) & made]
-    return _steps(recurrence, call) * sum(map(_work if _has_products(call) else _elementwise, calls))
+    return _steps(call) * sum(map(_work if _has_products(call) else _elementwise, calls))
 
 
 def _moved(call: Call) -> float:
@@ -183,7 +232,8 @@ def _moved(call: Call) -> float:
     return 0.0 if is_little else 2 * nbytes / BANDWIDTH * MULTIPLY_ADDS
 
 
-def _steps(recurrence: Recurrence, call: Call) -> int:
+def _steps(call: Call) -> int:
+    recurrence = Recurrence(call.op, call.net)
     return recurrence.steps_and_batch(input_types(recurrence, call))[0]
 
 
@@ -200,13 +250,11 @@ class Candidate:
     Args:
         nbytes: that it holds.
         time: predicted.
-        whole_tiles: whether parts are whole tiles: gradients then have the bits of a run without parts.
     """
 
     policy: Policy
     nbytes: int
     time: float
-    whole_tiles: bool = True
 
 
 def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Candidate:
@@ -220,64 +268,54 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
     Raises BudgetError, which names the least budget that is enough.
     """
     limit = budget if isinstance(budget, int) else int(budget * held_bytes(by(Policy(ALL))))
-    least = None
-    for way in ways(by, tile, limit):
+    found = ways(by, tile, limit)
+    for way in found:
         if way.nbytes <= limit:
             return way
-        least = way.nbytes if least is None else min(least, way.nbytes)
     raise BudgetError(
         "no way to run backward fits the memory budget",
         net=by(Policy())[0].net.name,
-        wanted=f"at least {least} bytes",
+        wanted=f"at least {min(way.nbytes for way in found)} bytes",
         came=f"{limit} bytes" + ("" if isinstance(budget, int) else f", which are {budget} of what 'all' holds"),
         hint="Shorter sequences or smaller batches need less.",
     )
 
 
 def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Candidate]:
-    """All ways, the fastest first, but parts of less than a tile last; with a limit, the slots that fit it best."""
+    """All ways, the fastest first; with a limit, the slots that fit it best."""
     found: list[Candidate] = []
     for policy in POLICIES:
         try:
             saved = by(policy)
         except NoBottleneckError:
             continue
-        found.append(Candidate(policy, held_bytes(saved), predicted_time(saved)))
+        found.append(Candidate(policy, held_bytes(saved), step_cost(saved).time(Slots(1))))
         if policy.kind == DEFAULT and any(op.attributes.get("segments") for op in saved[0].net.ops):
-            found += [_in_longer_segments(by, times) for times in LONGER]
+            longer = [(policy, by(policy)) for policy in (Policy(longer=times) for times in LONGER)]
+            found += [Candidate(policy, held_bytes(saved), step_cost(saved).time(Slots(1))) for policy, saved in longer]
     for kind in (DEFAULT, MEMORY):
         try:
             saved = by(Policy(kind, slots=Slots(1)))
         except NoBottleneckError:
             continue
         found += _in_parts(kind, saved, tile, limit)
-    return sorted(found, key=lambda way: (not way.whole_tiles, way.time))
+    return sorted(found, key=lambda way: way.time)
 
 
-def _in_longer_segments(by: By, times: int) -> Candidate:
-    policy = Policy(longer=times)
-    saved = by(policy)
-    return Candidate(policy, held_bytes(saved), predicted_time(saved))
-
-
-def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Candidate]:
+def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> list[Candidate]:
     calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
     if not calls:
-        return
+        return []
     bytes_of = [part_bytes(call) for call in calls]
     longest = max(one.steps for one in bytes_of)
     step = min(tile(one.steps, one.batch) for one in bytes_of)
-    cut = _Cut(Policy(kind), saved, bytes_of, longest, step)
-    for steps in (steps for steps in _sizes(longest, step) if steps < longest):
-        yield cut.way(Slots(-(-longest // steps), "state", steps))
-    if limit is None:
-        yield from (cut.way(Slots(count, "state", step)) for count in _halves(-(-longest // step)))
-        smaller = [steps for steps in _halves(step) if longest <= steps * MOST_PARTS]
-        yield from (cut.way(Slots(-(-longest // steps), "state", steps)) for steps in smaller)
-        return
-    for steps in (step, *_halves(step)):
-        if longest <= steps * MOST_PARTS:
-            yield cut.in_slots(steps, limit)
+    cut = _Cut(Policy(kind), held_bytes(saved), step_cost(saved), bytes_of, longest)
+    sizes = [steps for steps in _sizes(longest, step) if steps < longest]
+    sizes += [steps for steps in _halves(step) if longest <= steps * MOST_PARTS]
+    if limit is not None:
+        return [cut.in_slots(steps, limit) for steps in sizes]
+    chosen = [Slots(-(-longest // steps), "state", steps) for steps in sizes]
+    return [cut.way(one) for one in (*chosen, *(Slots(count, "state", step) for count in _halves(-(-longest // step))))]
 
 
 @dataclass(frozen=True)
@@ -286,32 +324,24 @@ class _Cut:
 
     Args:
         policy: of the outer net and within steps.
-        saved: what it saves besides the parts.
+        outer: bytes besides the parts.
+        cost: of a training step.
         longest: timesteps of the longest recurrence.
-        tile: steps of a tile.
     """
 
     policy: Policy
-    saved: Saved
+    outer: int
+    cost: StepCost
     bytes_of: Sequence[PartBytes]
     longest: int
-    tile: int
 
     def way(self, chosen: Slots) -> Candidate:
         """The way with these slots."""
-        count = -(-self.longest // chosen.steps)
-        share = forward_steps(count, chosen.count, chosen.kind) / max(count, 1)
-        time, whole = predicted_time(self.saved, share), chosen.steps % self.tile == 0
-        return Candidate(Policy(self.policy.kind, slots=chosen), self.held(chosen), time, whole)
+        return Candidate(Policy(self.policy.kind, slots=chosen), self.held(chosen), self.cost.time(chosen))
 
     def held(self, chosen: Slots) -> int:
         """Bytes of all."""
         return self.outer + sum(one.held(chosen) for one in self.bytes_of)
-
-    @cached_property
-    def outer(self) -> int:
-        """Bytes besides the parts."""
-        return held_bytes(self.saved)
 
     def in_slots(self, steps: int, limit: int) -> Candidate:
         """Parts of so many steps in as many slots as fit, in the kind of slot that takes the fewest forward steps."""
@@ -320,25 +350,18 @@ class _Cut:
 
     def _most_slots(self, kind: str, steps: int, limit: int) -> int:
         """The largest number of slots within the limit, at least 1."""
-        low, high = 1, -(-self.longest // steps)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.held(Slots(middle, kind, steps)) <= limit else (low, middle - 1)
-        return low
+        counts = range(1, -(-self.longest // steps) + 1)
+        return max(1, bisect_right(counts, limit, key=lambda count: self.held(Slots(count, kind, steps))))
 
 
 def _sizes(longest: int, step: int) -> Iterator[int]:
     """Steps of parts, whole tiles each, from half of all steps down to one tile."""
-    tiles = -(-longest // step)
-    seen: set[int] = set()
-    parts = 2
-    while (size := -(-tiles // parts)) >= 1:
-        if size not in seen:
-            seen.add(size)
+    tiles, parts, last = -(-longest // step), 2, 0
+    while last != 1:
+        size = -(-tiles // parts)
+        if size != last:
             yield size * step
-        if size == 1:
-            return
-        parts = max(parts + 1, parts * 9 // 8)
+        last, parts = size, max(parts + 1, parts * 9 // 8)
 
 
 def _halves(number: int) -> Iterator[int]:

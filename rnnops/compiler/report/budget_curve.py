@@ -12,10 +12,9 @@ from functools import cache
 from itertools import pairwise
 from math import log2
 
-from rnnops.checkpoints.policy import Policy
-from rnnops.checkpoints.slot_schedule import forward_steps
+from rnnops.checkpoints.policy import Policy, Slots
 from rnnops.compiler.memory.allocations import part_bytes
-from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, predicted_time, ways
+from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, step_cost, ways
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import BudgetError
 from rnnops.pictures.svg import (
@@ -86,15 +85,9 @@ def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
 
 def estimate_of(by: By, policy: Policy) -> Estimate:
     """The estimate of one policy."""
-    saved = by(policy)
-    calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
-    if policy.slots is None or not calls:
-        return Estimate(str(policy), held_bytes(saved), predicted_time(saved))
-    sizes = [part_bytes(call) for call in calls]
-    count = -(-max(one.steps for one in sizes) // policy.slots.steps)
-    share = forward_steps(count, policy.slots.count, policy.slots.kind, policy.slots.cost) / max(count, 1)
-    held = held_bytes(saved) + sum(one.held(policy.slots) for one in sizes)
-    return Estimate(str(policy), held, predicted_time(saved, share))
+    saved, chosen = by(policy), policy.slots or Slots(1)
+    held = held_bytes(saved) + sum(part_bytes(call).held(chosen) for call in saved[0].calls if runs_in_parts(call.op))
+    return Estimate(str(policy), held, step_cost(saved).time(chosen))
 
 
 CLOSER = 0.9  # of the bytes of a point: a budget for the next one, as long as anything fits it

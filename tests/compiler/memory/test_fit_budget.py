@@ -40,14 +40,10 @@ def test_the_least_is_named() -> None:
         fit_budget(by, 0.5, tile)
 
 
-def test_ways_are_in_order_of_time_and_parts_less_than_a_tile_come_last() -> None:
+def test_ways_are_in_order_of_time() -> None:
     found = ways(by, tile)
     assert [way.policy.kind for way in found[:3]] == ["all", "default", "speed"]
-    for whole in (True, False):
-        times = [way.time for way in found if way.whole_tiles is whole]
-        assert times == sorted(times)
-        assert times
-    assert [way.whole_tiles for way in found] == sorted((way.whole_tiles for way in found), reverse=True)
+    assert [way.time for way in found] == sorted(way.time for way in found)
 
 
 def test_bytes_of_ways_are_those_of_what_they_save() -> None:
