@@ -54,7 +54,7 @@ def prune(net: Net, keep_inputs: Iterable[str] | None = None, outputs: Mapping[s
     ops = []
     for op in reversed(net.ops):
         if any(name in needed for name in op.outputs):
-            needed.update(op.inputs)
+            needed.update(filter(None, op.inputs))  # else each op that leaves an output out were needed
             ops.append(_without_unread(op, needed) if schema_of(op.type).may_omit_outputs else op)
     stay = set(net.input_names) if keep_inputs is None else {*keep_inputs, *needed}
     inputs = [spec for spec in net.input_specs if spec.name in stay]

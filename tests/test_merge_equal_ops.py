@@ -13,7 +13,7 @@ from rnnops.compiler.rewrite.fuse_ops import number_random_ops
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.net.schema import RunContext
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.rewrites import merge_equal_ops, prune_cells
+from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.types import type_of
 
 Arrays = dict[str, np.ndarray]
@@ -187,3 +187,10 @@ def count(op: Any) -> int:
     """An op and those of its nets."""
     nets = [value for value in op.attributes.values() if isinstance(value, ro.Net)]
     return 1 + sum(count(inner) for net in nets for inner in net.ops)
+
+
+def test_an_input_that_is_left_out_needs_no_output_that_is_left_out() -> None:
+    """Else an op of which nobody reads anything would stay, as each name that is left out is empty."""
+    lines = ["a, _ = Dropout(x, ratio=0.5)", "y = OneHot(i, _, v, depth=[3], axis=-1)", "return y"]
+    net = ro.parse_net("\n    ".join(["net n(x, i: int32, v)", *lines]) + "\n")
+    assert [op.type for op in prune(net).ops] == ["OneHot"]

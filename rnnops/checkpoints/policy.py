@@ -466,7 +466,7 @@ def _replayed(
             whole = redone(call) or any(name in again for name in call.op.outputs)
             op = (None if whole else schema_of(call.op.type).replay(call.op)) or call.op
             rerun.append(_without_stored(op, cut, free))
-            needed.update(op.inputs)
+            needed.update(filter(None, op.inputs))
     order = [
         name
         for name in [*program.net.input_names, *(o for op in program.net.ops for o in op.outputs)]

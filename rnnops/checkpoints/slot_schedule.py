@@ -269,7 +269,7 @@ def _needed(program: Program, reads: set[str], free: Collection[str]) -> list[Op
     needed, ops = set(reads), []
     for op in reversed(program.net.ops):
         if any(name in needed and name not in free for name in op.outputs):
-            needed.update(op.inputs)
+            needed.update(filter(None, op.inputs))
             ops.append(op)
     return ops[::-1]
 

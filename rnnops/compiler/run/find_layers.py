@@ -184,7 +184,7 @@ def _part(
         own = next((levels[name] for name in op.outputs if name in levels), level)
         if own == level and any(name in needed for name in op.outputs):
             ops.append(op)
-            needed.update(op.inputs)
+            needed.update(filter(None, op.inputs))
     taken = tuple(name for name in crossing if name in needed and levels[name] < level)
     inputs = [spec for spec in net.input_specs if spec.name in needed]
     inputs += [Input(name, kind.dtype, kind.shape) for name in taken if (kind := net.type_of(name))]
