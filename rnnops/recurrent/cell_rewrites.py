@@ -143,11 +143,10 @@ def _hoisted(call: Call, taken: set[str]) -> list[Op]:
 
 
 def kept_inside(recurrence: Recurrence) -> set[str]:
-    """Blobs that somebody named or wants computed again, and results of nets inside the cell."""
+    """Blobs that somebody named, and results of nets inside the cell."""
     cell = recurrence.cell
     named = {name for name in cell.blob_names if cell.is_capturable(name) and name not in cell.input_names}
-    nested = {name for op in cell.ops if op.holds_net for name in op.outputs}
-    return {*named, *nested, *cell.checkpoints, *recurrence.op.attributes.get("recompute", ())}
+    return {*named, *cell.checkpoints, *(name for op in cell.ops if op.holds_net for name in op.outputs)}
 
 
 def _renamed(op: Op, outer: dict[str, str], recurrence: Op, taken: set[str]) -> Op:
@@ -367,30 +366,35 @@ def order_sums(program: Program) -> Net:
 
     rewrite: `a = x @ v; b = a + c; d = h @ u; e = d + f; y = b + e`  -->  `a = x @ v; d = h @ u; y = Sum(a, c, d, f)`
     """
-    ops = [_with_ordered_cell(call) for call in program.calls]
-    changed = any(op is not call.op for op, call in zip(ops, program.calls, strict=True))
-    return program.net.with_ops(ops).snapshot() if changed else program.net
+    return rewritten(program.net, [_with_ordered_cell(call) for call in program.calls])
 
 
 def _with_ordered_cell(call: Call) -> Op:
     if call.op.type != "RecurrentNetwork" or is_training_form(call.op):
         return call.op
     recurrence = Recurrence(call.op, call.net)
-    stay = call.op.attributes.get("recompute", ())
-    states = [state.input for state in recurrence.states]
-    cell = order_in_step(cell_program(recurrence, call), recurrence.references, states, stay)
-    return call.op if cell is recurrence.cell else replace(call.op, attributes={**call.op.attributes, "cell": cell})
+    cell = order_in_step(
+        cell_program(recurrence, call), recurrence.references, [one.input for one in recurrence.states]
+    )
+    if cell is recurrence.cell:
+        return call.op
+    again = dict.fromkeys(call.op.attributes.get("recompute", ()))
+    for op in recurrence.cell.ops:  # in place of an inner sum, the sum that it became a part of
+        if any(name in again and name not in cell for name in op.inputs):
+            again.update(dict.fromkeys(op.outputs))
+    carried = {cell.output_blobs[state.output] for state in recurrence.states}
+    recompute = tuple(name for name in again if name in cell and name not in carried)
+    return replace(call.op, attributes={**call.op.attributes, "cell": cell, "recompute": recompute})
 
 
-def order_in_step(step: Program, weights: Collection[str], states: Collection[str], stay: Collection[str] = ()) -> Net:
+def order_in_step(step: Program, weights: Collection[str], states: Collection[str]) -> Net:
     """A step with its sums of two products or more as one op each; the net itself where there are none.
 
     Args:
         weights: inputs that are the same at every step.
         states: inputs that depend on an earlier step.
-        stay: blobs whose sums stay as they are.
     """
-    inner = _inner_sums(step, stay)
+    inner = _inner_sums(step)
     products = {name for call in step.calls if call.op.type in MATMULS for name in call.op.outputs}
     joined: dict[str, list[str]] = {}
     gone: set[str] = set()
@@ -404,17 +408,15 @@ def order_in_step(step: Program, weights: Collection[str], states: Collection[st
     if not joined:
         return step.net
     places = _Places.of(step, products, weights, states)
-    ops = [_ordered_sum(call.op, joined, places) for call in step.calls if call.op.key not in gone]
+    ops = [call.op for call in step.calls if call.op.key not in gone]
+    sums = {key: places.ordered(leaves) for key, leaves in joined.items()}
+    ops = [replace(op, type="Sum", inputs=sums[op.key]) if op.key in sums else op for op in ops]
     return step.net.with_ops(ops).snapshot()
 
 
-def _ordered_sum(op: Op, joined: Mapping[str, Sequence[str]], places: _Places) -> Op:
-    return replace(op, type="Sum", inputs=places.ordered(joined[op.key])) if op.key in joined else op
-
-
-def _inner_sums(step: Program, stay: Collection[str]) -> dict[str, Call]:
+def _inner_sums(step: Program) -> dict[str, Call]:
     """Sums that only another sum of their type and layer reads, by name."""
-    sums = {call.op.key: call for call in step.calls if call.op.type in SUMS and call.op.key not in stay}
+    sums = {call.op.key: call for call in step.calls if call.op.type in SUMS}
     reads = Counter(name for call in step.calls for name in call.op.inputs)
     reads.update(step.net.output_blobs.values())
     return {

@@ -160,7 +160,7 @@ class _StepWriter:
             return None
         outputs = {name: self.same.get(blob, blob) for name, blob in self.step.net.output_blobs.items()}
         axis, new = self.parts.get(outputs[self.state.output], (None, []))
-        if axis != self.division.axis or not kept_inside(self.recurrence).isdisjoint({*self.same, *self.gone}):
+        if axis != self.division.axis or not self._named().isdisjoint({*self.same, *self.gone}):
             return None
         if not self.recurrence.op.outputs[2 * self.recurrence.states.index(self.state)]:
             del outputs[self.state.output]
@@ -173,6 +173,10 @@ class _StepWriter:
         inputs = [spec for spec in net.input_specs if spec.name != self.state.input]
         inputs += [Input(name, net.dtype_of(self.state.input)) for name in self.inputs]
         return prune(net.with_ops(self.ops, outputs, inputs))
+
+    def _named(self) -> set[str]:
+        """Blobs that somebody may ask for by name."""
+        return {*kept_inside(self.recurrence), *self.recurrence.op.attributes.get("recompute", ())}
 
     def input_types(self) -> dict[str, Type]:
         """Types of the inputs of the written step."""

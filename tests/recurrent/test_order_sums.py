@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 import rnnops as ro
-from rnnops.interpreter import prepare
+from rnnops.interpreter import Program, prepare
 from rnnops.ops.base import MANY_OPERANDS
-from rnnops.recurrent.cell_rewrites import order_in_step
+from rnnops.recurrent.cell_rewrites import order_in_step, order_sums
 from rnnops.types import Type
 
 SHAPES = {"x": (3, 5), "h": (3, 4), "c": (3, 4), "w": (5, 4), "u": (4, 4), "b": (4,), "d": (4,)}
 HEAD = "net n(x, h, c, w, u, b, d)\n    p = MatMul(x, w)\n    q = MatMul(h, u)\n"
 
 
-def ordered(lines: str, stay: tuple[str, ...] = (), dtype: str = "float32") -> list[str]:
+def ordered(lines: str, dtype: str = "float32") -> list[str]:
     """The sums of a step after the pass, and what it returns."""
     net = ro.parse_net(HEAD + "".join(f"    {line.strip()}\n" for line in lines.strip().splitlines()))
     step = prepare(net, {name: Type(dtype, SHAPES[name]) for name in net.input_names}, dtype)
-    made = order_in_step(step, weights=("w", "u", "b", "d"), states=("h",), stay=stay)
+    made = order_in_step(step, weights=("w", "u", "b", "d"), states=("h",))
     return [line.strip() for line in str(made).splitlines()[3:]]
 
 
@@ -55,9 +55,25 @@ def test_other_sums_stay_as_they_were_written(what: str) -> None:
     assert ordered(AS_WRITTEN[what]) == AS_WRITTEN[what].splitlines()
 
 
-def test_what_is_computed_again_keeps_its_name() -> None:
-    written = "a = Add(p, q)\ny = Add(a, b)\nreturn y"
-    assert ordered(written, stay=("a",)) == written.splitlines()
+@pytest.mark.parametrize(("last", "again"), [("e = Add(a, b)\n    y = Tanh(e)", ("e",)), ("y = Add(a, b)", ())])
+def test_the_sum_that_takes_in_what_is_computed_again_is_computed_again(last: str, again: tuple[str, ...]) -> None:
+    """But for a state, which is at hand."""
+    cell = ro.parse_net(f"{HEAD}    a = Add(p, q)\n    {last}\n    return y\n")
+    (op,) = order_sums(recurrence_with(cell, "a")).ops
+    assert [inner.type for inner in op.attributes["cell"].ops][:3] == ["MatMul", "MatMul", "Sum"]
+    assert op.attributes["recompute"] == again
+
+
+def recurrence_with(cell: ro.Net, again: str) -> Program:
+    """A recurrence of a cell, of which one blob is computed again."""
+    net = ro.Net("outer")
+    references = {name: net.input(name) for name in "wubdc"}
+    more = {"references": references, "recompute_blobs_on_backward": again}
+    net.outputs(
+        y=ro.recurrent_net(net, cell, [("x", net.input("xs"))], [("h", net.input("h0"))], {"h": "y"}, **more)[0]
+    )
+    types = {"xs": (2, *SHAPES["x"]), "h0": SHAPES["h"], **{name: SHAPES[name] for name in references}}
+    return prepare(net, {name: Type("float32", shape) for name, shape in types.items()}, "float32")
 
 
 def test_a_sum_of_very_many_operands_stays() -> None:

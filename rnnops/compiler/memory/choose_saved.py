@@ -77,8 +77,7 @@ def goes_in_segments(call: Call) -> bool:
 
 def seconds(call: Call) -> tuple[float, float]:
     """Seconds to keep all states of a recurrence (0 if they stay in the cache), and to recompute them."""
-    recurrence = Recurrence(call.op, call.net)
-    steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
+    recurrence, steps = Recurrence(call.op, call.net), _steps(call)
     program = cell_program(recurrence, call)
     wanted = call.op.outputs[: 2 * len(recurrence.states) : 2]
     nbytes = steps * sum(kind.nbytes for kind in state_types(recurrence, call))
@@ -216,8 +215,7 @@ def _again(call: Call) -> float:
     """The work that the backward pass of a recurrence repeats."""
     if call.op.attributes.get("segments"):
         return _work(call)
-    recurrence = Recurrence(call.op, call.net)
-    made = {name for op in recurrence.cell.ops for name in op.outputs if name}
+    made = {name for op in call.op.attributes["cell"].ops for name in op.outputs if name}
     calls = [inner for inner in backward_program(call).calls if set(inner.op.outputs) & made]
     return _steps(call) * sum(map(_work if _has_products(call) else _elementwise, calls))
 
@@ -472,10 +470,7 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 def _has_steps(call: Call) -> bool:
     """True if a call is a recurrence in training form of at least one step."""
-    if not is_training_form(call.op):
-        return False
-    recurrence = Recurrence(call.op, call.net)
-    return recurrence.steps_and_batch(input_types(recurrence, call))[0] > 0
+    return is_training_form(call.op) and _steps(call) > 0
 
 
 def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:
