@@ -27,7 +27,7 @@ mp.prec = 150
 HEADER = '''"""Numbers of the pointwise functions: minimax polynomials, splits of ln 2 and 2 / pi. Do not edit.
 
 Printed by `tools/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
-the coefficient of the highest power first; the error beside them is the relative one that they alone give a function.
+the coefficient of the highest power first; the error beside them is the relative one that only they give a function.
 """
 '''
 
