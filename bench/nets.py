@@ -67,7 +67,7 @@ class UserNet:
     def inputs(self) -> tuple[str, ...]:
         """Names of what the cell takes: a step of each sequence, states, all else."""
         taken = list(inspect.signature(self.cell).parameters.values())[1:]
-        if taken[-1].kind is not taken[-1].VAR_POSITIONAL:
+        if not taken or taken[-1].kind is not taken[-1].VAR_POSITIONAL:
             return tuple(one.name for one in taken)
         return (*self.sequences, *(state.previous for state in self.states), *self.parameters(1))
 

@@ -221,12 +221,15 @@ def sink_views(program: Program) -> Net:
 
     rewrite: `v = Transpose(w)`; `cell(x, v): y = MatMul(x, v)`  -->  `cell(x, w): v = Transpose(w); y = MatMul(x, v)`
     """
-    makers = {
-        call.op.key: call.op
-        for call in program.calls
-        if call.op.type in SUNK and len(call.op.inputs) == 1 and call.dtype(0) in FLOATS
-    }
+    makers = {call.op.key: call.op for call in program.calls if _is_view_of_matrix(call)}
     return rewritten(program.net, [_with_views(op, makers) for op in program.net.ops])
+
+
+def _is_view_of_matrix(call: Call) -> bool:
+    """True for views of weights, which are packed as they lie; what has more axes is read faster as it will be read."""
+    if call.op.type not in SUNK or len(call.op.inputs) != 1 or call.dtype(0) not in FLOATS:
+        return False
+    return min(call.rank(0), call.output_types[0].rank) <= 2
 
 
 def _with_views(op: Op, makers: Mapping[str, Op]) -> Op:

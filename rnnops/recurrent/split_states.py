@@ -16,7 +16,7 @@ Limits: the parts are those in which the new state is joined; rows of the batch 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -59,7 +59,7 @@ def _with_split_states(call: Call, taken: set[str]) -> list[Op]:
     recurrence, before, after = Recurrence(call.op, call.net), list[Op](), list[Op]()
     step = cell_program(recurrence, call)
     for state in recurrence.states if any(op.type == "Concat" for op in step.net.ops) else ():
-        parts = _parts_of(step, state)
+        parts = _parts_of(step, state, recurrence.references)
         writer = None if parts is None else _StepWriter(recurrence, step, state, parts)
         cell = None if writer is None else writer.written()
         if writer is not None and cell is not None:
@@ -85,13 +85,18 @@ class _Parts:
         return None
 
 
-def _parts_of(step: Program, state: State) -> _Parts | None:
-    """The parts that a cell joins a state from; None where it does not, or where they are rows of the batch."""
+def _parts_of(step: Program, state: State, references: Collection[str]) -> _Parts | None:
+    """The parts that a cell joins a state from; None where it does not, or where they are rows of the batch.
+
+    Weights that are joined are not parts of a state.
+    """
     if state.window != 1 or state.offset:
         return None
-    joined: dict[str, _Parts] = {}
+    joined, fixed = dict[str, _Parts](), set(references)
     for call in step.calls:
-        if call.op.type == "Concat":
+        if fixed.issuperset(filter(None, call.op.inputs)):
+            fixed.update(call.op.outputs)
+        elif call.op.type == "Concat":
             axis = call.axis(call.attr("axis"), call.rank(0))
             joined[call.op.key] = _Parts(axis, tuple(call.shape(i)[axis] for i in range(len(call.op.inputs))))
         elif not joined.keys().isdisjoint(call.op.inputs):

@@ -263,7 +263,7 @@ class TensorRun:
         if self.side is not HOST or not all(x.dtype in TYPES for x in tensors):
             return None
         kinds = tuple((np.dtype(TYPES[x.dtype]), tuple(x.shape)) for x in tensors)
-        lists = self.run.lists_for(kinds, self.chosen(wanted))
+        lists = self.run._lists_for(kinds, self.chosen(wanted))
         if not lists:
             return None
         return StepLists(lists, self.names) if wanted else CallLists(lists)

@@ -541,7 +541,7 @@ class Run(Attributes):
         """A feed of an input as an array. Raises FeedError for what is none."""
         return as_array(net, name, value)
 
-    def lists_for(self, kinds: Hashable, wrt: tuple[str, ...] = ()) -> Any:
+    def _lists_for(self, kinds: Hashable, wrt: tuple[str, ...] = ()) -> Any:
         """The lists of jobs that answer calls, or training steps, with such feeds; None where plans do."""
         return self._steps.known(kinds, wrt, True) if wrt else self._calls.known(kinds)
 

@@ -215,7 +215,7 @@ def test_memory_begins_at_a_line_of_the_cache() -> None:
 
 
 def test_compiled_code_allocates_nothing() -> None:
-    """It calls products, packing, barriers and instructions of LLVM; the runtime calls locks and nothing else."""
+    """It calls products, packing, barriers and instructions of LLVM; the runtime calls locks and asks objects."""
     run = ro.compile(lstm_net(), device="cpu", threads=1)
     symbols = {name: f"rnnops_{name}" for name in RUNTIME}
     for kernel in run.plan(lstm_feeds("float32", 3)).plan.compiled.kernels:
@@ -229,4 +229,11 @@ def test_compiled_code_allocates_nothing() -> None:
     assert declared - {"sched_yield", "SwitchToThread", "llvm.x86.sse2.pause", "llvm.aarch64.isb"} == {
         "PyThread_acquire_lock",
         "PyThread_release_lock",
+        "PyDict_GetItemWithError",
+        "PyDict_Next",
+        "PyErr_Clear",
+        "PyList_GetItem",
+        "PyObject_GetAttr",
+        "PyObject_Size",
+        "Py_DecRef",
     }
