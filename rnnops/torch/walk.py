@@ -8,6 +8,7 @@ same (`watch.py`). Objects count by their type and by what they hold, those writ
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import sys
@@ -244,6 +245,8 @@ class Walk:
         if attributes:
             self.with_attributes.append(value)
             self._fetch_namespace(attributes, path, False)
+        else:
+            self.sized.append(attributes)
 
     def _module(self, value: Module, path: Path) -> None:
         self.modules.append(value)
@@ -395,7 +398,7 @@ class Walk:
         if isinstance(value, CONTAINERS):
             self._contents(value, path)
         elif isinstance(value, types.MappingProxyType):
-            self._contents(dict(value), path)
+            self.key += [self._child(behind, path) for behind in gc.get_referents(value)]
         known = len(self.key)
         try:
             held = object.__getattribute__(value, "__dict__")

@@ -213,9 +213,10 @@ class Watch:
 
     def same_tensors(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
         """The tensors of the call before, if all that was read then is the same; their kinds may be others now."""
-        if self._native is None or torch.get_default_dtype() is not self._dtype:
+        native = self._native  # read once: another thread may take it away
+        if native is None or torch.get_default_dtype() is not self._dtype:
             return None
-        (is_unchanged, _), walk, tensors = self._native
+        (is_unchanged, _), walk, tensors = native
         is_same = all(map(is_, roots.values(), walk.roots)) and is_unchanged() == 1
         return tensors if is_same and (not walk.arrays or self._have_contents(walk)) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -237,3 +238,33 @@ def test_threads_that_call_first_at_once() -> None:
         thread.join()
     assert not errors
     assert torch.compile(nn.Linear(H, H), backend="aot_eager")(torch.randn(N, H)).shape == (N, H)
+
+
+class Tagged(nn.Module):
+    """Reads a dict behind a proxy, and an attribute that its weight may get later."""
+
+    hidden_size = H
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.held = nn.Linear(H, H), {"factor": 0.5}
+        self.shown = MappingProxyType(self.held)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return torch.tanh(self.a(x) + h) * self.shown["factor"] + getattr(self.a.weight, "tag", 0.0)
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda cell: cell.held.update(factor=3.0), id="a dict behind a proxy"),
+        pytest.param(lambda cell: setattr(cell.a.weight, "tag", 1.0), id="the first attribute of a weight"),
+    ],
+)
+def test_changes_of_what_was_hidden(change: Callable[[Any], None], calls: int) -> None:
+    rnn, xs, h0 = rt.RNN(Tagged()), torch.randn(T, N, H), torch.zeros(N, H)
+    for _ in range(calls):
+        rnn(xs, h0)
+    change(rnn.cell)
+    torch.testing.assert_close(rnn(xs, h0)[0], looped(rnn, xs))
