@@ -12,7 +12,7 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 
 `gemm_packed` takes B from `packing.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
 row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
-into few sets of L1 and L2 (0.7 of the peak in place, 0.85 copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
+into few sets of L1 and L2 (a fifth slower in place than copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
 come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
 
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in

@@ -41,9 +41,6 @@ class Expr:
     def __mul__(self, other: Operand) -> Expr:
         return BinaryExpr("*", self, _beside(self, other), dtype=self.dtype)
 
-    def __truediv__(self, other: Operand) -> Expr:
-        return BinaryExpr("/", self, _beside(self, other), dtype=self.dtype)
-
     def __floordiv__(self, other: Operand) -> Expr:
         return BinaryExpr("//", self, _beside(self, other), dtype=self.dtype)
 

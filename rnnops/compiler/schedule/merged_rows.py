@@ -16,6 +16,7 @@ from dataclasses import replace
 from rnnops.compiler.lower.scan import LoweredStep
 from rnnops.compiler.lower.statements import Access, Layout, Statement, dense
 from rnnops.compiler.schedule.batch_axis import hand_on, known_axes, row_axis_of
+from rnnops.compiler.schedule.product_axes import cut_axes
 from rnnops.symbolic.sizes import is_symbolic
 from rnnops.types import Type
 
@@ -68,18 +69,10 @@ def _merged_axis(layout: Layout, rows: int, stride: int) -> int | None:
 
 
 def _with_axis_cut(statement: Statement, axis: int, rows: int) -> Statement:
-    operands = tuple(_cut(o, axis, rows) if isinstance(o, Access) else o for o in statement.operands)
-    target = _cut(statement.target, axis, rows)
+    cuts = [(rows, size // rows) if place == axis else (size,) for place, size in enumerate(statement.extents)]
+    operands = tuple(cut_axes(o, cuts) if isinstance(o, Access) else o for o in statement.operands)
+    target = cut_axes(statement.target, cuts)
     return replace(statement, extents=target.layout.shape, target=target, operands=operands)
-
-
-def _cut(access: Access, axis: int, rows: int) -> Access:
-    layout = access.layout
-    each, stride = layout.shape[axis] // rows, layout.strides[axis]
-    shape = (*layout.shape[:axis], rows, each, *layout.shape[axis + 1 :])
-    strides = (*layout.strides[:axis], stride * each, stride, *layout.strides[axis + 1 :])
-    index = None if access.index is None else _cut(access.index, axis, rows)
-    return replace(access, layout=Layout(layout.offset, shape, strides), index=index)
 
 
 def _cut_owners(statement: Statement, types: dict[str, Type], axes: Mapping[str, int], fixed: set[str]) -> bool:

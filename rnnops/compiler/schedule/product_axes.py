@@ -8,6 +8,7 @@ to that form, however they were written: as a MatMul of stacks, a product from t
 - Batch axes, and axes that do not lie as one with their like, are gone through one by one: a product for each index.
 - An operand that does not lie as a matrix is copied; copies are fused with the elementwise work before.
 - A result that does not lie as a matrix is computed into one, and copied.
+- A copy that only a product of a row's kernel reads, as of windows, is left out where the product can read its source.
 
 Products whose rows of the batch lie along a batch axis, as those of attention, stay statements. Where a row's operands
 and result lie as matrices do, its kernel calls a product of operands as they lie (`matrix_call`).
@@ -125,12 +126,12 @@ def _through(statement: Statement, place: int, copy: Statement) -> Statement | N
     cuts = [tuple(copied.shape[a] for a in part) or (size,) for part, size in zip(parts, layout.shape, strict=True)]
     if statement.row_axis is None or len(cuts[statement.row_axis]) > 1:
         return None
-    operands = [_cut(access, cuts) for access in _operands(statement)]
+    operands = [cut_axes(access, cuts) for access in _operands(statement)]
     source, extents = _source(copy), tuple(chain.from_iterable(cuts))
     along = tuple(chain.from_iterable(part or (None,) for part in parts))
     operands[place] = replace(source, layout=source.layout.with_axes(along, extents))
     row = sum(map(len, cuts[: statement.row_axis]))
-    target = _cut(statement.target, cuts)
+    target = cut_axes(statement.target, cuts)
     return replace(statement, extents=extents, target=target, operands=tuple(operands), row_axis=row)
 
 
@@ -146,12 +147,13 @@ def _axes_along(layout: Layout, size: int, stride: int) -> Group | None:
     return found if size == 1 else None
 
 
-def _cut(access: Access, cuts: Sequence[Shape]) -> Access:
+def cut_axes(access: Access, cuts: Sequence[Shape]) -> Access:
     """An access whose axes are cut into some each."""
     strides: list[int] = []
     for cut, stride in zip(cuts, access.layout.strides, strict=True):
         strides += [stride * prod(cut[place + 1 :]) for place in range(len(cut))]
-    return replace(access, layout=Layout(access.layout.offset, tuple(chain.from_iterable(cuts)), tuple(strides)))
+    layout = Layout(access.layout.offset, tuple(chain.from_iterable(cuts)), tuple(strides))
+    return replace(access, layout=layout, index=None if access.index is None else cut_axes(access.index, cuts))
 
 
 @dataclass(frozen=True)
