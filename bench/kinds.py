@@ -1,11 +1,12 @@
 """`python -m bench.kinds`: cells of 70 kinds in random sizes, beside PyTorch's eager loop and JAX's scan.
 
-    OPENBLAS_NUM_THREADS=1 python -m bench.kinds [--seeds 0:300] [--only PATTERN] [--without jax]
+    OPENBLAS_NUM_THREADS=1 python -m bench.kinds [--seeds 0:300] [--only PATTERN] [--without jax] [--device cuda]
 
 A kind is a step as people write it: one function over the operations of a library, so that all three compute the same.
 A seed draws a kind, sizes, plain and awkward ones, and numbers. Values and gradients of all parameters are compared
 before anything is timed, once more in float64 where they differ. Times are of calls, processor time of one thread,
-medians of blocks in turns. The table of all seeds goes to `bench/results/kinds.json`.
+medians of blocks in turns. The table of all seeds goes to `bench/results/kinds.json`. On another device than "cpu" only
+numbers are compared, with PyTorch's on the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -45,8 +47,8 @@ class Contender:
     gradients: Mapping[str, Any]
 
 
-def of_rnnops(cell: Cell) -> Contender:
-    """The cell as a net, compiled for one thread."""
+def of_rnnops(cell: Cell, device: str = "cpu") -> Contender:
+    """The cell as a net, compiled for one thread of the CPU or for another device."""
     import rnnops as ro
     from bench.kinds_of_cells import RnnopsOps
 
@@ -62,7 +64,7 @@ def of_rnnops(cell: Cell) -> Contender:
     shapes = {name: array.shape[1:] for name, array in cell.states.items()}
     results = ro.recurrent_net(net, step, [("x", xs)], initial, links, state_shapes=shapes)
     net.outputs(ys=next(blob for blob in results if blob.name.startswith("y")))
-    run = ro.compile(net, threads=1)
+    run = ro.compile(net, device=device, threads=1 if device == "cpu" else None)
     feeds = {"xs": cell.xs, **{f"{name}0": array for name, array in cell.states.items()}, **cell.parameters}
     names = list(cell.parameters)
 
@@ -134,7 +136,8 @@ def of_jax(cell: Cell) -> Contender:
     )
 
 
-LIBRARIES: dict[str, Callable[[Cell], Contender]] = {"rnnops": of_rnnops, "torch": of_torch, "jax": of_jax}
+Libraries = Mapping[str, Callable[[Cell], Contender]]
+LIBRARIES: Libraries = {"rnnops": of_rnnops, "torch": of_torch, "jax": of_jax}
 
 
 def difference(ours: Contender, theirs: Contender) -> float:
@@ -143,11 +146,10 @@ def difference(ours: Contender, theirs: Contender) -> float:
     return max(float(np.max(np.abs(a - b)) / (1e-6 + np.max(np.abs(b)))) for a, b in pairs)
 
 
-def difference_in_doubles(cell: Cell) -> float:
+def difference_in_doubles(cell: Cell, ours: Callable[[Cell], Contender]) -> float:
     """The difference from PyTorch in float64: a recurrence may amplify rounding by as much as its values change."""
-    wide = {name: _wide(getattr(cell, name)) for name in ("parameters", "states", "xs", "dys")}
-    in_doubles = replace(cell, **wide)
-    return difference(of_rnnops(in_doubles), of_torch(in_doubles))
+    in_doubles = replace(cell, **{name: _wide(getattr(cell, name)) for name in ("parameters", "states", "xs", "dys")})
+    return difference(ours(in_doubles), of_torch(in_doubles))
 
 
 def _wide(numbers: Any) -> Any:
@@ -174,14 +176,14 @@ def seconds_of(calls: Mapping[str, Call]) -> dict[str, float]:
     return {name: median(times) for name, times in found.items()}
 
 
-def measured(seed: int, kind: str, cell: Cell, libraries: Mapping[str, Callable[[Cell], Contender]]) -> dict[str, Any]:
-    """What is told of a seed."""
+def measured(seed: int, kind: str, cell: Cell, libraries: Libraries, timed: bool) -> dict[str, Any]:
+    """A row of the table: differences, and seconds where they are asked for."""
     made = {name: make(cell) for name, make in libraries.items()}
     differences = {name: difference(made["rnnops"], one) for name, one in made.items() if name != "rnnops"}
     if max(differences.values(), default=0.0) > TOLERANCE and "torch" in made:
-        differences = {"torch": difference_in_doubles(cell)}
+        differences = {"torch": difference_in_doubles(cell, libraries["rnnops"])}
     row: dict[str, Any] = {"seed": seed, "kind": kind, "sizes": cell.sizes, "differences": differences}
-    for what in ("forward", "training"):
+    for what in ("forward", "training") if timed else ():
         row[what] = seconds_of({name: getattr(one, what) for name, one in made.items()})
     return row
 
@@ -194,7 +196,7 @@ def text_of(row: Mapping[str, Any]) -> str:
     if "error" in row:
         return f"{row['seed']:4} {row['kind']:28} {row['error'][:140]}"
     parts = [f"{row['seed']:4} {row['kind']:28} {row['sizes']:18}"]
-    for what in ("forward", "training"):
+    for what in ("forward", "training") if "training" in row else ():
         ours = row[what]["rnnops"]
         others = " ".join(f"{name} {row[what][name] / ours:6.2f}" for name in row[what] if name != "rnnops")
         parts.append(f"{what} {1e3 * ours:8.3f} ms, {others}")
@@ -208,7 +210,8 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{len(right)} of {len(rows)} cells run, {sum(map(differs, right))} differ"
     for what in ("forward", "training"):
         for other in ("torch", "jax"):
-            ratios = sorted(row[what][other] / row[what]["rnnops"] for row in right if other in row[what])
+            times = [row[what] for row in right if other in row.get(what, ())]
+            ratios = sorted(one[other] / one["rnnops"] for one in times)
             if ratios:
                 below = sum(ratio < 1 for ratio in ratios)
                 yield f"{other} / rnnops, {what}: median {median(ratios):.2f}, least {ratios[0]:.2f}, {below} below 1"
@@ -225,21 +228,25 @@ def main() -> None:
     parser.add_argument("--seeds", default="0:300", help="FIRST:LAST")
     parser.add_argument("--only", default="*", help="kinds that have this name; * and ? as in a shell")
     parser.add_argument("--without", nargs="*", default=[], help="libraries that are left out")
+    parser.add_argument("--device", default="cpu", help="of rnnops; only numbers are compared where it is not cpu")
     options = parser.parse_args()
-    limit_threads(1)
+    on_cpu = options.device == "cpu"
+    if on_cpu:
+        limit_threads(1)
     libraries = {n: m for n, m in LIBRARIES.items() if n not in options.without and (n == "rnnops" or find_spec(n))}
+    libraries["rnnops"] = partial(of_rnnops, device=options.device)
     rows: list[dict[str, Any]] = []
     for seed in range(*map(int, options.seeds.split(":"))):
         kind, maker = drawn(seed)
         if not fnmatch.fnmatch(kind, options.only):
             continue
         try:
-            rows.append(measured(seed, kind, maker(np.random.default_rng(seed)), libraries))
+            rows.append(measured(seed, kind, maker(np.random.default_rng(seed)), libraries, on_cpu))
         except Exception as error:
             rows.append({"seed": seed, "kind": kind, "error": f"{type(error).__name__}: {error}"})
         print(text_of(rows[-1]), flush=True)
     print("\n".join(summary(rows)))
-    if options.only == "*":
+    if options.only == "*" and on_cpu:
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
     sys.exit(any("error" in row or differs(row) for row in rows))
 

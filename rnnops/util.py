@@ -49,6 +49,16 @@ class cached_property(Generic[Value]):  # noqa: N801 - its name in functools
         return instance.__dict__.setdefault(self.name, self.function(instance))  # type: ignore[no-any-return]
 
 
+class MadeOnDemand(dict[str, Value]):
+    """A dictionary that makes what is missing."""
+
+    def __init__(self, make: Callable[[str], Value]) -> None:
+        self.make = make
+
+    def __missing__(self, key: str) -> Value:
+        return self.setdefault(key, self.make(key))
+
+
 class LazyModule:
     """A module that is imported when something of it is first read, as what makes code is where there is none."""
 

@@ -66,15 +66,26 @@ def check_step(
 
 @contextmanager
 def without_hooks(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Hooks of tensors, and of what autograd saves, are those of the user's own passes, and see nothing of a check."""
+    """Hooks of tensors, and of saved tensors, are those of the user's own passes, and see nothing of a check.
+
+    Graphs of a trace end here: one that held its own outputs would never be freed, nor would the nodes that accumulate
+    gradients of parameters, which belong to the stream of their making and forbid the capture of a CUDA graph.
+    """
     held = [tensor._backward_hooks for tensor in tensors if tensor._backward_hooks]
     before = [dict(hooks) for hooks in held]
     for hooks in held:
         hooks.clear()
+    saved: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> int:
+        saved.append(tensor)
+        return len(saved) - 1
+
     try:
-        with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        with saved_tensors_hooks(pack, saved.__getitem__):
             yield
     finally:
+        saved.clear()
         for hooks, kept in zip(held, before, strict=True):
             hooks.update(kept)
 

@@ -157,3 +157,18 @@ def test_numbers_that_a_step_makes_itself_may_be_read() -> None:
     for x in xs:
         carry, _ = step(carry, x)
     torch.testing.assert_close(rt.scan(step, torch.zeros(N, H), xs)[0], carry)
+
+
+def test_a_trace_keeps_no_graph_of_the_parameters() -> None:
+    """A node that accumulates a gradient belongs to a stream of CUDA: one that is kept forbids a capture in another."""
+
+    def accumulator() -> Any:
+        return weight.view_as(weight).grad_fn.next_functions[0][0]
+
+    rnn = rt.RNN(nn.GRUCell(H, H))
+    weight = rnn.cell.weight_hh
+    ys = rnn(torch.randn(T, N, H))[0]
+    accumulator().metadata["seen"] = True
+    assert accumulator().metadata == {"seen": True}  # the graph of `ys` holds it
+    del ys
+    assert accumulator().metadata == {}

@@ -18,7 +18,7 @@ from rnnops.compiler.lower.statements import Access, Layout, Node, Number, Stage
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
 from rnnops.types import Array, Shape, Type
-from rnnops.util import cached_property
+from rnnops.util import MadeOnDemand, cached_property
 
 
 class Role(str, Enum):
@@ -238,7 +238,11 @@ class LoweredStep:
 
     def sizes(self) -> Mapping[str, int]:
         """Numbers from one step of an owner to the next; steps of windows overlap."""
-        return _StepSizes(self)
+        return MadeOnDemand(self._size)
+
+    def _size(self, owner: str) -> int:
+        slot = self.slots.get(owner)
+        return prod((self.lowered.types[owner] if slot is None else self.scan.tensors[slot.tensor]).shape)
 
     def __str__(self) -> str:
         stored = [f"{owner} is stored in {slot.tensor}" for owner, slot in self.slots.items()]
@@ -248,19 +252,6 @@ class LoweredStep:
         once = [f"once: {call.op.outputs[0]} = {call.op.type}({', '.join(call.op.inputs)})" for call in self.epilogue]
         rows = [f"rows: {', '.join(rows)}"] if rows else []
         return "\n".join([*map(str, self.nodes), *stored, *rows, *sums, *parts, *once])
-
-
-class _StepSizes(dict[str, int]):
-    """Sizes by owner, worked out when they are asked for."""
-
-    def __init__(self, step: LoweredStep) -> None:
-        self.step = step
-
-    def __missing__(self, owner: str) -> int:
-        slot = self.step.slots.get(owner)
-        kind = self.step.lowered.types[owner] if slot is None else self.step.scan.tensors[slot.tensor]
-        self[owner] = prod(kind.shape)
-        return self[owner]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -34,6 +34,7 @@ from rnnops.compiler.lower.kernel import (
 )
 from rnnops.compiler.targets.cpu.llvm_text import Body, Row
 from rnnops.compiler.targets.cpu.row_sums import Scalars, llvm_type
+from rnnops.util import MadeOnDemand
 
 MANY = 8  # bodies that are the same, from how many on they are a function
 PERIOD = 16  # calls that are looked for again behind them, at most
@@ -226,7 +227,7 @@ class _DriverPart(_Calls):
         self.table: list[int] = []
         self.found: list[tuple[str, str]] = []  # kind and array of the word that a number of the table places
         self.taken: list[Name] = []
-        self.memory, self.lengths = _MadeOnDemand(self._address), _MadeOnDemand(self._length)
+        self.memory, self.lengths = MadeOnDemand(self._address), MadeOnDemand(self._length)
         self.in_test = False
         self.body(statements)
         self.key = "\n".join([*map(" ".join, self.found), *map(str, self.taken), *self.entry, *self.lines])
@@ -281,17 +282,6 @@ class _DriverPart(_Calls):
         self.table.append(number)
         self.found.append((kind, words))
         return f"%w{len(self.table) - 1}"
-
-
-class _MadeOnDemand(dict[str, Any]):
-    """A dictionary that makes what is missing."""
-
-    def __init__(self, make: Callable[[str], Any]) -> None:
-        self.make = make
-
-    def __missing__(self, key: str) -> Any:
-        self[key] = self.make(key)
-        return self[key]
 
 
 class _Bodies:
