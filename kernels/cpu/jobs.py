@@ -12,6 +12,8 @@ caller at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rnnops.kernels.cpu.barrier import lead, resolve, wait
 from rnnops.kernels.cpu.words import (
     LINE_BYTES,
@@ -20,6 +22,7 @@ from rnnops.kernels.cpu.words import (
     AddressOf,
     call_driver,
     clear_bytes,
+    copied,
     copy_bytes,
     loaded,
     stored,
@@ -28,6 +31,7 @@ from rnnops.kernels.cpu.words import (
 THREADS, BARRIER, FIRST, COUNT, PLACES, PLACE_COUNT = (i * WORD_BYTES for i in range(6))
 JOB_BYTES, PLACE_BYTES = 4 * WORD_BYTES, 3 * WORD_BYTES
 TEAM, WORDS, MEETS = (i * WORD_BYTES for i in range(1, 4))  # of a job; its driver comes first
+TILE = 16  # rows of four bytes that fill a line of the cache
 BARRIER_SIZE = 2 * LINE_BYTES // WORD_BYTES
 
 
@@ -67,6 +71,28 @@ def perform(jobs: Address, given: Address, objects: int, mailboxes: Address) -> 
     lead(address_of_play(), mailboxes, loaded(jobs), jobs, 0)
 
 
+def make_copy_plane(size: int) -> Callable[..., None]:
+    """`copy_plane(target, source, words)`: numbers of `size` bytes along the last two axes of a box.
+
+    Tiles of rows are copied column by column, so that lines of the cache are read and written whole where the source or
+    the target lies transposed.
+    """
+    copy_number = copied(size, 1)
+
+    def copy_plane(target: int, source: int, words: int) -> None:
+        rows, columns = loaded(words + 48), loaded(words + 72)
+        row_out, row_in, out, into = loaded(words + 56), loaded(words + 64), loaded(words + 80), loaded(words + 88)
+        for first in range(0, rows, TILE):
+            for k in range(columns):
+                for j in range(first, min(first + TILE, rows)):
+                    copy_number(target + j * row_in + k * into, source + j * row_out + k * out)
+
+    return copy_plane
+
+
+copy_fours, copy_eights = make_copy_plane(4), make_copy_plane(8)
+
+
 def copy_box(rank: int, threads: int, words: Address) -> None:
     """A driver that copies runs of bytes which lie apart.
 
@@ -75,11 +101,16 @@ def copy_box(rank: int, threads: int, words: Address) -> None:
     """
     target, source, run = loaded(words), loaded(words + 8), loaded(words + 16)
     for i in range(loaded(words + 24)):
-        for j in range(loaded(words + 48)):
-            for k in range(loaded(words + 72)):
-                into = target + i * loaded(words + 40) + j * loaded(words + 64) + k * loaded(words + 88)
-                out = source + i * loaded(words + 32) + j * loaded(words + 56) + k * loaded(words + 80)
-                copy_bytes(into, out, run)
+        into, out = target + i * loaded(words + 40), source + i * loaded(words + 32)
+        if run == 4:
+            copy_fours(into, out, words)
+        elif run == 8:
+            copy_eights(into, out, words)
+        else:
+            for j in range(loaded(words + 48)):
+                for k in range(loaded(words + 72)):
+                    to = into + j * loaded(words + 64) + k * loaded(words + 88)
+                    copy_bytes(to, out + j * loaded(words + 56) + k * loaded(words + 80), run)
 
 
 def clear(rank: int, threads: int, words: Address) -> None:

@@ -436,10 +436,10 @@ def _pause() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ("fence seq_cst",), ()
 
 
-def copied(size: int) -> WordInstruction:
-    """`copy(target, source)` of a number of `size` bytes."""
-    kind = f"i{8 * size}"
-    lines = f"%c{{n}} = load {kind}, ptr {{p1}}, align {size}", f"store {kind} %c{{n}}, ptr {{p0}}, align {size}"
+def copied(size: int, align: int = 0) -> WordInstruction:
+    """`copy(target, source)` of a number of `size` bytes, which lie at multiples of as many or of `align`."""
+    kind, align = f"i{8 * size}", align or size
+    lines = f"%c{{n}} = load {kind}, ptr {{p1}}, align {align}", f"store {kind} %c{{n}}, ptr {{p0}}, align {align}"
     return WordInstruction(lines, "void", partial(_copy, size))
 
 

@@ -25,11 +25,11 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
-from rnnops.compiler.api.repeated_training import KINDS, TrainingLists, new_array
+from rnnops.compiler.api.repeated_training import KINDS, TrainingLists
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.run.recorder import JobList
+from rnnops.compiler.run.recorder import JobList, new_array
 from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
 from rnnops.net.net import Net

@@ -52,6 +52,34 @@ def test_copies_of_views(dtype: str) -> None:
             np.testing.assert_array_equal(performed(recorder, view, x), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int8"])
+@pytest.mark.parametrize("shape", [(17, 33), (16, 5), (3, 20, 40), (1, 200)])
+def test_copies_of_large_transposes(shape: tuple[int, ...], dtype: str) -> None:
+    x, recorder = np.arange(np.prod(shape)).reshape(shape).astype(dtype), Recorder()
+    view = made_array(shape, dtype, recorder.note, 0)[..., ::-1].transpose(*range(len(shape))[::-1])
+    np.testing.assert_array_equal(performed(recorder, view, x), x[..., ::-1].T)
+
+
+def test_what_is_copied_as_a_whole_is_made_where_it_is_wanted() -> None:
+    """Of two outputs that are the same memory the second is a copy; parts, constants and feeds are copied as well."""
+    recorder, x = Recorder(), np.arange(6.0).reshape(2, 3)
+    whole = made_array((2, 3), "float64", recorder.note)
+    whole.assign(made_array((2, 3), "float64", recorder.note, 0))
+    outputs = [whole, whole, whole[1:], held(x + 7, recorder.note), made_array((2, 3), "float64", recorder.note, 0)]
+    for number, output in enumerate(outputs, 1):
+        made_array(output.shape, output.dtype, recorder.note, number).assign(output)
+    kinds = tuple((str(number), output.dtype, output.shape) for number, output in enumerate(outputs))
+    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1)
+    jobs = JobList(recorded.without_copies())
+    assert len(recorded.jobs) - len(jobs.recorded.jobs) == 1
+    first, second = jobs([x]), jobs([x + 1])
+    assert first is not None
+    assert second is not None
+    for found, fed in ((first, x), (second, x + 1)):
+        for array, wanted in zip(found.values(), (fed, fed, fed[1:], x + 7, fed), strict=True):
+            np.testing.assert_array_equal(array, wanted)
+
+
 def test_broadcasts_fills_and_parts() -> None:
     recorder, x = Recorder(), np.arange(6.0).reshape(2, 3)
     array = made_array((4, 2, 3), "float64", recorder.note)

@@ -105,7 +105,7 @@ class NativeCalls:
         except IndexError:
             pass
         try:
-            recorded = self._make(feeds)
+            recorded = self._make(feeds).without_copies()
             if recorded.nbytes > self._largest:
                 raise NotRecordedError(f"all results of the plan take {recorded.nbytes} bytes")
             return JobList(recorded)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +23,17 @@ from rnnops.compiler.api.bound_run import refuse_other_integers
 from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.memory.memory import OUTPUT, Buffer, allocate
 from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
-from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, held, made_array
+from rnnops.compiler.run.recorder import (
+    JobList,
+    NotRecordedError,
+    Recorded,
+    Recorder,
+    Region,
+    held,
+    made_array,
+    new_array,
+)
 from rnnops.compiler.targets.target import Processor
 from rnnops.interpreter import Workspace, execute
 from rnnops.net.schema import RunContext
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
     from rnnops.compiler.run.layer_plan import LayerGradients
 
-LARGE = 1 << 16  # bytes of an array that the free list is asked for
 KINDS = 8  # types of feeds whose lists are kept
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 Passes = tuple[JobList, JobList]
@@ -127,7 +133,9 @@ def record_training(
     for number, region in enumerate(shared, recording.count):
         region.given = number
     forward, backward = (
-        Recorded(tuple(some), (), own, recorder.status, recorder.barrier, recording.count + len(shared))
+        Recorded(
+            tuple(some), (), own, recorder.status, recorder.barrier, recording.count + len(shared)
+        ).without_copies()
         for some, own in zip(jobs, (sizes[:first], sizes[first:]), strict=True)
     )
     kept = tuple(((region.frame.nbytes,), np.uint8) for region in shared)
@@ -225,13 +233,6 @@ class TrainingLists:
 def _passes(recorded: RecordedTraining) -> Passes:
     forward, backward = recorded.passes
     return JobList(forward), JobList(backward)
-
-
-def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
-    """New memory: of the system where it is little, of the free list where pages would have to be made."""
-    if prod(shape) * np.dtype(dtype).itemsize < LARGE:
-        return np.empty(shape, dtype)
-    return allocate(Buffer("recorded", OUTPUT, np.dtype(dtype).name, shape))
 
 
 class RepeatedPullback(Pullback):

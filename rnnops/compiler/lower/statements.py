@@ -14,7 +14,7 @@ op of a step but large matrix products becomes statements; a blob whose elements
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -215,6 +215,15 @@ class Statement:
                 if operand.index is not None:
                     yield operand.index
 
+    def reading(self, places: Mapping[str, str]) -> Statement:
+        """The same with operands that lie elsewhere: owner -> the owner in its place."""
+        moved = (replace(o, owner=places.get(o.owner, o.owner)) if isinstance(o, Access) else o for o in self.operands)
+        return replace(self, operands=tuple(moved))
+
+    def writing(self, owner: str) -> Statement:
+        """The same with another target that lies alike."""
+        return self if owner == self.target.owner else replace(self, target=replace(self.target, owner=owner))
+
     def made_by(self) -> Call:
         """The op it comes from. Raises ValueError for a copy that comes from none."""
         if self.call is None:
@@ -355,8 +364,9 @@ class Contraction:
     def reads(self) -> list[str]:
         return [self.left, self.right]
 
-    def turned(self, target: str) -> Contraction:
-        """The transpose of the product, all of `target[columns, rows]`."""
+    def turned(self, target: str, size: int) -> Contraction:
+        """The same product in the transpose of its target; a row of that is `size` long."""
+        row, column = divmod(self.target_offset, self.target_stride)
         return replace(
             self,
             left=self.right,
@@ -368,12 +378,21 @@ class Contraction:
             right_offset=self.left_offset,
             right_stride=self.left_stride,
             target=target,
-            target_stride=self.rows,
+            target_offset=column * size + row,
+            target_stride=size,
         )
+
+    def placed(self, target: str, row: int, column: int, size: int) -> Contraction:
+        """The same product in a part of another target, from a row and a column on; a row of that is `size` long."""
+        own_row, own_column = divmod(self.target_offset, self.target_stride)
+        offset = (row + own_row) * size + column + own_column
+        return replace(self, target=target, target_offset=offset, target_stride=size)
 
     def __str__(self) -> str:
         sizes = f"[{self.inner}, {self.rows}]^T @ [{self.inner}, {self.columns}]"
-        return f"{self.target} += {self.left}^T @ {self.right}: {sizes}{_rounded(self.rounding)}"
+        row, column = divmod(self.target_offset, self.target_stride) if self.target_offset else (0, 0)
+        part = f"[{row}:, {column}:]" if self.target_offset else ""
+        return f"{self.target}{part} += {self.left}^T @ {self.right}: {sizes}{_rounded(self.rounding)}"
 
 
 def _rounded(rounding: str) -> str:

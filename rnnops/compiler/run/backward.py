@@ -83,14 +83,14 @@ class StateGradient:
     def tensor(self) -> Tensor:
         return Tensor(self.state.dtype, self.state.shape, 2 if self.rolls else self.state.length, self.rolls)
 
-    def fill(self, tensor: Array, arrays: Sequence[Array | None]) -> None:
+    def fill(self, tensor: Array, arrays: Sequence[Array | None], target: Target) -> None:
         """Put the gradients from outside into memory that is zero."""
         state, last = self.state, None if self.last is None else arrays[self.last]
         end = self.place(state.length - 1)
         if not self.rolls and self.every is not None:
-            state.every(tensor)[...] += arrays[self.every]
+            state.every(tensor)[...] = arrays[self.every]
             if last is not None:
-                tensor[end] += last[0]
+                target.add(tensor[end], last[0])
         elif last is not None:  # not added, as 0 + -0 is 0: a part goes on with the bits of the part behind it
             tensor[end] = last[0]
 
@@ -190,7 +190,7 @@ class BackwardScan:
             memory[name] = make(buffer, zeros=buffer.kind != GRADIENT)
         for state in self.states:
             if state.name in tensors:
-                state.fill(memory[state.name], arrays)
+                state.fill(memory[state.name], arrays, self.compiled.options.target)
         for name, (every, last) in self.given.items():
             if name in self.tensors:
                 self._add_given(memory[name], every, last, arrays)
@@ -252,9 +252,9 @@ class BackwardScan:
 
     def _add_given(self, tensor: Array, every: int | None, last: int | None, arrays: Sequence[Array | None]) -> None:
         if every is not None:
-            tensor += arrays[every]
+            tensor[...] = arrays[every]
         if last is not None:
-            tensor[0 if self.recurrence.reverse else -1] += arrays[last][0]  # type: ignore[index]
+            self.compiled.options.target.add(tensor[0 if self.recurrence.reverse else -1], arrays[last][0])  # type: ignore[index]
 
     def _result(self, name: str, memory: dict[TensorName, Array], sums: dict[str, Array], make: Memory) -> Array | None:
         for state in self.states:

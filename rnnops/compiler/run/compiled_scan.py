@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
 
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
 from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedError
-from rnnops.compiler.lower.statements import Statement, StepProduct
+from rnnops.compiler.lower.statements import Contraction, Statement, StepProduct, node_writes
 from rnnops.compiler.memory.memory import (
     GRADIENT,
     PACKED,
@@ -309,7 +311,7 @@ class CompiledScan(Own):
         """The sums over steps: zeros, or those of the parts before."""
         if carry is not None and carry.sums:
             return carry.sums
-        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        sums = {owner: make(b, zeros=owner not in self._overwritten) for owner, b in self.accumulators.items()}
         if carry is not None:
             carry.sums = sums
         return sums
@@ -318,6 +320,15 @@ class CompiledScan(Own):
     def threads(self) -> int:
         """How many threads run it."""
         return self.team.threads
+
+    @cached_property
+    def _overwritten(self) -> set[str]:
+        """Sums that products over the first tile write as a whole."""
+        nodes = [node for stage in self.plan.stages for node in stage.nodes if self.scan.steps]
+        written: dict[str, float] = defaultdict(float)
+        for node in nodes:
+            written[node_writes(node)] += node.rows * node.columns if isinstance(node, Contraction) else -inf
+        return {owner for owner, count in written.items() if count == self.plan.types[owner].size}
 
     # -- memory --------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
-from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
 from rnnops.recurrent.split_states import split_states
 from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.symbolic.fill import Fresh
@@ -76,6 +76,7 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     split_states,  # then layers in one state become states of their own;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
     merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
+    split_products,  # products of inputs and states at once become sums of two,
     order_sums,  # and sums of what is left, before anything is chosen that is kept
 )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ from rnnops.compiler.lower.kernel import (
 )
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.lower.scalar_expressions import Constants
-from rnnops.compiler.memory.memory import SCRATCH, Buffer, Memory, Pool, allocate, rounded
+from rnnops.compiler.memory.memory import OUTPUT, SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
@@ -92,6 +92,17 @@ class Recorded:
     barrier: Array
     feeds: int
 
+    def without_copies(self) -> Recorded:
+        """The same, but what its last jobs copy as a whole into arrays of the caller is made there.
+
+        An array that gets an output must not be one that is fed.
+        """
+        jobs = [*self.jobs]
+        last = len(jobs)
+        while last and jobs[last - 1].driver == "copy_box":
+            last -= 1
+        return replace(self, jobs=(*jobs[:last], *(job for job in jobs[last:] if not _made_there(job))))
+
     @property
     def nbytes(self) -> int:
         """Of the memory that it needs, weights included."""
@@ -122,7 +133,7 @@ class JobList:
 
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
         """Outputs by name; None where an index or a label was out of range."""
-        made = [np.empty(*kind) for kind in self._kinds]
+        made = [new_array(*kind) for kind in self._kinds]
         right = self.perform([*feeds, *made])
         return dict(zip(self._names, made)) if right else None  # noqa: B905 - they are as many
 
@@ -154,6 +165,26 @@ class JobList:
             for number, (region, offset) in enumerate(job.places):
                 if region.given >= 0:
                     yield _address(words) + number * WORD_BYTES, region.given, offset
+
+
+def _made_there(copy: Job) -> bool:
+    """Let the memory that a job copies be that of the caller from now on; False where it is not copied as a whole."""
+    (target, into), (source, start) = copy.places
+    whole = into == start == 0 and copy.numbers[0] == source.frame.nbytes
+    if not whole or target.given < 0 or source.given >= 0 or not source.made or source.scratch:
+        return False
+    source.given = target.given
+    return True
+
+
+LARGE = 1 << 16  # bytes of an array that the free list is asked for
+
+
+def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
+    """New memory: of the system where it is little, of the free list where pages would have to be made."""
+    if prod(shape) * np.dtype(dtype).itemsize < LARGE:
+        return np.empty(shape, dtype)
+    return allocate(Buffer("recorded", OUTPUT, np.dtype(dtype).name, shape))
 
 
 def _addresses(job: Job) -> list[int]:
@@ -292,15 +323,19 @@ BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to 
 Body = tuple[For | Store, ...]
 
 
-def added_rows(dtype: str, rows: int, columns: int) -> ScanModule | None:
+def added_rows(dtype: str, rows: int, columns: int, goes_on: bool = False) -> ScanModule | None:
     """The module that adds up `x [rows, columns]` as `y [columns]`, which may spoil x; None where NumPy would add in
-    another order."""
+    another order.
+
+    Args:
+        goes_on: whether rows are added to what y holds, one after the other.
+    """
     by_eights = dtype in FLOATS and columns == 1 and rows >= BLOCK
     if dtype == "bool" or rows == 0 or (by_eights and rows > LONGEST):
         return None
     arrays = tuple(Parameter(name, f"{dtype}[]") for name in ("x", "y"))
     sizes = *HEADER_SIZES, "height", "width", "whole"
-    body = _by_eights(dtype) if by_eights else _by_rows(dtype)
+    body = _by_eights(dtype) if by_eights and not goes_on else _by_rows(dtype, goes_on)
     module = Module(
         dtype if dtype in FLOATS else "float32", (), Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
     )
@@ -312,16 +347,20 @@ def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
     return rows, columns, rows - rows % BLOCK
 
 
-def _by_rows(dtype: str) -> Body:
+def _by_rows(dtype: str, goes_on: bool) -> Body:
     """Row after row."""
     row, column, width = Name("row"), Name("column"), Name("width")
     first = Store("y", column, Load("x", column, dtype=dtype))
     more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
     zero, one = Literal(0), Literal(1)
-    return (
-        For("column", zero, width, one, (first,)),
-        For("row", one, Name("height"), one, (For("column", zero, width, one, (Store("y", column, more),)),)),
+    rows = For(
+        "row",
+        zero if goes_on else one,
+        Name("height"),
+        one,
+        (For("column", zero, width, one, (Store("y", column, more),)),),
     )
+    return (rows,) if goes_on else (For("column", zero, width, one, (first,)), rows)
 
 
 def _by_eights(dtype: str) -> Body:
@@ -426,9 +465,15 @@ class Recorder(Processor):
         self.note("order_rows", 1, [one.place for one in arrays], (rows, lengths.itemsize, steps, first, most))
 
     def total(self, array: Any, out: Any) -> Any:
-        rows, columns = len(array), out.size
-        text = added_rows(str(out.dtype), rows, columns)
-        if text is None:
+        return self._added(array, out, len(array), False)
+
+    def add(self, array: Any, other: Any) -> None:
+        self._added(other, array, 1, True)
+
+    def _added(self, array: Any, out: Any, rows: int, goes_on: bool) -> Any:
+        columns = out.size
+        text = added_rows(str(out.dtype), rows, columns, goes_on)
+        if text is None or not out.flags.c_contiguous:
             raise NotRecordedError("NumPy adds up rows")
         sizes = np.array([*(0 for _ in HEADER_SIZES), *sizes_of(rows, columns)], np.int64)
         work = None, None, sizes, self.flat(array), self.flat(out)

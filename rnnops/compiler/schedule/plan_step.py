@@ -33,7 +33,7 @@ from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
 from rnnops.compiler.schedule.finished_rows import compact_rows
 from rnnops.compiler.schedule.merged_rows import cut_merged_rows
 from rnnops.compiler.schedule.product_axes import bring_to_matrices, read_through_copies
-from rnnops.compiler.schedule.products import block_products, turn_contractions
+from rnnops.compiler.schedule.products import block_products, place_contractions
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
@@ -179,7 +179,7 @@ ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     read_through_copies,
     bring_to_matrices,
     contract_sums,  # before products are blocked: they are not rows times a matrix
-    turn_contractions,
+    place_contractions,
     drop_unread,  # operands of contracted sums only, which would be blocked as products
     block_products,
 )
@@ -189,6 +189,7 @@ ROWS_TOGETHER: tuple[StepPass, ...] = (
     merge_folds,
     bring_to_matrices,
     contract_sums,
+    place_contractions,
     drop_unread,
     block_products,
 )

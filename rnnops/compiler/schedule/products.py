@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf, prod
 from typing import TypeGuard
 
@@ -18,7 +19,6 @@ from rnnops.compiler.lower.scan import LoweredStep, TensorName
 from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
-    Node,
     Number,
     Statement,
     StepProduct,
@@ -391,32 +391,47 @@ def _computed(
     return [first, *added, rest]
 
 
-def turn_contractions(step: LoweredStep) -> LoweredStep:
-    """Write products over tiles the other way round where only their transposes are wanted.
+def place_contractions(step: LoweredStep) -> LoweredStep:
+    """Let products over tiles write transposes and parts of matrices, where nothing else is wanted of them.
 
     rewrite: `a += x^T @ y`, then once `b = Transpose(a)`  -->  `b += y^T @ x`
+        `a += x^T @ y; b += h^T @ y`, then once `c = Concat(a, b)`  -->  `c[:D] += x^T @ y; c[D:] += h^T @ y`
     """
-    lowered, epilogue, accumulators = step.lowered.copy(), list(step.epilogue), dict(step.accumulators)
-    nodes: list[Node] = []
-    writers = Counter(map(node_writes, step.nodes))
-    for node in step.nodes:
-        whole = isinstance(node, Contraction) and writers[node.target] == 1
-        call = _only_transpose(epilogue, node_writes(node)) if whole else None
-        if call is None or not isinstance(node, Contraction) or node.target in step.sums.values():
-            nodes.append(node)
-        else:
-            blob = call.op.outputs[0]
-            epilogue.remove(call)
-            lowered.types[blob] = call.output_types[0]
-            accumulators[blob] = accumulators.pop(node.target)
-            nodes.append(node.turned(blob))
+    lowered, epilogue, accumulators = step.lowered.copy(), list[Call](), dict(step.accumulators)
+    nodes = [*step.nodes]
+    readers = Counter(name for call in step.epilogue for name in call.op.inputs)
+    readers.update(step.sums.values())
+    for call in step.epilogue:
+        products = {node_writes(node) for node in nodes if isinstance(node, Contraction)}
+        products -= {node_writes(node) for node in nodes if not isinstance(node, Contraction)}
+        if not (places := _places_of(call)) or any(readers[n] > 1 or n not in products for n in call.op.inputs):
+            epilogue.append(call)
+            continue
+        nodes = [
+            _placed(node, call, places[node.target])
+            if isinstance(node, Contraction) and node.target in places
+            else node
+            for node in nodes
+        ]
+        blob = call.op.outputs[0]
+        lowered.types[blob], accumulators[blob] = call.output_types[0], False
+        for name in call.op.inputs:
+            del accumulators[name]
     return replace(step, lowered=lowered, nodes=tuple(nodes), accumulators=accumulators, epilogue=tuple(epilogue))
 
 
-def _only_transpose(epilogue: Sequence[Call], owner: str) -> Call | None:
-    """The op that transposes a sum, where it is the only one that reads it and none reads on."""
-    readers = [call for call in epilogue if owner in call.op.inputs]
-    if len(readers) != 1 or readers[0].op.type != "Transpose" or tuple(readers[0].attr("perm") or (1, 0)) != (1, 0):
-        return None
-    read_on = any(readers[0].op.outputs[0] in call.op.inputs for call in epilogue)
-    return None if read_on else readers[0]
+def _places_of(call: Call) -> dict[str, tuple[int, int]]:
+    """The first row and column of each operand in what an op makes of matrices; none for other ops."""
+    kind = call.op.type
+    if kind not in ("Concat", "Transpose") or call.rank(0) != 2:
+        return {}
+    if kind == "Transpose":
+        return {call.op.inputs[0]: (0, 0)} if tuple(call.attr("perm") or (1, 0)) == (1, 0) else {}
+    axis = call.axis(call.attr("axis"), 2)
+    begins = accumulate((call.shape(i)[axis] for i in range(len(call.op.inputs) - 1)), initial=0)
+    return {name: (0, at) if axis else (at, 0) for name, at in zip(call.op.inputs, begins, strict=True)}
+
+
+def _placed(node: Contraction, call: Call, place: tuple[int, int]) -> Contraction:
+    blob, size = call.op.outputs[0], call.output_types[0].shape[1]
+    return node.turned(blob, size) if call.op.type == "Transpose" else node.placed(blob, *place, size)

@@ -12,7 +12,7 @@ linear in it may wait until all steps have been summed up.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -182,12 +182,14 @@ class LateCalls:
     Args:
         calls: that compute with sums, in order.
         fixed: that compute what is the same at every step.
-        summed: blobs that are sums over rows or linear in such sums.
+        summed: blob that is a sum over rows or linear in such sums -> owners of these.
+        refused: owner of such a sum -> what is not a linear function of it.
     """
 
     calls: Sequence[Call]
     fixed: Sequence[Call]
-    summed: Collection[str]
+    summed: Mapping[str, Collection[str]]
+    refused: Mapping[str, str]
 
     def needed(self, blobs: Iterable[str]) -> list[Call]:
         """The ops that these blobs depend on."""
@@ -210,24 +212,22 @@ def late_calls(
         frontier: owners that are sums over rows.
         lowered: the step.
         references: blobs that are the same at every step.
-
-    Raises MixedError where something is not a linear function of sums.
     """
-    summed = {blob for blob, access in lowered.views.items() if access.owner in frontier}
+    summed = {blob: {access.owner} for blob, access in lowered.views.items() if access.owner in frontier}
     zeros, fixed = {name for name, value in lowered.numbers.items() if value == 0}, set(references)
-    late: list[Call] = []
-    first: list[Call] = []
+    late, first, refused = list[Call](), list[Call](), dict[str, str]()
     for call in calls:
         outputs = [name for name in call.op.outputs if name]
-        if any(name in summed for name in call.op.inputs) and outputs[0] not in frontier:
-            if not _is_linear(call, summed, fixed, zeros):
-                raise MixedError(f"'{outputs[0]}' is not a linear function of sums over rows")
+        sums = {owner for name in call.op.inputs for owner in summed.get(name, ())}
+        if sums and outputs[0] not in frontier and _is_linear(call, summed, fixed, zeros):
             late.append(call)
-            summed.update(outputs)
+            summed.update(dict.fromkeys(outputs, sums))
+        elif sums:
+            refused.update(dict.fromkeys(sums, outputs[0]))
         elif all(name in fixed for name in call.op.inputs if name) and not schema_of(call.op.type).random:
             first.append(call)
             fixed.update(outputs)
-    return LateCalls(late, first, summed)
+    return LateCalls(late, first, summed, refused)
 
 
 def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zeros: Collection[str]) -> bool:
@@ -310,6 +310,8 @@ def _frontier(step: LoweredStep) -> set[str]:
 
 def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls) -> None:
     """Raise MixedError where a sum over rows is used in its step, or stored."""
+    for blob in late.refused.values():
+        raise MixedError(f"'{blob}' is not a linear function of sums over rows")
     if any((s.blob in frontier) != (s.target.owner in frontier) for s in step.statements):
         raise MixedError("a sum over rows is used in its step")
     if any(blob in late.summed for blob, *_ in (*step.scan.writes, *step.scan.additions)):
@@ -333,19 +335,42 @@ def _left(
 
 
 def sum_over_steps(step: LoweredStep) -> LoweredStep:
-    """Add what is summed over steps to accumulators.
+    """Add what is summed over steps to accumulators; what is linear in products of a step waits for the last step.
 
     rewrite: `dw = ...`, summed over steps  -->  `dw = ...; dw/total.0 += dw`
+        `p = x^T @ dy; dw = Concat(p, q)`  -->  `p += x^T @ dy`, then once `dw = Concat(p, q)`
     """
-    scan, lowered, nodes = step.scan, step.lowered.copy(), list(step.nodes)
+    scan, lowered = step.scan, step.lowered.copy()
+    frontier, late = _products_to_wait_for(step)
+    waits = {name for call in late.calls for name in call.op.outputs}
+    needed = {b for b in scan.sums.values() if b in waits and lowered.views[b].owner not in frontier}
+    epilogue = tuple(late.needed(needed))
+    products = dict.fromkeys(name for call in epilogue for name in call.op.inputs if name in frontier)
+    each = {product: accumulator(scan, lowered, product) for product in products}
     sums: dict[str, str] = {}
+    totals = [added(scan, lowered, product, product) for product in products]
     for result, blob in scan.sums.items():
-        sums[result] = accumulator(scan, lowered, blob)
-        if lowered.numbers.get(blob) != 0:
-            nodes.append(added(scan, lowered, blob, sums[result]))
-    return replace(
-        step, lowered=lowered, nodes=tuple(nodes), sums=sums, accumulators=dict.fromkeys(sums.values(), False)
-    )
+        sums[result] = blob if blob in needed or blob in products else accumulator(scan, lowered, blob)
+        if sums[result] != blob and lowered.numbers.get(blob) != 0:
+            totals.append(added(scan, lowered, blob, sums[result]))
+    gone = {name for call in epilogue for name in call.op.outputs}
+    nodes = [s.writing(each.get(s.target.owner, s.target.owner)) for s in step.statements if s.blob not in gone]
+    nodes += [s.reading(each) for s in totals]
+    accumulators = dict.fromkeys((*products, *(owner for owner in sums.values() if owner not in needed)), False)
+    return replace(step, lowered=lowered, nodes=tuple(nodes), sums=sums, accumulators=accumulators, epilogue=epilogue)
+
+
+def _products_to_wait_for(step: LoweredStep) -> tuple[set[str], LateCalls]:
+    """Products of a step that only linear functions follow from, and these functions."""
+    stored = [*(blob for blob, _ in step.scan.writes), *(blob for blob, *_ in step.scan.additions)]
+    products = (s for s in step.statements if s.form == "product" and s.fold == "add" and s.start is not None)
+    frontier = {s.blob for s in products if s.blob == s.target.owner and s.blob not in step.slots}
+    while True:
+        late = late_calls(step.scan.program.calls, frontier, step.lowered, step.scan.references)
+        used = {owner for blob in stored for owner in late.summed.get(blob, ())}
+        if not (late.refused or used):
+            return frontier, late
+        frontier -= {*late.refused, *used}
 
 
 def accumulator(scan: Scan, lowered: Lowered, blob: str) -> str:

@@ -165,6 +165,9 @@ class Target(Protocol):
     def total(self, array: Any, out: Any) -> Any:
         """The sum over the first axis of an array, in the memory of another."""
 
+    def add(self, array: Any, other: Any) -> None:
+        """Add an array to one of the same shape, which has no gaps."""
+
     def references(self, program: Program) -> Mapping[str, Any]:
         """Runners of ops that are not compiled, by key; the interpreter runs the others."""
 
@@ -195,6 +198,9 @@ class OnHost:
 
     def total(self, array: Any, out: Any) -> Any:
         return np.add.reduce(array, axis=0, out=out)  # what `array.sum` calls
+
+    def add(self, array: Any, other: Any) -> None:
+        array += other
 
     def references(self, program: Program) -> Mapping[str, Any]:
         return {}

@@ -68,6 +68,49 @@ def test_repeated_calls_and_steps_have_the_bits_of_the_first(name: str, threads:
     assert isinstance(repeated, RepeatedPullback), "this test shows nothing otherwise"
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("output", ["h_t", "y"])
+def test_gradients_of_all_steps_and_of_the_last(output: str, reverse: bool) -> None:
+    """Both are given, for a state whose gradients are kept for all steps, and for an output."""
+    cell = ro.Net("cell")
+    x, h, w = cell.inputs("x", "h", "w")
+    h_t = ro.tanh((x @ w + h) * 0.5)
+    cell.outputs(h_t=h_t, y=h_t * h)
+    net = ro.Net("net")
+    xs, h0, weight = net.inputs("xs", "h0", "weight")
+    found = ro.recurrent_net(
+        net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, references={"w": weight}, reverse=reverse
+    )
+    blobs = {blob.name: blob for blob in found}
+    net.outputs(every=blobs[f"{output}_all"], last=blobs[f"{output}_last"])
+    shapes = {"xs": (T, N, D), "h0": (N, D), "weight": (D, D)}
+    feeds = {name: RNG.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    run, reference = ro.compile(net, threads=1), ro.compile(net, device="reference")
+    grads = []
+    for device in (run, run, run, reference):
+        out, pullback = device.vjp(feeds)
+        grads.append(pullback({"every": np.cos(out["every"]), "last": np.sin(out["last"])}))
+        repeated = device is run and len(grads) > 1
+        assert isinstance(pullback, RepeatedPullback) == repeated
+    same(grads[1], grads[0])
+    same(grads[2], grads[0])
+    for name, wanted in grads[3].items():
+        np.testing.assert_allclose(grads[0][name], wanted, 1e-4, 1e-5, err_msg=name)
+
+
+def test_results_are_the_callers_own() -> None:
+    run, feeds = made("lstm")
+    steps = []
+    for scale in range(1, 6):
+        out, pullback = run.vjp(feeds)
+        grads = pullback({"y": np.full_like(out["y"], scale)})
+        steps.append(({**out, **grads}, {name: array.copy() for name, array in {**out, **grads}.items()}))
+    for now, then in steps:
+        same(now, then)
+    arrays = [array for now, _ in steps for array in now.values()]
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+
+
 def test_other_numbers_of_the_same_types() -> None:
     run, feeds = made("lstm")
     fresh, _ = made("lstm")

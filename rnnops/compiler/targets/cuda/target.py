@@ -299,6 +299,9 @@ class Cuda:
     def total(self, array: Any, out: Any) -> Any:
         return array.sum(axis=0, out=out)
 
+    def add(self, array: Any, other: Any) -> None:
+        array += other
+
     def references(self, program: Program) -> Mapping[str, Any]:
         return {call.op.key: DeviceReference(call) for call in program.calls}
 
