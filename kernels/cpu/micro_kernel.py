@@ -132,6 +132,10 @@ class Vectors:
         lane = ir.Constant(indices, list(range(self.count)))
         return self.builder.icmp_unsigned("<", lane, self._splat(count, indices))
 
+    def shuffle(self, a: Any, b: Any, places: Sequence[int]) -> Any:
+        """Lanes of two vectors one behind the other, by their places."""
+        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, self.count), [I32(p) for p in places]))
+
     def _splat(self, value: Any, kind: ir.VectorType) -> Any:
         undefined = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(undefined, value, I32(0))
@@ -248,6 +252,7 @@ WIDEST = PANEL_VECTORS * max(max(some) for some in PANELS_AT_ONCE.values())  # v
 TILE_TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64, I64)
 BLOCK_TYPES = (I64, I64, I64, *TILE_TYPES)
 COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
+TURN_TYPES = (BYTES, I64, BYTES, I64)
 
 
 def tile_rows(width: int) -> int:
@@ -298,6 +303,15 @@ def block_part(dtype: str, width: int, narrow: bool = False) -> ModulePart:
 def copy_part(dtype: str, width: int, vectors: int) -> ModulePart:
     """The function of `define_copy` for functions of words."""
     return ModulePart(_copy_name(dtype, lanes(width, dtype), vectors), _kinds(COPY_TYPES))
+
+
+def turn_part(dtype: str, width: int) -> ModulePart:
+    """The function of `define_turn` for functions of words."""
+    return ModulePart(_turn_name(dtype, width), _kinds(TURN_TYPES))
+
+
+def _turn_name(dtype: str, width: int) -> str:
+    return f"turn_{dtype}_{width}"
 
 
 def _kinds(types: Iterable[ir.Type]) -> tuple[str, ...]:
@@ -552,4 +566,28 @@ def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> N
         for v, mask in enumerate(masks):
             offset = [I64(v * on.bytes)]
             on.store(on.load(builder.gep(start, offset), mask), builder.gep(target, offset))
+    builder.ret_void()
+
+
+def define_turn(module: ir.Module, dtype: str, width: int) -> ir.Function:
+    """A function (source, source_row, target, target_row): as many rows as vectors have lanes become columns."""
+    return define(module, _turn_name(dtype, width), TURN_TYPES, lambda f: _emit_turn(f, dtype, lanes(width, dtype)))
+
+
+def _emit_turn(function: ir.Function, dtype: str, count: int) -> None:
+    """Squares of 2 x 2, 4 x 4 and so on change the places of their two corners that lie off the diagonal."""
+    source, source_row, target, target_row = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    on, step = Vectors(builder, dtype, count), 1
+    rows = [on.load(at) for at in strided(builder, source, source_row, count)]
+    while step < count:
+        upper = [lane + count - step if lane & step else lane for lane in range(count)]
+        lower = [lane + count if lane & step else lane + step for lane in range(count)]
+        for i in range(count):
+            if not i & step:
+                pair = rows[i], rows[i + step]
+                rows[i], rows[i + step] = (on.shuffle(*pair, places) for places in (upper, lower))
+        step *= 2
+    for row, at in zip(rows, strided(builder, target, target_row, count), strict=True):
+        on.store(row, at)
     builder.ret_void()

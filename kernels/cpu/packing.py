@@ -47,7 +47,19 @@ from numpy.lib.stride_tricks import as_strided
 
 from rnnops.kernels.cpu import native, row_order
 from rnnops.kernels.cpu.bits import round_bfloat16
-from rnnops.kernels.cpu.micro_kernel import BYTES, FLOATS, I8, I32, I64, BFloat16, Vectors, copy_part, define, loop_to
+from rnnops.kernels.cpu.micro_kernel import (
+    BYTES,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    BFloat16,
+    Vectors,
+    copy_part,
+    define,
+    loop_to,
+    turn_part,
+)  # fmt: skip
 from rnnops.kernels.cpu.native import Library, way_of
 from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, lanes, vector_width
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, only_compiled, zeroed
@@ -159,9 +171,6 @@ def gemm_packed_int8(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *
     gemm_packed(A, packed.astype(A.dtype), C, accumulate, bias, *part)
 
 
-SQUARE = 16
-
-
 def panel_vectors(left: int) -> int:
     """Vectors of the next panel where `left` vectors are left."""
     return left if left < 3 else 2 if left == 4 else 3
@@ -205,7 +214,7 @@ def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:
 def make_turn_panel(dtype: str, width: int) -> Callable[..., None]:
     """`turn_panel(B, stride, k_steps, columns, wide, panel)`: columns of B^T into a panel, zeros behind them."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
-    copy_number, set_zero = copied(item), zeroed(item)
+    copy_number, set_zero, turn_square = copied(item), zeroed(item), turn_part(dtype, width)
 
     def transpose_square(
         source: int, stride: int, rows: int, begin: int, end: int, columns: int, target: int, wide: int
@@ -218,10 +227,14 @@ def make_turn_panel(dtype: str, width: int) -> Callable[..., None]:
     def turn_panel(B: int, stride: int, k_steps: int, columns: int, wide: int, panel: int) -> None:
         width = wide * count
         there = min(width, columns)
-        for k in range(0, k_steps, SQUARE):
-            end = min(k + SQUARE, k_steps)
-            for c in range(0, there, SQUARE):
-                transpose_square(B + c * stride, stride, min(SQUARE, there - c), k, end, c, panel, width)
+        for k in range(0, k_steps, count):
+            end = min(k + count, k_steps)
+            for c in range(0, there, count):
+                rows = min(count, there - c)
+                if rows == count and end - k == count:
+                    turn_square(B + c * stride + k * item, stride, panel + (k * width + c) * item, width * item)
+                else:
+                    transpose_square(B + c * stride, stride, rows, k, end, c, panel, width)
             for row in range(k, end):
                 for c in range(there, width):
                     set_zero(panel + (row * width + c) * item)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rnnops.kernels.cpu import barrier, jobs, openmp, row_order
 from rnnops.kernels.cpu.gemm import DTYPES, make_packed, make_products, make_rounded_packers, make_rounded_products
-from rnnops.kernels.cpu.micro_kernel import micro_kernels
+from rnnops.kernels.cpu.micro_kernel import define_turn, micro_kernels
 from rnnops.kernels.cpu.packing import define_narrowing, define_rounding, make_int8_packers, make_packers
 from rnnops.kernels.cpu.words import Text
 
@@ -19,7 +19,7 @@ def products(symbols: Mapping[str, str], dtype: str, width: int) -> str:
         symbols: function -> its name in LLVM.
     """
     functions = {**make_products(dtype, width), **make_packers(dtype, width)}
-    return micro_kernels(dtype, width) + _text(symbols, functions)
+    return micro_kernels(dtype, width, lambda module: define_turn(module, dtype, width)) + _text(symbols, functions)
 
 
 def rounded_products(symbols: Mapping[str, str], way: str, width: int) -> str:
