@@ -29,7 +29,7 @@ from rnnops.compiler.api.repeated_training import KINDS, TrainingLists
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.run.recorder import JobList, new_array
+from rnnops.compiler.run.recorder import JobList, array_maker
 from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
 from rnnops.net.net import Net
@@ -171,7 +171,8 @@ LARGE = 1 << 20  # bytes from which on PyTorch's memory costs new pages at each 
 def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
     """Makes new tensors: of PyTorch's memory where that is little, else of memory that has pages already."""
     if prod(shape) * np.dtype(dtype).itemsize >= LARGE:
-        return lambda: as_tensor(new_array(shape, dtype))
+        make = array_maker(shape, dtype)
+        return lambda: as_tensor(make())
     return partial(torch.empty_like, torch.from_numpy(np.empty((), dtype)).expand(shape))  # the fastest way
 
 

@@ -192,7 +192,10 @@ def both(base: Base, got: tuple[Arrays, Arrays]) -> Pairs:
 @relation
 def rewritten(base: Base, r: Random) -> Pairs:
     """Each line in another way of one meaning: distributed, associated, transposed twice, plus 0 times something."""
-    return both(base, again(base, write_program(base.recipe, Random(r.getrandbits(32)))))
+    got = again(base, write_program(base.recipe, Random(r.getrandbits(32))))
+    flags = {name for name, feed in base.program.feeds.items() if feed.kind == "flags"}  # a choice by them has no slope
+    kept = [{name: array for name, array in grads.items() if name not in flags} for grads in (got[1], base.grads)]
+    return [("output", got[0], base.out), ("gradient", kept[0], kept[1])]
 
 
 def _form(name: str) -> None:

@@ -30,14 +30,15 @@ from rnnops.compiler.run.recorder import (
     Recorded,
     Recorder,
     Region,
+    array_maker,
     held,
     made_array,
-    new_array,
 )
 from rnnops.compiler.targets.target import Processor
 from rnnops.interpreter import Workspace, execute
 from rnnops.net.schema import RunContext
 from rnnops.types import Array, Type, type_of
+from rnnops.util import cached_property
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
@@ -155,7 +156,7 @@ class RepeatedTraining:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._last: Hashable = None
-        self._known: dict[Hashable, tuple[tuple[str, ...], TrainingLists | None]] = {}  # None where it is refused
+        self._known: dict[Hashable, tuple[TrainingPlan | None, TrainingLists | None]] = {}  # None where it is refused
 
     def call(
         self, key: Any, feeds: Sequence[Array], given: Sequence[Mapping[str, Any]]
@@ -172,13 +173,14 @@ class RepeatedTraining:
                 return None
             others = dict([*self._known.items()][1 - KINDS :])
             names = checked_wrt(self._run.net, wrt)
-            self._known = {**others, key: (names, self._recorded(names, training, feeds))}
-        names, lists = self._known[key]
-        if lists is None:
+            lists = self._recorded(names, training, feeds)
+            self._known = {**others, key: (self._plan(names, kinds, feeds) if lists else None, lists)}
+        plan, lists = self._known[key]
+        if plan is None or lists is None:
             return None
         recorded = lists.recorded
-        outputs = {name: new_array(*kind) for name, kind in recorded.outputs.items()}
-        kept, made = [new_array(*kind) for kind in recorded.kept], [*outputs.values()]
+        outputs = {name: make() for name, make in lists.outputs.items()}
+        kept, made = [make() for make in lists.kept], [*outputs.values()]
         later = made[:1] * (len(recorded.grads) + len(recorded.results))  # which only the other pass has
         passes = lists.take()
         right = passes[0].perform([*feeds, *made, *later, *kept])
@@ -186,7 +188,7 @@ class RepeatedTraining:
         if not right:
             return None
         again = partial(vjp_by_plan, self._run, tuple(map(dict, given)), {}, wrt, training)
-        return outputs, RepeatedPullback(self._plan(names, kinds, feeds), lists, feeds, made, kept, again)
+        return outputs, RepeatedPullback(plan, lists, feeds, made, kept, again)
 
     def known(self, key: Hashable) -> TrainingLists | None:
         """The lists that wait for a caller with such feeds."""
@@ -223,6 +225,19 @@ class TrainingLists:
     record: Callable[[], RecordedTraining]
     idle: list[Passes]
 
+    @cached_property
+    def outputs(self) -> dict[str, Callable[[], Array]]:
+        """Makers of outputs, by name."""
+        return {name: array_maker(*kind) for name, kind in self.recorded.outputs.items()}
+
+    @cached_property
+    def kept(self) -> list[Callable[[], Array]]:
+        return [array_maker(*kind) for kind in self.recorded.kept]
+
+    @cached_property
+    def results(self) -> dict[str, Callable[[], Array]]:
+        return {name: array_maker(*kind) for name, kind in self.recorded.results.items()}
+
     def take(self) -> Passes:
         try:
             return self.idle.pop()
@@ -233,6 +248,16 @@ class TrainingLists:
 def _passes(recorded: RecordedTraining) -> Passes:
     forward, backward = recorded.passes
     return JobList(forward), JobList(backward)
+
+
+def are_of(arrays: Any, kinds: Mapping[str, Kind]) -> bool:
+    """True for a dict of NumPy arrays that have the shapes and types which are wanted under their names."""
+    if type(arrays) is not dict:
+        return False
+    for name, array in arrays.items():
+        if type(array) is not np.ndarray or kinds.get(name) != (array.shape, array.dtype) or not array.flags.aligned:
+            return False
+    return True
 
 
 class RepeatedPullback(Pullback):
@@ -250,13 +275,14 @@ class RepeatedPullback(Pullback):
     @memory_named(lambda pullback: str(pullback._plan.program.net.name))
     @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
-        checked = self._checked(grads)
+        recorded = self._lists.recorded
+        checked = grads if are_of(grads, recorded.grads) else self._checked(grads)
         if self._slow is not None:
             return self._slow(checked)
         feeds, outputs, kept, _ = self._taken_once()
-        recorded, blobs = self._lists.recorded, self._plan.gradient.output_grads
+        blobs = self._plan.gradient.output_grads
         dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
-        results = {name: new_array(*kind) for name, kind in recorded.results.items()}
+        results = {name: make() for name, make in self._lists.results.items()}
         passes = self._lists.take()
         passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])
         self._lists.idle.append(passes)

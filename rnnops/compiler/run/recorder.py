@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, ClassVar
@@ -126,14 +127,14 @@ class JobList:
         self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()
         self._call = _address(self._list), self.threads, ctypes.addressof(self._given)
         self._names = tuple(name for name, _, _ in recorded.outputs)
-        self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)
+        self._makers = tuple(array_maker(shape, dtype) for _, dtype, shape in recorded.outputs)
         self._packed = False
         for array, unpacked, _ in recorded.sizes:
             array[:] = unpacked
 
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
         """Outputs by name; None where an index or a label was out of range."""
-        made = [new_array(*kind) for kind in self._kinds]
+        made = [make() for make in self._makers]
         right = self.perform([*feeds, *made])
         return dict(zip(self._names, made)) if right else None  # noqa: B905 - they are as many
 
@@ -180,11 +181,12 @@ def _made_there(copy: Job) -> bool:
 LARGE = 1 << 16  # bytes of an array that the free list is asked for
 
 
-def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
-    """New memory: of the system where it is little, of the free list where pages would have to be made."""
-    if prod(shape) * np.dtype(dtype).itemsize < LARGE:
-        return np.empty(shape, dtype)
-    return allocate(Buffer("recorded", OUTPUT, np.dtype(dtype).name, shape))
+def array_maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Array]:
+    """Makes new arrays: of the system's memory where that is little, else of memory that has pages already."""
+    kind = np.dtype(dtype)
+    if prod(shape) * kind.itemsize < LARGE:
+        return partial(np.empty, shape, kind)
+    return partial(allocate, Buffer("recorded", OUTPUT, kind.name, shape))
 
 
 def _addresses(job: Job) -> list[int]:

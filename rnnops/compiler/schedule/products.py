@@ -323,7 +323,8 @@ def _sums_of_products(
 ) -> tuple[dict[str, tuple[Access, tuple[Operand, ...]]], set[str]]:
     """Sums that begin with a product, by owner, with their operands; and the sums that others begin with.
 
-    Where a sum begins with another, the operands of that one come first. The first two operands may be exchanged.
+    Where a sum begins with another of the same axes, the operands of that one come first. The first two operands may be
+    exchanged.
     """
     found: dict[str, tuple[Access, tuple[Operand, ...]]] = {}
     inner: set[str] = set()
@@ -332,7 +333,12 @@ def _sums_of_products(
         first = [
             operand
             for operand in statement.operands[:2]
-            if rules.is_only_in(operand, target) and (operand.owner in found or operand.owner in rules.products)
+            if rules.is_only_in(operand, target)
+            and (
+                found[operand.owner][0].layout == target.layout
+                if operand.owner in found
+                else operand.owner in rules.products
+            )
         ]
         if first:
             begin = min(first, key=lambda operand: (operand.owner not in found, rules.waits(operand)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 from scan_cases import lowered_step, recurrent, training_scans
 
@@ -230,3 +231,21 @@ def test_steps_of_a_window_are_rows_of_products(reverse: bool) -> None:
     assert sum("h @" in text for text in texts) == 2
     sums = [str(node) for stage in backward.compiled.plan.stages for node in stage.nodes if "^T" in str(node)]
     assert len(sums) == 2
+
+
+@pytest.mark.parametrize("rows", [1, N])
+def test_a_sum_that_goes_on_with_other_axes(rows: int) -> None:
+    """A sum of products that is read with an axis more is no beginning of the sum behind it."""
+
+    def step(x: ro.Blob, h: ro.Blob, w: ro.Blob, v: ro.Blob) -> ro.Blob:
+        return ro.tanh(ro.squeeze(ro.unsqueeze(x @ w + h @ v, [1]) + ro.unsqueeze(h, [1]), [1]))
+
+    cell = ro.Net("cell")
+    cell.outputs(h_t=step(*cell.inputs("x", "h", "w", "v")))
+    net = ro.Net("net")
+    xs, h0, w, v = net.inputs("xs", "h0", "w", "v")
+    made = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, references={"w": w, "v": v})
+    net.outputs(y=made[0])
+    rng = np.random.default_rng(0)
+    shapes = {"xs": (4, rows, H), "h0": (rows, H), "w": (H, H), "v": (H, H)}
+    ro.testing.check_devices(net, {name: rng.normal(size=shape) for name, shape in shapes.items()}, ["cpu"])
