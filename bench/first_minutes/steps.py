@@ -1,4 +1,4 @@
-"""The ten steps of `python -m bench --device cuda --first-minutes`, each of processes with a time limit.
+"""The steps of `python -m bench --device cuda --first-minutes`, each of processes with a time limit.
 
 **Runs.** Each job prints its results, makes a run of a cell, and goes through both of its passes.
 
@@ -122,6 +122,7 @@ WITHOUT_DEVICE = ("facade", "blas", "_ptx")  # in names of tests of kernels that
 TESTS, TORCH_TESTS = Path("tests") / "kernels", Path("tests") / "pytorch"
 CHECKS_OF_KERNELS, WHOLE = ("barriers", "copies", "tensor-cores"), ("rows", "model", "nested", "slots", "layers")
 MOST_TESTERS = 8
+ALL_KINDS, KINDS_AT_ONCE, KIND_SECONDS = 75, 5, 75.0
 PROCESS_SECONDS = 30.0
 SIDE_BY_SIDE_SECONDS = 60.0  # of processes that share the device and the cores
 GATE_SECONDS = 60.0  # of the first process, without which there is no other: libraries come from a cold disk
@@ -166,7 +167,7 @@ class Step:
 
 
 def all_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
-    """All ten.
+    """All of them.
 
     Args:
         tiny: for numba's simulator.
@@ -180,8 +181,9 @@ def all_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
         Step("kernels, compiled to the disk", 45, (), tuple(compilations(tiny))),
         Step("cells beside the reference", 75, (), tuple(agreements(tiny))),
         Step("what runs around loops", 60, (around(tiny, WHOLE[0]),), tuple(beside(tiny))),
+        Step("kinds of cells beside PyTorch", 75, (), tuple(kinds_of_cells(tiny))),
         Step("compute-sanitizer", 60, (), tuple(sanitized(tiny))),
-        Step("how long loops take, beside the cost model", 110, tuple(timings(tiny))),
+        Step("how long loops take, beside the cost model", 80, tuple(timings(tiny))),
         Step("ncu on a loop each way", 40, tuple(profiles(tiny))),
         Step("LSTM in the benchmark", 0, tuple(benchmarks(tiny, output)), rest=True),
     )
@@ -232,6 +234,14 @@ def beside(tiny: bool) -> Iterator[Part]:
     """Side by side, as nothing is timed."""
     yield torch_tests(tiny)
     yield from (around(tiny, name) for name in WHOLE[1:] if not tiny)
+
+
+def kinds_of_cells(tiny: bool) -> Iterator[Part]:
+    """All kinds of `bench.kinds` once, side by side: their numbers beside PyTorch's."""
+    for first in range(0, 1 if tiny else ALL_KINDS, KINDS_AT_ONCE):
+        last = first + (1 if tiny else KINDS_AT_ONCE)
+        words = "--device", "cuda", "--without", "jax", "--seeds", f"{first}:{last}"
+        yield Part(f"kinds {first} to {last - 1}", (sys.executable, "-m", "bench.kinds", *words), KIND_SECONDS)
 
 
 def compilations(tiny: bool) -> Iterator[Part]:
