@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.cells.base import RNNCell, Step, parameter, require_blob, require_cell
+from rnnops.cells.base import Extra, RNNCell, Step, Stepped, parameter, require_blob, require_cell
 from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, by_gate
-from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.cells.sized import ShapedCell, count_of, register_cell
+from rnnops.cells.wrappers import CompoundCell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
@@ -35,7 +36,7 @@ class Encoder:
     mask: Blob | None = None  # [N, S], 1 where a step is valid
 
 
-class AttentionCell(RNNCell):
+class AttentionCell(CompoundCell):
     """A decoder cell that reads a context of the encoder and attends to the encoder anew at every step.
 
     A step of the decoder reads x and the context before, `ctx_prev`; from its output h, energies of all encoder steps s
@@ -138,7 +139,7 @@ class AttentionCell(RNNCell):
         self.encoder_output_dim, self.decoder_state_dim = encoder_output_dim, decoder_state_dim
         self.encoder_outputs, self.encoder_lengths = encoder_outputs, encoder_lengths
         self.weighted_encoder_outputs = weighted_encoder_outputs
-        self.decoder, self.attention_type = decoder_cell, attention_type
+        self.decoder, self.cells, self.attention_type = decoder_cell, (decoder_cell,), attention_type
         self.memory_optimization = attention_memory_optimization
         self._encoder: Encoder | None = None
 
@@ -146,26 +147,17 @@ class AttentionCell(RNNCell):
 
     def get_state_names(self) -> list[str]:
         own = [f"{self.name}/attention_weighted_encoder_context_t"]
-        return [*self.decoder.get_state_names(), *own, *([f"{self.name}/coverage_t"] if self._covers else [])]
+        return [*super().get_state_names(), *own, *([f"{self.name}/coverage_t"] if self._covers else [])]
 
     def get_state_dims(self) -> list[int]:
-        return [*self.decoder.get_state_dims(), self.encoder_output_dim, *([0] if self._covers else [])]
+        return [*super().get_state_dims(), self.encoder_output_dim, *([0] if self._covers else [])]
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         own = self.get_state_dims()[len(self.decoder.get_state_dims()) :]
-        return [*self.decoder.get_state_shapes(), *((size,) for size in own)]
+        return [*super().get_state_shapes(), *((size,) for size in own)]
 
     def get_output_dim(self) -> int:
         return self.decoder_state_dim + self.encoder_output_dim
-
-    def get_output_state_index(self) -> int:
-        return self.decoder.get_output_state_index()
-
-    def get_input_params(self) -> list[str]:
-        return self.decoder.get_input_params()
-
-    def get_recurrent_params(self) -> list[str]:
-        return self.decoder.get_recurrent_params()
 
     @property
     def _covers(self) -> bool:
@@ -173,13 +165,10 @@ class AttentionCell(RNNCell):
 
     # -- outside the recurrence ----------------------------------------------------------------------------------
 
-    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        return self.decoder.prepare_input(net, input_blob)
-
     def prepare(self, net: Net) -> None:
         if self._encoder is not None:
             return
-        self.decoder.prepare(net)
+        super().prepare(net)
         E, outputs = self.encoder_output_dim, self.encoder_outputs
         outer, encoder = Step(net), Encoder(_batch_first(outputs))
         if self.attention_type != "dot":
@@ -193,13 +182,10 @@ class AttentionCell(RNNCell):
             encoder.mask = valid_steps(outputs, self.encoder_lengths)
         self._encoder = encoder
 
-    def inner_cells(self) -> Sequence[RNNCell]:
-        return (self.decoder,)
-
     def default_initial_states(self, net: Net) -> list[Blob]:
         name = f"{self.name}/initial_attention_weighted_encoder_context_state"
         own = [parameter(net, name, (self.encoder_output_dim,), "zeros")]
-        return [*self.decoder.initial_states(net, None), *own, *([self.zero_coverage(net)] if self._covers else [])]
+        return [*super().default_initial_states(net), *own, *([self.zero_coverage(net)] if self._covers else [])]
 
     def zero_coverage(self, net: Net) -> Blob:
         """Coverage before the first step, [N, S] of zeros.
@@ -217,9 +203,7 @@ class AttentionCell(RNNCell):
 
     # -- one step ------------------------------------------------------------------------------------------------
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         count = len(self.decoder.get_state_names())
         context, coverage = states[count], states[count + 1] if self._covers else None
         h_t, new = self.decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
@@ -376,7 +360,7 @@ NUMBERS = (1, 1, 3, 1)  # of a head: strength, gate, shift, power
 
 
 @register_cell
-class NTMCell(SizedCell):
+class NTMCell(ShapedCell):
     """Neural Turing machine: an LSTM that reads from a memory and writes to it, with one head for each.
 
     The LSTM reads x and what was read before; its parts are in LSTM's order::
@@ -438,31 +422,21 @@ class NTMCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "ntm"
+    state_names = ("hidden_t", "cell_t", "memory_t", "reading_place_t", "writing_place_t", "seen_t")
+    recurrent_params = ("gates_t_w", "heads_w", "heads_b")
 
     def __init__(self, input_size: int, hidden_size: int, *, slots: int = 16, width: int = 8, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.slots, self.width = count_of(slots, "slots", self.name), count_of(width, "width", self.name)
 
-    def get_state_names(self) -> list[str]:
-        states = ("hidden", "cell", "memory", "reading_place", "writing_place", "seen")
-        return [f"{self.name}/{state}_t" for state in states]
-
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         H, slots = (self.hidden_size,), (self.slots,)
         return [H, H, (self.slots, self.width), slots, slots, (self.width,)]
 
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size] * 2 + [self.slots * self.width] + [self.slots] * 2 + [self.width]
-
     def get_output_dim(self) -> int:
         return self.hidden_size + self.width
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("gates_t_w", "heads_w", "heads_b")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev, M_prev, reading, writing, seen = states
         h_t, c_t = self._controller(step, x_t, h_prev, c_prev, [(seen, self.width), *extra])
         sizes = [*(self.width, *NUMBERS) * 2, self.width, self.width]
@@ -476,9 +450,7 @@ class NTMCell(SizedCell):
         output = step.masked_output(concat([h_t, seen_t], axis=-1))
         return output, self.kept(step, [h_t, c_t, M_t, reading_t, writing_t, seen_t], states)
 
-    def _controller(
-        self, step: Step, x_t: Blob, h_prev: Blob, c_prev: Blob, extra: Sequence[tuple[Blob, int]]
-    ) -> tuple[Blob, Blob]:
+    def _controller(self, step: Step, x_t: Blob, h_prev: Blob, c_prev: Blob, extra: Extra) -> tuple[Blob, Blob]:
         H, size = self.hidden_size, len(GATES) * self.hidden_size
         gates = step.linear(x_t, self.input_name, self.input_size, size)
         gates = gates + step.product(h_prev, f"{self.name}/gates_t", H, size, extra)

@@ -18,6 +18,9 @@ from rnnops.ops.movement import concat, transpose
 from rnnops.recurrent import recurrent_net
 from rnnops.types import Array
 
+Extra = Sequence[tuple[Blob, int]]  # (blob, feature size) that a product reads besides its operand
+Stepped = tuple[Blob, list[Blob]]  # the output of a step, and the new states
+
 
 @dataclass
 class Step:
@@ -86,7 +89,7 @@ class Step:
         """
         return self.outer_blob(name, (self.net if self.outer is None else self.outer).constant(array))
 
-    def linear(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]] = ()) -> Blob:
+    def linear(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Extra = ()) -> Blob:
         """`[x; extra] W^T + b` with parameters `<name>_w [dim_out, dim_in + extra]`, xavier, and `<name>_b [dim_out]`,
         zeros.
 
@@ -102,7 +105,7 @@ class Step:
         """
         return self.product(x, name, dim_in, dim_out, extra) + self.parameter(f"{name}_b", (dim_out,), "zeros")
 
-    def product(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]] = ()) -> Blob:
+    def product(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Extra = ()) -> Blob:
         """The same as `linear`, without a bias.
 
         Args:
@@ -261,9 +264,7 @@ class RNNCell(ABC):
         """Feature size of the output."""
 
     @abstractmethod
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         """Write one step.
 
         Args:
@@ -331,7 +332,7 @@ class RNNCell(ABC):
 
     def apply(
         self, net: Net, input_t: Blob, seq_lengths: Blob | None, states: Sequence[Blob], timestep: Blob | None = None
-    ) -> tuple[Blob, list[Blob]]:
+    ) -> Stepped:
         """Write one step in the outer net, as decoding wants it.
 
         Args:

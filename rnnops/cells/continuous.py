@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.cells.base import Step
+from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, count_of, finite, register_cell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
@@ -63,6 +63,7 @@ class CfCCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "cfc"
+    recurrent_params = ("hidden_w", "heads_w", "heads_b")
 
     def __init__(
         self,
@@ -79,12 +80,7 @@ class CfCCell(SizedCell):
         )
         self.elapsed = finite(elapsed, "elapsed", self.name)
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("hidden_w", "heads_w", "heads_b")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,), (H, U) = states, (self.hidden_size, self.backbone_size)
         x = step.linear(x_t, self.input_name, self.input_size, U)
         gates = x + step.product(h_prev, f"{self.name}/hidden", H, U, extra)
@@ -92,8 +88,7 @@ class CfCCell(SizedCell):
         backbone = 1.7159 * tanh(0.666 * gates)  # LeCun's tanh, with 2/3 as the authors' own code rounds it
         first, second, rate, shift = split(step.linear(backbone, f"{self.name}/heads", U, 4 * H), 4, axis=-1)
         passed = sigmoid(self.elapsed * rate + shift)
-        new = self.kept(step, [(1.0 - passed) * tanh(first) + passed * tanh(second)], states)
-        return new[0], new
+        return self.stepped(step, [(1.0 - passed) * tanh(first) + passed * tanh(second)], states)
 
 
 @register_cell
@@ -141,6 +136,7 @@ class LTCCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "ltc"
+    recurrent_params = ("gates_t_w", "target", "leak")
 
     def __init__(
         self, input_size: int, hidden_size: int, *, unfolds: int = 6, elapsed: float = 1.0, **options: Any
@@ -149,12 +145,7 @@ class LTCCell(SizedCell):
         self.unfolds = count_of(unfolds, "unfolds", self.name)
         self.elapsed = finite(elapsed, "elapsed", self.name)
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("gates_t_w", "target", "leak")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (v,), H, dt = states, self.hidden_size, self.elapsed / self.unfolds
         (x,) = self.projected(step, x_t, 1)
         target = step.parameter(f"{self.name}/target", (H,), ("uniform", -1.0, 1.0))
@@ -163,8 +154,7 @@ class LTCCell(SizedCell):
             gate = x + step.product(v, f"{self.name}/gates_t", H, H, extra)
             f = sigmoid(step.labelled(gate, f"{self.name}/gates_t", self.memory_optimization))
             v = (v + dt * f * target) / (1.0 + dt * (leak + f))
-        new = self.kept(step, [v], states)
-        return new[0], new
+        return self.stepped(step, [v], states)
 
 
 @register_cell
@@ -210,6 +200,8 @@ class CoRNNCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "cornn"
+    state_names = ("hidden_t", "velocity_t")
+    recurrent_params = ("hidden_w",)
 
     def __init__(
         self,
@@ -225,22 +217,13 @@ class CoRNNCell(SizedCell):
         given = {"dt": dt, "gamma": gamma, "epsilon": epsilon}
         self.dt, self.gamma, self.epsilon = (finite(one, key, self.name) for key, one in given.items())
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t", f"{self.name}/velocity_t"]
-
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/hidden_w"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (y_prev, z_prev), H = states, self.hidden_size
         (x,) = self.projected(step, x_t, 1)
         force = x + step.product(y_prev, f"{self.name}/hidden", H, H, [(z_prev, H), *extra])
         step.labelled(force, f"{self.name}/gates_t", self.memory_optimization)
         z_t = z_prev + self.dt * (tanh(force) - self.gamma * y_prev - self.epsilon * z_prev)
-        new = self.kept(step, [y_prev + self.dt * z_t, z_t], states)
-        return new[0], new
+        return self.stepped(step, [y_prev + self.dt * z_t, z_t], states)
 
 
 @register_cell
@@ -288,6 +271,8 @@ class LMUCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "lmu"
+    state_names = ("hidden_t", "memory_t")
+    recurrent_params = ("hidden_w", "memory_w", "signal_x_w", "signal_h_w", "signal_m_w")
 
     def __init__(
         self, input_size: int, hidden_size: int, *, order: int | None = None, theta: float = 64.0, **options: Any
@@ -298,18 +283,10 @@ class LMUCell(SizedCell):
         if not self.theta > 0:
             raise NetError("the window of a memory is positive", blob=self.name, wanted="theta > 0", came=theta)
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t", f"{self.name}/memory_t"]
-
     def get_state_dims(self) -> list[int]:
         return [self.hidden_size, self.order]
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}_w" for name in ("hidden", "memory", "signal_x", "signal_h", "signal_m")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, m_prev = states
         H, d = self.hidden_size, self.order
         seen = step.parameter(f"{self.name}/signal_m_w", (1, d), "zeros")
@@ -323,8 +300,7 @@ class LMUCell(SizedCell):
         gates = step.labelled(
             x + step.product(m_t, f"{self.name}/memory", d, H), f"{self.name}/gates_t", self.memory_optimization
         )
-        new = self.kept(step, [tanh(gates), m_t], states)
-        return new[0], new
+        return self.stepped(step, [tanh(gates), m_t], states)
 
 
 def memory_matrices(order: int, theta: float) -> tuple[Array, Array]:
@@ -394,6 +370,8 @@ class LIFCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "lif"
+    state_names: ClassVar[tuple[str, ...]] = ("spikes_t", "potential_t")
+    recurrent_params = ("spikes_w",)
 
     def __init__(
         self,
@@ -412,22 +390,13 @@ class LIFCell(SizedCell):
         if self.threshold <= 0:
             raise NetError("a neuron's threshold is positive", blob=self.name, came=threshold)
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/{state}_t" for state in ("spikes", "potential")]
-
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/spikes_w"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         z_prev, v_prev = states
         current = self.current(step, x_t, z_prev, extra)
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - self.threshold * z_prev
-        new = self.kept(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
-        return new[0], new
+        return self.stepped(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
 
-    def current(self, step: Step, x_t: Blob, z_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
+    def current(self, step: Step, x_t: Blob, z_prev: Blob, extra: Extra) -> Blob:
         """The input current, from outside and from the neurons' own spikes, [N, H].
 
         Args:
@@ -499,6 +468,7 @@ class ALIFCell(LIFCell):
     """
 
     default_name: ClassVar[str] = "alif"
+    state_names = (*LIFCell.state_names, "adaptation_t")
 
     def __init__(
         self, input_size: int, hidden_size: int, *, adaptation: float = 0.995, strength: float = 1.8, **options: Any
@@ -508,19 +478,13 @@ class ALIFCell(LIFCell):
         _check_share("adaptation", self.adaptation, self.name)
         self.strength = finite(strength, "strength", self.name)
 
-    def get_state_names(self) -> list[str]:
-        return [*super().get_state_names(), f"{self.name}/adaptation_t"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         z_prev, v_prev, u_prev = states
         u_t = self.adaptation * u_prev + (1.0 - self.adaptation) * z_prev
         before, level = (self.threshold + self.strength * u for u in (u_prev, u_t))
         current = self.current(step, x_t, z_prev, extra)
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - before * z_prev
-        new = self.kept(step, [self.spikes((v_t - level) / level), v_t, u_t], states)
-        return new[0], new
+        return self.stepped(step, [self.spikes((v_t - level) / level), v_t, u_t], states)
 
 
 def _check_share(what: str, value: float, cell: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.cells.base import Step
+from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, tanh
@@ -67,18 +67,14 @@ class GRUCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "gru"
+    recurrent_params = tuple(f"{gate}_gate_t_{part}" for gate in GRU_GATES for part in ("w", "b"))
 
     def __init__(self, input_size: int, hidden_size: int, *, linear_before_reset: bool = False, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         check_flags(type(self).__name__, linear_before_reset=linear_before_reset)
         self.linear_before_reset = linear_before_reset
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{gate}_gate_t_{part}" for gate in GRU_GATES for part in ("w", "b")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,) = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GRU_GATES) * self.hidden_size)
         x_gate = by_gate(x, GRU_GATES)
@@ -92,7 +88,7 @@ class GRUCell(SizedCell):
         h_t = step.masked(update * h_prev + (1.0 - update) * output, h_prev, self.drop_states)
         return h_t, [h_t]
 
-    def _product(self, step: Step, gate: str, h: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
+    def _product(self, step: Step, gate: str, h: Blob, extra: Extra) -> Blob:
         return step.linear(h, f"{self.name}/{gate}_gate_t", self.hidden_size, self.hidden_size, extra)
 
     def _gate(self, step: Step, gate: str, blob: Blob) -> Blob:
@@ -141,17 +137,11 @@ class LSTMCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "lstm"
+    state_names: ClassVar[tuple[str, ...]] = ("hidden_t", "cell_t")
+    recurrent_params: ClassVar[tuple[str, ...]] = ("gates_t_w", "gates_t_b")
     training_options: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}  # gradients reach back further at once
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t", f"{self.name}/cell_t"]
-
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = self.gates(step, x, h_prev, extra)
@@ -160,10 +150,9 @@ class LSTMCell(SizedCell):
         forget = gate["f"] + self.forget_bias if self.forget_bias else gate["f"]
         c_t = sigmoid(forget) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         h_t = sigmoid(gate["o"]) * tanh(c_t)
-        new = [step.masked(h_t, h_prev, self.drop_states), step.masked(c_t, c_prev, self.drop_states)]
-        return new[0], new
+        return self.stepped(step, [h_t, c_t], states)
 
-    def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
+    def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Extra) -> Blob:
         """All four gates before their nonlinearity, [N, 4H]; for subclasses.
 
         Args:
@@ -228,11 +217,9 @@ class MILSTMCell(LSTMCell):
     """
 
     default_name: ClassVar[str] = "milstm"
+    recurrent_params = ("prev_t_w", "prev_t_b", "alpha", "beta1", "beta2", "b")
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("prev_t_w", "prev_t_b", "alpha", "beta1", "beta2", "b")]
-
-    def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
+    def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Extra) -> Blob:
         size = len(GATES) * self.hidden_size
         p = step.linear(h_prev, f"{self.name}/prev_t", self.hidden_size, size, extra)
         alpha, beta1, beta2 = (
@@ -283,13 +270,9 @@ class PeepholeLSTMCell(LSTMCell):
     """
 
     default_name: ClassVar[str] = "peephole_lstm"
+    recurrent_params = (*LSTMCell.recurrent_params, "peephole_i", "peephole_f", "peephole_o")
 
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), *(f"{self.name}/peephole_{gate}" for gate in "ifo")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
@@ -298,8 +281,7 @@ class PeepholeLSTMCell(LSTMCell):
         forget = sigmoid(gate["f"] + see["f"] * c_prev + self.forget_bias)
         c_t = forget * c_prev + sigmoid(gate["i"] + see["i"] * c_prev) * tanh(gate["g"])
         h_t = sigmoid(gate["o"] + see["o"] * c_t) * tanh(c_t)
-        new = self.kept(step, [h_t, c_t], states)
-        return new[0], new
+        return self.stepped(step, [h_t, c_t], states)
 
 
 @register_cell
@@ -344,6 +326,7 @@ class ProjectedLSTMCell(LSTMCell):
     """
 
     default_name: ClassVar[str] = "projected_lstm"
+    recurrent_params = (*LSTMCell.recurrent_params, "projection_w")
 
     def __init__(self, input_size: int, hidden_size: int, *, proj_size: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
@@ -356,12 +339,7 @@ class ProjectedLSTMCell(LSTMCell):
     def get_output_dim(self) -> int:
         return self.proj_size
 
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), f"{self.name}/projection_w"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
         H, P = self.hidden_size, self.proj_size
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * H)
@@ -370,8 +348,7 @@ class ProjectedLSTMCell(LSTMCell):
         gate = by_gate(gates)
         c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         h_t = step.product(sigmoid(gate["o"]) * tanh(c_t), f"{self.name}/projection", H, P)
-        new = self.kept(step, [h_t, c_t], states)
-        return new[0], new
+        return self.stepped(step, [h_t, c_t], states)
 
 
 EPSILON = 1e-4  # as Caffe2

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.cells.base import Step
+from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.gated import GATES, by_gate
-from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.cells.sized import ShapedCell, count_of, register_cell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
@@ -23,7 +23,7 @@ from rnnops.ops.reduction import reduce_mean, reduce_sum
 EPSILON = 1e-5  # of norms
 
 
-class HeadCell(SizedCell):
+class HeadCell(ShapedCell):
     """A cell of heads of `d = H / heads` features, with a memory `[heads, d, d]` of keys by values.
 
     Args:
@@ -36,6 +36,8 @@ class HeadCell(SizedCell):
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
     """
 
+    state_names: ClassVar[tuple[str, ...]] = ("memory_t",)
+
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         most = gcd(count_of(hidden_size, "hidden_size", self.name), 4)
@@ -47,12 +49,6 @@ class HeadCell(SizedCell):
     def width(self) -> int:
         """d, features of a head."""
         return self.hidden_size // self.heads
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/memory_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size * self.width]
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.heads, self.width, self.width)]
@@ -121,12 +117,9 @@ RANK, TEMPERATURE = 16, 16.0  # of the gate of GLA
 class LinearAttentionCell(HeadCell):
     """Base of two cells: queries, keys, values and the output's gate come only from the input."""
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/norm_scale"]
+    recurrent_params: ClassVar[tuple[str, ...]] = ("norm_scale",)
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         *parts, gate = self.projected(step, x_t, 4, "projected_t", extra)
         q, k, v = map(self.by_head, parts)
         S_t = self.decay(step, x_t) * states[0] + outer(k, v)
@@ -246,9 +239,7 @@ class GLACell(LinearAttentionCell):
     """
 
     default_name: ClassVar[str] = "gla"
-
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), *(f"{self.name}/{name}" for name in ("low_w", "decay_w", "decay_b"))]
+    recurrent_params = (*LinearAttentionCell.recurrent_params, "low_w", "decay_w", "decay_b")
 
     def decay(self, step: Step, x_t: Blob) -> Blob:
         low = step.product(x_t, f"{self.name}/low", self.input_size, RANK)
@@ -305,13 +296,9 @@ class DeltaNetCell(HeadCell):
     """
 
     default_name: ClassVar[str] = "delta_net"
+    recurrent_params: ClassVar[tuple[str, ...]] = ("beta_w", "beta_b", "norm_scale")
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("beta_w", "beta_b", "norm_scale")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         S_t, seen = self.corrected(step, x_t, states[0], self.projected(step, x_t, 3, "projected_t", extra))
         return step.masked_output(self.joined(seen)), self.kept(step, [S_t], states)
 
@@ -383,13 +370,9 @@ class GatedDeltaNetCell(DeltaNetCell):
     """
 
     default_name: ClassVar[str] = "gated_delta_net"
+    recurrent_params = (*DeltaNetCell.recurrent_params, "decay_w", "decay_b", "decay_log")
 
-    def get_recurrent_params(self) -> list[str]:
-        return [*super().get_recurrent_params(), *(f"{self.name}/decay_{part}" for part in ("w", "b", "log"))]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         *parts, gate = self.projected(step, x_t, 4, "projected_t", extra)
         S_t, seen = self.corrected(step, x_t, self._decay(step, x_t) * states[0], parts)
         return step.masked_output(gate * sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
@@ -449,12 +432,7 @@ class SLSTMCell(HeadCell):
     """
 
     default_name: ClassVar[str] = "slstm"
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/{state}_t" for state in ("hidden", "cell", "normalizer", "exponent")]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size] * 4
+    state_names = ("hidden_t", "cell_t", "normalizer_t", "exponent_t")
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.hidden_size,)] * 4
@@ -462,9 +440,7 @@ class SLSTMCell(HeadCell):
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/gates_{head}_w" for head in range(self.heads)]
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev, n_prev, m_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size, extra)
         gates = step.labelled(x + self._recurrent(step, h_prev), f"{self.name}/gates_t", self.memory_optimization)
@@ -473,8 +449,7 @@ class SLSTMCell(HeadCell):
         m_t = maximum(kept, gate["i"])
         forget, enter = exp(kept - m_t), exp(gate["i"] - m_t)
         c_t, n_t = forget * c_prev + enter * tanh(gate["g"]), forget * n_prev + enter
-        new = self.kept(step, [sigmoid(gate["o"]) * c_t / n_t, c_t, n_t, m_t], states)
-        return new[0], new
+        return self.stepped(step, [sigmoid(gate["o"]) * c_t / n_t, c_t, n_t, m_t], states)
 
     def _recurrent(self, step: Step, h_prev: Blob) -> Blob:
         """The products of all heads, gate by gate."""
@@ -535,22 +510,13 @@ class MLSTMCell(HeadCell):
     """
 
     default_name: ClassVar[str] = "mlstm"
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/{state}_t" for state in ("memory", "normalizer", "exponent")]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size * self.width, self.hidden_size, self.heads]
+    state_names = ("memory_t", "normalizer_t", "exponent_t")
+    recurrent_params = ("gates_t_w", "enter_b", "forget_b")
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.heads, self.width, self.width), (self.heads, self.width), (self.heads, 1)]
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("gates_t_w", "enter_b", "forget_b")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         C_prev, n_prev, m_prev = states
         *parts, out = self.projected(step, x_t, 4, "projected_t", extra)
         q, k, v = map(self.by_head, parts)

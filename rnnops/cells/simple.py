@@ -7,7 +7,7 @@ from math import exp, sqrt
 from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
-from rnnops.cells.base import Step
+from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, finite, register_cell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
@@ -56,17 +56,13 @@ class BasicRNNCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "basic_rnn"
+    recurrent_params = ("gates_t_w", "gates_t_b")
 
     def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.activation = activation_of(activation, self.name)
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,) = states
         x = step.linear(x_t, self.input_name, self.input_size, self.hidden_size)
         gates = x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
@@ -121,23 +117,18 @@ class IndRNNCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "indrnn"
+    recurrent_params = ("recurrent_w",)
 
     def __init__(self, input_size: int, hidden_size: int, *, activation: str = "relu", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.activation = activation_of(activation, self.name)
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/recurrent_w"]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,) = states
         (x,) = self.projected(step, x_t, 1, extra=extra)
         recurrent = step.parameter(f"{self.name}/recurrent_w", (self.hidden_size,), ("uniform", 0.0, 1.0))
         gates = step.labelled(x + recurrent * h_prev, f"{self.name}/gates_t", self.memory_optimization)
-        new = self.kept(step, [self.activation(gates)], states)
-        return new[0], new
+        return self.stepped(step, [self.activation(gates)], states)
 
 
 LARGEST_BIAS = 80.0  # the root of its exponential is a float32
@@ -191,6 +182,8 @@ class SRUCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "sru"
+    state_names = ("cell_t",)
+    recurrent_params = ("forget_v", "highway_v", "forget_b", "highway_b")
 
     def __init__(self, input_size: int, hidden_size: int, *, highway_bias: float = 0.0, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
@@ -201,18 +194,10 @@ class SRUCell(SizedCell):
                 "this scale of the highway is not a finite number", blob=self.name, wanted=wanted, came=highway_bias
             )
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/cell_t"]
-
     def get_input_params(self) -> list[str]:
         return [f"{self.input_name}_w"]
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("forget_v", "highway_v", "forget_b", "highway_b")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (c_prev,), (D, H) = states, (self.input_size, self.hidden_size)
         parts = 3 if D == H else 4
         product = step.product(x_t, self.input_name, D, parts * H, extra)
@@ -273,16 +258,12 @@ class QRNNCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "qrnn"
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/cell_t", f"{self.name}/input_t"]
+    state_names = ("cell_t", "input_t")
 
     def get_state_dims(self) -> list[int]:
         return [self.hidden_size, self.input_size]
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         c_prev, x_prev = states
         candidate, forget, out = self.projected(step, x_t, 3, "gates_t", [(x_prev, self.input_size), *extra])
         f = sigmoid(forget + self.forget_bias)
@@ -355,13 +336,10 @@ class MinGRUCell(MinimalCell):
 
     default_name: ClassVar[str] = "min_gru"
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         update, value = self.projected(step, x_t, 2, "gates_t", extra)
         z = sigmoid(update - self.forget_bias)
-        new = self.kept(step, [(1.0 - z) * states[0] + z * self.candidate(value)], states)
-        return new[0], new
+        return self.stepped(step, [(1.0 - z) * states[0] + z * self.candidate(value)], states)
 
 
 @register_cell
@@ -407,11 +385,8 @@ class MinLSTMCell(MinimalCell):
 
     default_name: ClassVar[str] = "min_lstm"
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         forget, enter, value = self.projected(step, x_t, 3, "gates_t", extra)
         f, i = sigmoid(forget + self.forget_bias), sigmoid(enter)
         share = i / (f + i)
-        new = self.kept(step, [states[0] + share * (self.candidate(value) - states[0])], states)
-        return new[0], new
+        return self.stepped(step, [states[0] + share * (self.candidate(value) - states[0])], states)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, signature
-from math import isfinite
+from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from rnnops.arguments import check_flags
-from rnnops.cells.base import Initializer, RNNCell, Step
+from rnnops.cells.base import Extra, Initializer, RNNCell, Step, Stepped
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.ops.base import number
@@ -34,8 +34,9 @@ class SizedCell(RNNCell):
     Each state without a given start has one more parameter, its value before the first step: for `hidden_t`
     it is `initial_hidden_state [H]`, and starts with zeros.
 
-    A subclass sets `default_name` and says `step`; where it takes options of its own it takes `**options`, too, and
-    hands them on. Its signature then has both. `training_options` are those with which `rnnops train` makes the cell.
+    A subclass sets `default_name`, and `state_names` where it has other states, and says `step`; where it takes options
+    of its own it takes `**options`, too, and hands them on. Its signature then has both. `training_options` are those
+    with which `rnnops train` makes the cell.
 
     Args:
         input_size: features of x, D.
@@ -59,8 +60,7 @@ class SizedCell(RNNCell):
         ...     default_name = "leaky"
         ...     def step(self, step, x_t, states, extra=()):
         ...         (x,) = self.projected(step, x_t, 1, extra=extra)
-        ...         new = self.kept(step, [0.9 * states[0] + 0.1 * x], states)
-        ...         return new[0], new
+        ...         return self.stepped(step, [0.9 * states[0] + 0.1 * x], states)
         >>> net = ro.Net("model", sizes_for="float32")
         >>> y, states = Leaky(3, 4).apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
         >>> y.shape, [spec.name for spec in net.parameters]
@@ -68,6 +68,8 @@ class SizedCell(RNNCell):
     """
 
     training_options: ClassVar[Mapping[str, Any]] = {}
+    state_names: ClassVar[tuple[str, ...]] = ("hidden_t",)  # below the cell's name
+    recurrent_params: ClassVar[tuple[str, ...]] = ()  # the same, of parameters that meet the states
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -92,7 +94,7 @@ class SizedCell(RNNCell):
         self.memory_optimization, self.drop_states = memory_optimization, drop_states
 
     def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t"]
+        return [f"{self.name}/{state}" for state in self.state_names]
 
     def get_state_dims(self) -> list[int]:
         return [self.hidden_size] * len(self.get_state_names())
@@ -100,9 +102,10 @@ class SizedCell(RNNCell):
     def get_output_dim(self) -> int:
         return self.hidden_size
 
-    def projected(
-        self, step: Step, x_t: Blob, parts: int, recompute_as: str = "", extra: Sequence[tuple[Blob, int]] = ()
-    ) -> list[Blob]:
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{parameter}" for parameter in self.recurrent_params]
+
+    def projected(self, step: Step, x_t: Blob, parts: int, recompute_as: str = "", extra: Extra = ()) -> list[Blob]:
         """`W x + b` in so many parts.
 
         Args:
@@ -133,6 +136,18 @@ class SizedCell(RNNCell):
         """
         return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
 
+    def stepped(self, step: Step, new: Sequence[Blob], previous: Sequence[Blob]) -> Stepped:
+        """The result of a step whose output is the first of its states.
+
+        Args:
+            step, new, previous: as `kept`'s.
+
+        Returns:
+            The first of the states that `kept` gives, and all of them.
+        """
+        states = self.kept(step, new, previous)
+        return states[0], states
+
 
 def count_of(value: object, what: str, cell: str) -> int:
     """The value itself. Raises NetError for what is not an integer of 1 or more."""
@@ -157,6 +172,13 @@ def _joined(own: Signature, of_base: Signature) -> Signature:
         further = [one for one in of_base.parameters.values() if one.name not in names]
         kept += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in further]
     return Signature(kept)
+
+
+class ShapedCell(SizedCell):
+    """Base of sized cells whose states are not vectors: a subclass says `get_state_shapes`."""
+
+    def get_state_dims(self) -> list[int]:
+        return [prod(shape) for shape in self.get_state_shapes()]
 
 
 Entered = TypeVar("Entered", bound=type[SizedCell])

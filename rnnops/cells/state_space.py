@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.cells.base import Step
+from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.linear_attention import HeadCell, outer, read, unit
-from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.cells.sized import ShapedCell, SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import exp, sqrt
@@ -21,7 +21,7 @@ from rnnops.ops.reduction import reduce_sum
 
 
 @register_cell
-class SelectiveSSMCell(SizedCell):
+class SelectiveSSMCell(ShapedCell):
     """Selective state space: S numbers of each of H channels, with steps, inputs and readings computed from the input.
 
     The parts are in the order of steps, B and C::
@@ -69,6 +69,8 @@ class SelectiveSSMCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "selective_ssm"
+    state_names = ("channels_t",)
+    recurrent_params = ("select_w", "delta_w", "delta_b", "decay_log", "pass_w")
 
     def __init__(
         self, input_size: int, hidden_size: int, *, state_size: int = 16, rank: int | None = None, **options: Any
@@ -78,22 +80,10 @@ class SelectiveSSMCell(SizedCell):
         self.rank = sixteenth if rank is None else count_of(rank, "rank", self.name)
         self.state_size = count_of(state_size, "state_size", self.name)
 
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/channels_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size * self.state_size]
-
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.hidden_size, self.state_size)]
 
-    def get_recurrent_params(self) -> list[str]:
-        names = ("select_w", "delta_w", "delta_b", "decay_log", "pass_w")
-        return [f"{self.name}/{name}" for name in names]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,), (H, S) = states, (self.hidden_size, self.state_size)
         (u,) = self.projected(step, x_t, 1, "projected_t", extra)
         low, B, C = split(step.product(u, f"{self.name}/select", H, self.rank + 2 * S), [self.rank, S, S], axis=-1)
@@ -154,13 +144,9 @@ class RGLRUCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "rg_lru"
+    recurrent_params = ("gates_t_w", "gates_t_b", "recurrent_w")
 
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/{name}" for name in ("gates_t_w", "gates_t_b", "recurrent_w")]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,), H = states, self.hidden_size
         (u,) = self.projected(step, x_t, 1, extra=extra)
         gates = step.linear(u, f"{self.name}/gates_t", H, 2 * H)
@@ -169,8 +155,7 @@ class RGLRUCell(SizedCell):
         decay = step.parameter(f"{self.name}/recurrent_w", (H,), ("uniform", SLOW, FAST))
         log_a = -POWER * softplus(-decay) * sigmoid(recurrence)
         h_t = exp(log_a) * h_prev + sqrt(-expm1(2.0 * log_a)) * (sigmoid(enter) * u)
-        new = self.kept(step, [h_t], states)
-        return new[0], new
+        return self.stepped(step, [h_t], states)
 
 
 MIXES = ("receptance", "decay", "key", "value", "rate", "gate")
@@ -237,16 +222,11 @@ class RWKV7Cell(HeadCell):
     """
 
     default_name: ClassVar[str] = "rwkv7"
+    state_names = ("memory_t", "input_t")
 
     def __init__(self, input_size: int, hidden_size: int, *, rank: int = 16, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.rank = count_of(rank, "rank", self.name)
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/memory_t", f"{self.name}/input_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size * self.width, self.input_size]
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.heads, self.width, self.width), (self.input_size,)]
@@ -260,9 +240,7 @@ class RWKV7Cell(HeadCell):
         vectors = ("decay_b", "rate_b", "norm_bias", "bonus", "removal_scale", "replace_scale", "norm_scale")
         return [f"{self.name}/{name}" for name in ("decay_w", "rate_w", "gate_w", *vectors)]
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         S_prev, x_prev = states
         r, k, v = (self._plain(step, mix, x_t, x_prev) for mix in ("receptance", "key", "value"))
         decay, rate = (self._low(step, mix, x_t, x_prev) for mix in ("decay", "rate"))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from rnnops.arguments import check_flags
-from rnnops.cells.base import RNNCell, Step, require_cell
+from rnnops.cells.base import Extra, RNNCell, Step, Stepped, require_cell
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
@@ -17,48 +17,56 @@ from rnnops.ops.random import dropout
 from rnnops.ops.shapes import constant_of_shape, shape
 
 
-class WrapperCell(RNNCell):
-    """Passes everything on to the cell inside; subclasses change what they are for."""
+class CompoundCell(RNNCell):
+    """Base of cells made of cells: states, parameters and what is prepared are those of all inside, bottom first."""
+
+    cells: Sequence[RNNCell]
+
+    def get_state_names(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_state_names()]
+
+    def get_state_dims(self) -> list[int]:
+        return [size for cell in self.cells for size in cell.get_state_dims()]
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [shape for cell in self.cells for shape in cell.get_state_shapes()]
+
+    def get_output_dim(self) -> int:
+        return self.cells[-1].get_output_dim()
+
+    def get_output_state_index(self) -> int:
+        below = sum(len(cell.get_state_names()) for cell in self.cells[:-1])
+        return below + self.cells[-1].get_output_state_index()
+
+    def get_input_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_input_params()]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_recurrent_params()]
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.cells[0].prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        for cell in self.cells:
+            cell.prepare(net)
+
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return self.cells
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        return [state for cell in self.cells for state in cell.initial_states(net, None)]
+
+
+class WrapperCell(CompoundCell):
+    """Passes everything on to the one cell inside; subclasses change what they are for."""
 
     owns_name: ClassVar[bool] = False
 
     def __init__(self, cell: RNNCell) -> None:
         require_cell(cell)
         super().__init__(cell.name, cell.forward_only)
-        self.cell, self.is_named, self.input_name = cell, cell.is_named, cell.input_name
-
-    def get_state_names(self) -> list[str]:
-        return self.cell.get_state_names()
-
-    def get_state_dims(self) -> list[int]:
-        return self.cell.get_state_dims()
-
-    def get_state_shapes(self) -> list[tuple[int, ...]]:
-        return self.cell.get_state_shapes()
-
-    def get_output_dim(self) -> int:
-        return self.cell.get_output_dim()
-
-    def get_output_state_index(self) -> int:
-        return self.cell.get_output_state_index()
-
-    def get_input_params(self) -> list[str]:
-        return self.cell.get_input_params()
-
-    def get_recurrent_params(self) -> list[str]:
-        return self.cell.get_recurrent_params()
-
-    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        return self.cell.prepare_input(net, input_blob)
-
-    def prepare(self, net: Net) -> None:
-        self.cell.prepare(net)
-
-    def inner_cells(self) -> Sequence[RNNCell]:
-        return (self.cell,)
-
-    def default_initial_states(self, net: Net) -> list[Blob]:
-        return self.cell.initial_states(net, None)
+        self.cell, self.cells, self.is_named, self.input_name = cell, (cell,), cell.is_named, cell.input_name
 
 
 class DropoutCell(WrapperCell):
@@ -93,9 +101,7 @@ class DropoutCell(WrapperCell):
             raise NetError("a ratio out of range", blob=self.name, wanted="0 <= ratio < 1 or None", came=repr(ratio))
         self.ratio = ratio
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         output, new = self.cell.step(step, x_t, states, extra)
         return (dropout(output, self.ratio) if self.ratio and not self.forward_only else output), new
 
@@ -137,9 +143,7 @@ class ZoneoutCell(WrapperCell):
             wanted = f"a probability, or {count}, one of each state"
             raise NetError("rates of zoneout out of range", blob=self.name, wanted=wanted, came=repr(rates))
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         output, new = self.cell.step(step, x_t, states, extra)
         zoned = [self._zoned(step, a, b, rate) for a, b, rate in zip(new, states, self.rates, strict=True)]
         for before, after in zip(new, zoned, strict=True):
@@ -156,7 +160,7 @@ class ZoneoutCell(WrapperCell):
         return step.masked(previous + (1.0 - rate) * change, previous, getattr(self.cell, "drop_states", False))
 
 
-class MultiRNNCell(RNNCell):
+class MultiRNNCell(CompoundCell):
     """A stack of cells as one cell: a layer reads the output of the layer below it.
 
     The output of a residual layer is added to its input before it goes up. Where the last layers are residual, the
@@ -212,47 +216,7 @@ class MultiRNNCell(RNNCell):
                     f"residual layer {layer} differs in size from the one below", blob=self.name, wanted=below, came=own
                 )
 
-    def get_state_names(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_state_names()]
-
-    def get_state_dims(self) -> list[int]:
-        return [size for cell in self.cells for size in cell.get_state_dims()]
-
-    def get_state_shapes(self) -> list[tuple[int, ...]]:
-        return [shape for cell in self.cells for shape in cell.get_state_shapes()]
-
-    def get_output_dim(self) -> int:
-        return self.cells[-1].get_output_dim()
-
-    def get_output_state_index(self) -> int:
-        return (
-            len(self.get_state_names())
-            - len(self.cells[-1].get_state_names())
-            + self.cells[-1].get_output_state_index()
-        )
-
-    def get_input_params(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_input_params()]
-
-    def get_recurrent_params(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_recurrent_params()]
-
-    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        return self.cells[0].prepare_input(net, input_blob)
-
-    def prepare(self, net: Net) -> None:
-        for cell in self.cells:
-            cell.prepare(net)
-
-    def inner_cells(self) -> Sequence[RNNCell]:
-        return self.cells
-
-    def default_initial_states(self, net: Net) -> list[Blob]:
-        return [state for cell in self.cells for state in cell.initial_states(net, None)]
-
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         remaining, new = list(states), []
         layer_input, output = x_t, x_t
         for layer, cell in enumerate(self.cells):
@@ -291,9 +255,7 @@ class UnrolledCell(WrapperCell):
             raise NetError("an unrolled cell needs a number of steps", blob=cell.name, wanted="1 or more", came=T)
         self.T = T
 
-    def step(
-        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
-    ) -> tuple[Blob, list[Blob]]:
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         return self.cell.step(step, x_t, states, extra)
 
     def apply_over_sequence(
