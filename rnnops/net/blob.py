@@ -141,6 +141,18 @@ def _bounds(item: Any) -> tuple[int, int, int]:
     return start, end, step
 
 
+def _unary(op: str) -> Callable[[Blob], Blob]:
+    return lambda blob: blob.net.apply(op, [blob])
+
+
+def _binary(op: str) -> Callable[[Blob, Operand], Blob]:
+    return lambda blob, other: blob.net.apply(op, [blob, other])
+
+
+def _reflected(op: str) -> Callable[[Blob, Operand], Blob]:
+    return lambda blob, other: blob.net.apply(op, [other, blob])
+
+
 class Blob(Attributes):
     """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
 
@@ -387,97 +399,28 @@ class Blob(Attributes):
 
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def _apply(self, op_type: str, *operands: Operand) -> Blob:
-        return self.net.apply(op_type, operands)
+    __add__, __radd__ = _binary("Add"), _reflected("Add")
+    __sub__, __rsub__ = _binary("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _binary("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _binary("Div"), _reflected("Div")
+    __mod__, __rmod__ = _binary("Mod"), _reflected("Mod")
+    __pow__, __rpow__ = _binary("Pow"), _reflected("Pow")
+    __matmul__, __rmatmul__ = _binary("MatMul"), _reflected("MatMul")
+    __and__, __rand__ = _binary("And"), _reflected("And")
+    __or__, __ror__ = _binary("Or"), _reflected("Or")
+    __lt__, __gt__ = _binary("Less"), _binary("Greater")
+    __le__, __ge__ = _binary("LessOrEqual"), _binary("GreaterOrEqual")
+    __eq__ = _binary("Equal")  # type: ignore[assignment]
+    __invert__, __neg__ = _unary("Not"), _unary("Neg")
+    __pos__, __abs__ = _unary("Identity"), _unary("Abs")
 
-    def __add__(self, other: Operand) -> Blob:
-        return self._apply("Add", self, other)
-
-    def __radd__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Add", other, self)
-
-    def __sub__(self, other: Operand) -> Blob:
-        return self._apply("Sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Sub", other, self)
-
-    def __mul__(self, other: Operand) -> Blob:
-        return self._apply("Mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Blob:
-        return self._apply("Div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Div", other, self)
-
-    def __mod__(self, other: Operand) -> Blob:
-        return self._apply("Mod", self, other)
-
-    def __rmod__(self, other: Operand) -> Blob:
-        return self._apply("Mod", other, self)
+    def __ne__(self, other: object) -> Blob:  # type: ignore[override]
+        return self.net.apply("Not", [self == other])
 
     def __floordiv__(self, other: Operand) -> NoReturn:
         self._refuse("a blob has no //", "Use ro.floor(x / y).")
 
     __rfloordiv__ = __floordiv__
-
-    def __pow__(self, other: Operand) -> Blob:
-        return self._apply("Pow", self, other)
-
-    def __rpow__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Pow", other, self)
-
-    def __matmul__(self, other: Operand) -> Blob:
-        return self._apply("MatMul", self, other)
-
-    def __rmatmul__(self, other: Operand) -> Blob:
-        return self._apply("MatMul", other, self)
-
-    def __eq__(self, other: object) -> Blob:  # type: ignore[override]
-        return self._apply("Equal", self, other)  # type: ignore[arg-type]
-
-    def __ne__(self, other: object) -> Blob:  # type: ignore[override]
-        return self.net.apply("Not", [self == other])
-
-    def __lt__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Less", self, other)
-
-    def __le__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("LessOrEqual", self, other)
-
-    def __gt__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("Greater", self, other)
-
-    def __ge__(self, other: Operand) -> Blob:  # type: ignore[misc]
-        return self._apply("GreaterOrEqual", self, other)
-
-    def __and__(self, other: Operand) -> Blob:
-        return self._apply("And", self, other)
-
-    def __rand__(self, other: Operand) -> Blob:
-        return self._apply("And", other, self)
-
-    def __or__(self, other: Operand) -> Blob:
-        return self._apply("Or", self, other)
-
-    def __ror__(self, other: Operand) -> Blob:
-        return self._apply("Or", other, self)
-
-    def __invert__(self) -> Blob:
-        return self._apply("Not", self)
-
-    def __neg__(self) -> Blob:
-        return self._apply("Neg", self)
-
-    def __pos__(self) -> Blob:
-        return self._apply("Identity", self)
-
-    def __abs__(self) -> Blob:
-        return self._apply("Abs", self)
 
 
 def _unpacked(values: tuple[Any, ...]) -> Sequence[Any]:
