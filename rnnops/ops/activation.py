@@ -20,6 +20,12 @@ TANH_SCALE, TANH_CUBE = math.sqrt(2.0 / math.pi), 0.044715  # of Gelu's approxim
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # float32 numbers, as ONNX has them
 
 
+def sigmoid_array(x: Array) -> Array:
+    """The logistic function without overflow: both halves by way of `exp(-|x|)`."""
+    decay = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, decay, x.dtype.type(1)) / (x.dtype.type(1) + decay))
+
+
 class Sigmoid(Unary):
     """`1 / (1 + exp(-x))`, element by element, without overflow.
 
@@ -44,10 +50,7 @@ class Sigmoid(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("sigmoid({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return sigmoid_array(x)
+    reference = elementwise(sigmoid_array)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * y * (1.0 - y)
@@ -107,9 +110,7 @@ class Relu(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("0.0 if {0} < 0.0 else {0}")
-
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.maximum(x, x.dtype.type(0)))
+    reference = elementwise(lambda x: np.maximum(x, x.dtype.type(0)))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return where(y > 0.0, dy, 0.0)
@@ -255,10 +256,7 @@ class Softplus(Unary):
 
     keeps = ("X",)
     loop = Pointwise("maximum({0}, 0.0) + log1p(exp(-abs({0})))")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.maximum(x, x.dtype.type(0)) + np.log1p(np.exp(-np.abs(x))))
+    reference = elementwise(lambda x: np.maximum(x, x.dtype.type(0)) + np.log1p(np.exp(-np.abs(x))))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * sigmoid(x)
@@ -288,10 +286,7 @@ class Softsign(Unary):
 
     keeps = ("X",)
     loop = Pointwise("{0} / (1.0 + abs({0}))")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(x / (x.dtype.type(1) + np.abs(x)))
+    reference = elementwise(lambda x: x / (x.dtype.type(1) + np.abs(x)))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         width = 1.0 + abs(x)
@@ -396,12 +391,6 @@ class Gelu(Unary):
             cubic = f"{{0}} + {TANH_CUBE} * {{0}} * {{0}} * {{0}}"
             return Pointwise(f"0.5 * {{0}} * (1.0 + tanh({TANH_SCALE} * ({cubic})))")
         return Pointwise(f"0.5 * {{0}} * (1.0 + erf({math.sqrt(0.5)} * {{0}}))")
-
-
-def sigmoid_array(x: Array) -> Array:
-    """The logistic function without overflow: both halves by way of `exp(-|x|)`."""
-    decay = np.exp(-np.abs(x))
-    return np.asarray(np.where(x < 0, decay, x.dtype.type(1)) / (x.dtype.type(1) + decay))
 
 
 sigmoid, tanh, relu = register(Sigmoid()), register(Tanh()), register(Relu())

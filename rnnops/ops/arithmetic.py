@@ -404,13 +404,15 @@ class Reciprocal(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("1.0 / {0}")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.divide(x.dtype.type(1), x))
+    reference = elementwise(lambda x: np.divide(x.dtype.type(1), x))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return -(dy * y * y)
+
+
+def erf_array(x: Array) -> Array:
+    """erf of every element, rounded once from float64."""
+    return np.array(special.erf(np.asarray(x, np.float64)), x.dtype)
 
 
 class Erf(Unary):
@@ -437,18 +439,10 @@ class Erf(Unary):
 
     keeps = ("X",)
     loop = Pointwise("erf({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return erf_array(x)
+    reference = elementwise(erf_array)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * exp(-(x * x)) * (2.0 / math.sqrt(math.pi))
-
-
-def erf_array(x: Array) -> Array:
-    """erf of every element, rounded once from float64."""
-    return np.array(special.erf(np.asarray(x, np.float64)), x.dtype)
 
 
 add, sub, mul, div, pow = register(Add()), register(Sub()), register(Mul()), register(Div()), register(Pow())  # noqa: A001

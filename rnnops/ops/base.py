@@ -27,12 +27,13 @@ def quiet(function: Callable[Parameters, Returned]) -> Callable[Parameters, Retu
     return np.errstate(all="ignore")(function)  # twice as quick as `with` in a function
 
 
-def elementwise(function: np.ufunc) -> Callable[..., Array]:
-    """A reference that applies a NumPy function element by element; one of two operands folds any number of them."""
+def elementwise(function: Callable[..., Any]) -> Callable[..., Array]:
+    """A reference that applies a function of arrays; a function of NumPy's of two operands folds any number of them."""
+    folds = isinstance(function, np.ufunc) and function.nin == 2
 
     @quiet
     def reference(schema: OpSchema, call: Call, *arrays: Array) -> Array:
-        return fold(function, arrays) if function.nin == 2 else np.asarray(function(*arrays))
+        return fold(function, arrays) if folds else np.asarray(function(*arrays))
 
     return reference
 
@@ -98,7 +99,7 @@ class Variadic(OpSchema):
         return Pointwise(self.text(len(call.op.inputs))) if len(call.op.inputs) <= MANY_OPERANDS else None
 
 
-def fold(function: np.ufunc, arrays: Sequence[Array]) -> Array:
+def fold(function: Callable[..., Any], arrays: Sequence[Array]) -> Array:
     """`function` over all arrays, left to right; a copy where there is but one."""
     return np.asarray(reduce(function, arrays)) if len(arrays) > 1 else np.array(arrays[0])
 

@@ -371,9 +371,7 @@ class Identity(Unary):
 
     accepts = ANY
     loop = Pointwise("{0}")
-
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.array(x)
+    reference = elementwise(np.array)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy

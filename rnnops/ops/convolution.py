@@ -28,16 +28,15 @@ from rnnops.ops.windows import (
     WINDOW_ATTRIBUTES,
     Geometry,
     Sizes,
+    append_windowed,
     channels_last,
     geometry_of,
     halves,
-    integers_given,
     numbers_of,
     reach,
     sizes_under,
     spans_of,
     windows_of,
-    word,
 )
 from rnnops.types import FLOATS, Array, Shape
 
@@ -50,12 +49,11 @@ class Convolving(OpSchema):
     accepts = FLOATS
     keeps: ClassVar[tuple[str, ...]] = ("X", "W")
 
-    def plain(self, auto_pad: str, group: int) -> dict[str, Any]:
-        """Attributes that are not lists, those that have their defaults left out. Raises NetError for others."""
+    def appended(self, blobs: Sequence[Blob | None], auto_pad: str, group: int, **lists: Any) -> Blob:
+        """The op, appended. Raises NetError for attributes of other kinds."""
         if isinstance(group, bool) or not isinstance(group, int | np.integer):
             raise NetError("group is an integer", op=self.name, came=repr(group))
-        given = {"auto_pad": word(auto_pad, self.name), "group": int(group)}
-        return {name: value for name, value in given.items() if value != self.attributes[name]}
+        return append_windowed(self, blobs, auto_pad, {"group": int(group)}, **lists)
 
     def checked_groups(self, call: Call, channels: Shape) -> int:
         """The number of groups, with ranks that fit."""
@@ -82,6 +80,17 @@ class Convolving(OpSchema):
         if given is not None and numbers_of(call, "kernel_shape", len(kernel), 1) != kernel:
             call.fail("kernel_shape is not that of the weights", wanted=list(kernel), came=list(given))
         return kernel
+
+    def geometry(self, call: Call) -> Geometry:
+        """Where the windows over x lie."""
+        return geometry_of(call, self.kernel(call))
+
+    def with_bias_gradient(self, call: Call, dx: Blob, dw: Blob, dy: Blob) -> Gradients:
+        """The gradients of x, the weights, and the bias where there is one."""
+        if not call.has(2):
+            return dx, dw
+        total = sum_to(dy, (1, *call.shape(2), *(1 for _ in sizes_under(call))))
+        return dx, dw, reshape_to(total, call.shape(2))
 
 
 def with_channels(b: Array, rank: int) -> Array:
@@ -176,9 +185,8 @@ class Conv(Convolving):
         pads: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
     ) -> Blob:
-        inputs = [x, w] if b is None else [x, w, b]
-        lists = integers_given(self.name, dilations=dilations, kernel_shape=kernel_shape, pads=pads, strides=strides)
-        return common_net(inputs).append(self.name, inputs, {**self.plain(auto_pad, group), **lists})[0]
+        lists = {"dilations": dilations, "kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+        return self.appended([x, w, b], auto_pad, group, **lists)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         groups, weight = self.checked_groups(call, call.shape(0)[1:2]), call.shape(1)
@@ -188,10 +196,6 @@ class Conv(Convolving):
             call.fail("the channels that come out have no equal groups", wanted=f"{groups} parts", came=weight[0])
         self.check_bias(call, weight[0])
         return ((call.shape(0)[0], weight[0], *self.geometry(call).places),)
-
-    def geometry(self, call: Call) -> Geometry:
-        """Where the windows over x lie."""
-        return geometry_of(call, self.kernel(call))
 
     @quiet
     def reference(self, call: Call, x: Array, w: Array, b: Array | None = None) -> Array:
@@ -203,10 +207,7 @@ class Conv(Convolving):
         geometry, groups = self.geometry(call), call.attr("group")
         dx = transposed_convolution(dy, w, geometry, groups)
         dw = weight_gradient(x, dy, geometry, call.shape(1), call.shape(0)[0], groups)
-        if not call.has(2):
-            return dx, dw
-        channels = sum_to(dy, (1, call.shape(1)[0], *(1 for _ in geometry.sizes)))
-        return dx, dw, reshape_to(channels, call.shape(2))
+        return self.with_bias_gradient(call, dx, dw, dy)
 
     def expand(self, call: Call, x: Blob, w: Blob, b: Blob | None = None) -> Blob:
         shapes = (call.shape(0), call.shape(1))
@@ -246,9 +247,6 @@ class MatrixConv(Convolving):
     keeps = ()
     loop = Expansion()
 
-    def __call__(self, x: Blob, matrix: Blob, b: Blob | None = None, **attributes: Any) -> Blob:
-        return common_net([x]).append(self.name, [x, matrix] if b is None else [x, matrix, b], attributes)[0]
-
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         weight = self.weight(call)
         if weight[1] * call.attr("group") != call.shape(0)[1] or weight[0] % call.attr("group"):
@@ -263,10 +261,6 @@ class MatrixConv(Convolving):
 
     def kernel(self, call: Call) -> Sizes:
         return numbers_of(call, "kernel_shape", len(sizes_under(call)), 1)
-
-    def geometry(self, call: Call) -> Geometry:
-        """Where the windows over x lie."""
-        return geometry_of(call, self.kernel(call))
 
     @quiet
     def reference(self, call: Call, x: Array, matrix: Array, b: Array | None = None) -> Array:
@@ -387,17 +381,9 @@ class ConvTranspose(Convolving):
         pads: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
     ) -> Blob:
-        inputs = [x, w] if b is None else [x, w, b]
-        lists = integers_given(
-            self.name,
-            dilations=dilations,
-            kernel_shape=kernel_shape,
-            output_padding=output_padding,
-            output_shape=output_shape,
-            pads=pads,
-            strides=strides,
-        )
-        return common_net(inputs).append(self.name, inputs, {**self.plain(auto_pad, group), **lists})[0]
+        lists = {"dilations": dilations, "kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+        further = {"output_padding": output_padding, "output_shape": output_shape}
+        return self.appended([x, w, b], auto_pad, group, **lists, **further)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         groups, weight = self.checked_groups(call, call.shape(1)[:1]), call.shape(1)
@@ -445,13 +431,10 @@ class ConvTranspose(Convolving):
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         x, w, dy = blobs[0], blobs[1], blobs[-1]
-        geometry, groups, weight = self.geometry(call), call.attr("group"), call.shape(1)
+        geometry, groups = self.geometry(call), call.attr("group")
         dx = convolution(dy, w, geometry, groups)
-        dw = weight_gradient(dy, x, geometry, weight, call.shape(0)[0], groups)
-        if not call.has(2):
-            return dx, dw
-        channels = sum_to(dy, (1, weight[1] * groups, *(1 for _ in geometry.sizes)))
-        return dx, dw, reshape_to(channels, call.shape(2))
+        dw = weight_gradient(dy, x, geometry, call.shape(1), call.shape(0)[0], groups)
+        return self.with_bias_gradient(call, dx, dw, dy)
 
     def expand(self, call: Call, x: Blob, w: Blob, b: Blob | None = None) -> Blob:
         geometry, groups, weight = self.geometry(call), call.attr("group"), call.shape(1)

@@ -15,7 +15,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel, LoopForm, Pointwise, Reduction, View
 from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
-from rnnops.ops.base import Unary, quiet
+from rnnops.ops.base import Unary, elementwise, quiet
 from rnnops.types import ANY, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
 BITS = "uint16"
@@ -39,13 +39,10 @@ class ToBfloat16(Unary):
     internal = True
     gradient = no_gradient
     loop = Pointwise("bfloat16_code({0})")
+    reference = elementwise(bits_of)
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
         return (BITS,)
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return bits_of(x)
 
 
 class FromBfloat16(Unary):
@@ -57,9 +54,7 @@ class FromBfloat16(Unary):
     internal = True
     gradient = no_gradient
     loop = Pointwise("bfloat16_value({0})")
-
-    def reference(self, call: Call, x: Array) -> Array:
-        return numbers_of(x.astype(BITS)).astype(x.dtype)
+    reference = elementwise(lambda x: numbers_of(x.astype(BITS)).astype(x.dtype))
 
 
 to_bfloat16, from_bfloat16 = register(ToBfloat16()), register(FromBfloat16())
@@ -106,9 +101,7 @@ class StopGradient(Unary):
     accepts = ANY
     differentiable = False
     loop = Pointwise("{0}")
-
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.array(x)
+    reference = elementwise(np.array)
 
 
 class WithGradient(OpSchema):
@@ -273,12 +266,6 @@ class Normalize(OpSchema):
     accepts = FLOATS
     internal = True
     gradient = no_gradient
-
-    def __call__(
-        self, x: Blob, mean: Blob, inv_std_dev: Blob, scale: Blob, bias: Blob | None = None, axis: int = -1
-    ) -> Blob:
-        inputs = [x, mean, inv_std_dev, scale, *([] if bias is None else [bias])]
-        return common_net([x]).append(self.name, inputs, {"axis": axis})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))

@@ -235,6 +235,22 @@ class Cumulative(OpSchema):
         total = self.function.accumulate(turned, axis, x.dtype)
         return np.array(np.flip(total, axis) if call.attr("reverse") else total)
 
+    def expand(self, call: Call, x: Blob) -> Blob:
+        axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
+        if not call.shape(0)[axis]:
+            return identity(x)
+        nothing: Any = self.function.identity
+        total, distance = (shifted(x, axis, 1, reverse, nothing) if call.attr("exclusive") else x), 1
+        while distance < call.shape(0)[axis]:
+            total = self.function(total, shifted(total, axis, distance, reverse, nothing))
+            distance *= 2
+        return total
+
+
+def shifted(x: Blob, axis: int, distance: int, back: bool, fill: float) -> Blob:
+    """Elements so much further along an axis, or so much less, `fill` in their places."""
+    return pad(x, [-distance, distance] if back else [distance, -distance], fill, axes=[axis])
+
 
 class CumSum(Cumulative):
     """The sum of all elements up to each one along an axis.
@@ -268,19 +284,6 @@ class CumSum(Cumulative):
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         """Each element is in the sums from its own place on."""
         return self(dy, call.attr("axis"), call.attr("exclusive"), not call.attr("reverse"))
-
-    def expand(self, call: Call, x: Blob) -> Blob:
-        axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
-        total, distance = (moved(x, axis, 1, reverse) if call.attr("exclusive") else x), 1
-        while distance < call.shape(0)[axis]:
-            total = total + moved(total, axis, distance, reverse)
-            distance *= 2
-        return total
-
-
-def moved(x: Blob, axis: int, distance: int, back: bool) -> Blob:
-    """Elements so much further along an axis, or so much less, zeros in their places."""
-    return pad(x, [-distance, distance] if back else [distance, -distance], axes=[axis])
 
 
 cumsum = register(CumSum())
@@ -327,21 +330,6 @@ class CumProd(Cumulative):
             factor = factor * shifted(factor, axis, distance, not reverse, 0.0)
             distance *= 2
         return self(x, call.attr("axis"), True, reverse) * total
-
-    def expand(self, call: Call, x: Blob) -> Blob:
-        axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
-        if not call.shape(0)[axis]:
-            return identity(x)
-        total, distance = (shifted(x, axis, 1, reverse, 1) if call.attr("exclusive") else identity(x)), 1
-        while distance < call.shape(0)[axis]:
-            total = total * shifted(total, axis, distance, reverse, 1)
-            distance *= 2
-        return total
-
-
-def shifted(x: Blob, axis: int, distance: int, back: bool, fill: float) -> Blob:
-    """Elements so much further along an axis, or so much less, a number in their places."""
-    return pad(x, [-distance, distance] if back else [distance, -distance], fill, axes=[axis])
 
 
 cumprod = register(CumProd())

@@ -11,7 +11,6 @@ import numpy as np
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Expansion
-from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import sign, sqrt
 from rnnops.ops.base import MANY_OPERANDS, Unary, flag, quiet
@@ -22,13 +21,12 @@ from rnnops.ops.windows import (
     FIRST_AXIS,
     WINDOW_ATTRIBUTES,
     Geometry,
+    append_windowed,
     channels_last,
     geometry_of,
-    integers_given,
     numbers_of,
     sizes_under,
     windows_of,
-    word,
 )
 from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
 
@@ -40,12 +38,6 @@ class Pooling(OpSchema):
     accepts: ClassVar[tuple[str, ...]] = FLOATS
     keeps: ClassVar[tuple[str, ...]] = ("X",)
     loop = Expansion()
-
-    def appended(self, x: Blob, auto_pad: str, numbers: dict[str, int], **lists: Any) -> Blob:
-        """The op with attributes, those that have their defaults left out."""
-        given = {"auto_pad": word(auto_pad, self.name), **numbers}
-        plain = {name: value for name, value in given.items() if value != self.attributes[name]}
-        return common_net([x]).append(self.name, [x], {**plain, **integers_given(self.name, **lists)})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return ((*call.shape(0)[:FIRST_AXIS], *self.geometry(call).places),)
@@ -68,9 +60,9 @@ class Pooling(OpSchema):
         by_channel = np.moveaxis(every, -1, 1)
         return by_channel.reshape(*by_channel.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
 
-    def folded(self, call: Call, name: str, x: Blob, geometry: Geometry) -> Blob:
+    def folded(self, call: Call, name: str, x: Blob) -> Blob:
         """The windows, joined by `Max` or `Sum`, [N, O, *places]: element by element where these are few."""
-        batch, channels = call.shape(0)[:FIRST_AXIS]
+        geometry, (batch, channels) = self.geometry(call), call.shape(0)[:FIRST_AXIS]
         padded, count = geometry.last(x, channels, batch, self.around(call.dtype(0))), len(geometry.sizes)
         if 1 < prod(geometry.kernel) <= MANY_OPERANDS:
             return geometry.first(x.net.apply(name, list(geometry.taps(padded))), channels, batch)
@@ -78,9 +70,9 @@ class Pooling(OpSchema):
         (y,) = x.net.append(f"Reduce{name}", [geometry.windows(padded)], attributes)
         return geometry.first(y, channels, batch)
 
-    def spread(self, call: Call, shares: Blob, geometry: Geometry) -> Blob:
+    def spread(self, call: Call, shares: Blob) -> Blob:
         """The gradient of each place, given to each element of its window and added up over x."""
-        batch, channels = call.shape(0)[:FIRST_AXIS]
+        geometry, (batch, channels) = self.geometry(call), call.shape(0)[:FIRST_AXIS]
         wide = reshape_to(channels_last(shares), (batch, *geometry.places, *(1 for _ in geometry.sizes), channels))
         every = expand(wide, [batch, *geometry.places, *geometry.kernel, channels])
         return geometry.put_back(every, channels, batch)
@@ -127,7 +119,7 @@ class MaxPool(Pooling):
         strides: Sequence[int] | None = None,
     ) -> Blob:
         lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
-        return self.appended(x, auto_pad, {"ceil_mode": flag(ceil_mode, self.name)}, **lists)
+        return append_windowed(self, [x], auto_pad, {"ceil_mode": flag(ceil_mode, self.name)}, **lists)
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -144,8 +136,7 @@ class MaxPool(Pooling):
         return geometry.put_back(share, channels, batch)
 
     def expand(self, call: Call, x: Blob) -> Blob:
-        geometry = self.geometry(call)
-        return self.folded(call, "Max", x, geometry)
+        return self.folded(call, "Max", x)
 
     def around(self, dtype: str) -> float:
         return float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
@@ -194,7 +185,8 @@ class AveragePool(Pooling):
     ) -> Blob:
         lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
         flags = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-        return self.appended(x, auto_pad, {name: flag(value, self.name) for name, value in flags.items()}, **lists)
+        numbers = {name: flag(value, self.name) for name, value in flags.items()}
+        return append_windowed(self, [x], auto_pad, numbers, **lists)
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -202,11 +194,10 @@ class AveragePool(Pooling):
         return np.asarray(total / self.counts(call).astype(x.dtype))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return self.spread(call, self.divided(call, dy), self.geometry(call))
+        return self.spread(call, self.divided(call, dy))
 
     def expand(self, call: Call, x: Blob) -> Blob:
-        geometry = self.geometry(call)
-        return self.divided(call, self.folded(call, "Sum", x, geometry))
+        return self.divided(call, self.folded(call, "Sum", x))
 
     def divided(self, call: Call, total: Blob) -> Blob:
         """Over the number of elements that each place counts."""
@@ -275,7 +266,7 @@ class LpPool(Pooling):
         lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
         if isinstance(p, bool) or not isinstance(p, int | np.integer):
             raise NetError("p is an integer", op=self.name, came=repr(p))
-        return self.appended(x, auto_pad, {"ceil_mode": flag(ceil_mode, self.name), "p": int(p)}, **lists)
+        return append_windowed(self, [x], auto_pad, {"ceil_mode": flag(ceil_mode, self.name), "p": int(p)}, **lists)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if not isinstance(call.attr("p"), int) or call.attr("p") < 1:
@@ -289,14 +280,14 @@ class LpPool(Pooling):
         return np.asarray(total ** x.dtype.type(1 / p), x.dtype)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        p, geometry = call.attr("p"), self.geometry(call)
+        p = call.attr("p")
         share = where(greater(y, 0.0), dy / y ** float(p - 1), 0.0)
-        return self.spread(call, share, geometry) * sign(x) * abs(x) ** float(p - 1)
+        return self.spread(call, share) * sign(x) * abs(x) ** float(p - 1)
 
     def expand(self, call: Call, x: Blob) -> Blob:
-        p, geometry = call.attr("p"), self.geometry(call)
+        p = call.attr("p")
         powers = x * x if p == 2 else abs(x) ** float(p)
-        total = self.folded(call, "Sum", powers, geometry)
+        total = self.folded(call, "Sum", powers)
         return sqrt(total) if p == 2 else total ** (1 / p)
 
 

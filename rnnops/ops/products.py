@@ -251,22 +251,6 @@ class RoundedGemm(Gemm):
     attributes: ClassVar[dict[str, Any]] = {**Gemm.attributes, "operands": REQUIRED}
     internal = True
 
-    def __call__(
-        self,
-        a: Blob,
-        b: Blob,
-        c: Operand | None = None,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        transA: int = 0,
-        transB: int = 0,
-        operands: str = BFLOAT16,
-    ) -> Blob:
-        net = common_net([a, b])
-        bias = [] if c is None else net.operands([c], a.dtype)
-        options = {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB, "operands": operands}
-        return net.append(self.name, [a, b, *bias], options)[0]
-
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         check_operands(call)
         return super().shapes(call)

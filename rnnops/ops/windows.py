@@ -210,11 +210,19 @@ def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Arr
 # -- attributes ------------------------------------------------------------------------------------------------------
 
 
-def word(auto_pad: object, op: str) -> str:
-    """How pads are found. Raises NetError for what is not a word."""
+def append_windowed(
+    schema: OpSchema, blobs: Sequence[Blob | None], auto_pad: object, numbers: dict[str, int], **lists: Any
+) -> Blob:
+    """Append an op over windows; None among blobs is left out, and so are attributes that have their defaults.
+
+    Raises NetError for attributes of other kinds.
+    """
     if not isinstance(auto_pad, str):
-        raise NetError("auto_pad is a word", op=op, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
-    return auto_pad
+        raise NetError("auto_pad is a word", op=schema.name, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
+    given = {"auto_pad": auto_pad, **numbers}
+    plain = {name: value for name, value in given.items() if value != schema.attributes[name]}
+    inputs = [blob for blob in blobs if blob is not None]
+    return common_net(inputs).append(schema.name, inputs, {**plain, **integers_given(schema.name, **lists)})[0]
 
 
 def integers_given(op: str, **values: Any) -> dict[str, Any]:

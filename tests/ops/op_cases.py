@@ -102,6 +102,11 @@ def use(function: Callable[..., Any], *after: Any, **options: Any) -> Callable[.
     return lambda *blobs: function(*blobs, *after, **options)
 
 
+def appended(op: str, **attributes: Any) -> Callable[..., Any]:
+    """How an op that is not a function is called: it is appended to the net of its blobs."""
+    return lambda *blobs: blobs[0].net.append(op, blobs, attributes)[0]
+
+
 def floats(*shape: int, low: float = -2.0, high: float = 2.0) -> Array:
     """Seeded floats of a shape, rounded to eighths so that ties and zeros occur."""
     generator = np.random.default_rng(sum(shape) + 31 * len(shape))

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import evaluate
+from op_cases import appended, evaluate
 
 import rnnops as ro
 from rnnops.errors import GradientError, NetError, TypeRuleError
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import REGISTRY, RunContext
-from rnnops.ops.internal import normalize, scatter_add, sum_to
+from rnnops.ops.internal import scatter_add, sum_to
 from rnnops.ops.random import dropout_grad
 from rnnops.types import FLOAT, Type
 
@@ -132,7 +132,7 @@ WRONG_TYPES: list[tuple[Build, list[tuple[Any, ...]], str]] = [
     (lambda x: x.net.append("Dropout", [x], {"ratio": 1.5}), [(F, 2)], "not a dropout ratio"),
     (lambda x: sum_to(x, (3,)), [(F, 2)], "does not broadcast"),
     (lambda x, i: scatter_add(x, i, 0, 5), [(F, 2), (I, 3)], "do not match"),
-    (normalize, [(F, 2, 3), (F, 2), (F, 2, 1), (F, 3)], "statistics of these rows"),
+    (appended("Normalize"), [(F, 2, 3), (F, 2), (F, 2, 1), (F, 3)], "statistics of these rows"),
     (lambda dy, mask: dropout_grad(dy, mask, 0.5), [(F, 2), (B, 3)], "not the mask"),
 ]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from op_cases import appended
 from rounding import as_bfloat16, assert_rounded_alike
 
 import rnnops as ro
 from rnnops.errors import NetError, TypeRuleError
-from rnnops.ops.products import rounded, rounded_gemm, rounded_matmul
+from rnnops.ops.products import BFLOAT16, rounded, rounded_matmul
 
 Array = Any
 
@@ -48,9 +49,9 @@ PRODUCTS: dict[str, tuple[Callable[..., ro.Blob], Callable[..., ro.Blob], tuple[
     "batched": (rounded_matmul, ro.matmul, ((2, 3, 5), (5, 4))),
     "a row": (rounded_matmul, ro.matmul, ((5,), (5, 4))),
     "a column": (rounded_matmul, ro.matmul, ((3, 5), (5,))),
-    "gemm": (rounded_gemm, ro.gemm, ((3, 5), (5, 4), (4,))),
+    "gemm": (appended("RoundedGemm", operands=BFLOAT16), ro.gemm, ((3, 5), (5, 4), (4,))),
     "turned": (
-        lambda *blobs: rounded_gemm(*blobs, alpha=0.7, beta=1.3, transA=1, transB=1),
+        appended("RoundedGemm", operands=BFLOAT16, alpha=0.7, beta=1.3, transA=1, transB=1),
         lambda *blobs: ro.gemm(*blobs, alpha=0.7, beta=1.3, transA=1, transB=1),
         ((5, 3), (4, 5), (3, 4)),
     ),

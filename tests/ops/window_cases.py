@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from op_cases import Array, Case, floats, integers, use
+from op_cases import Array, Case, appended, floats, integers, use
 
 import rnnops as ro
-from rnnops.ops.convolution import conv_matrix, matrix_conv
+from rnnops.ops.convolution import conv_matrix
 from rnnops.ops.windows import channels_first, channels_last, windows
 
 Sizes = Sequence[int]
@@ -190,7 +190,7 @@ def window_op_cases() -> Iterator[Case]:
         given = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "kernel_shape": w[2:]}
         loops = partial(matrix_loops, w, (strides, pads, dilations, group))
         arrays = (floats(*x), floats(int(np.prod(w[1:])), w[0]), floats(w[0]))
-        yield Case("MatrixConv", str(given), use(matrix_conv, **given), arrays, loops)
+        yield Case("MatrixConv", str(given), appended("MatrixConv", **given), arrays, loops)
 
 
 def matrix_loops(shape: Sizes, attributes: Any, x: Array, matrix: Array, b: Array) -> tuple[Array]:
