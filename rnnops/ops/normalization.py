@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
@@ -111,7 +111,30 @@ class LogSoftmax(_AlongAxis):
         return shifted - log(reduce_sum(exp(shifted), axes))
 
 
-class LayerNormalization(OpSchema):
+class OverRows(OpSchema):
+    """Base of ops that normalize each row, the elements of all axes from `axis` on."""
+
+    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "epsilon": 1e-5}
+    accepts = FLOATS
+    loop = Expansion()
+
+    def axes(self, call: Call) -> tuple[int, ...]:
+        """The axes of a row."""
+        rank = call.rank(0)
+        return tuple(range(call.axis(call.attr("axis"), rank), rank))
+
+    def count(self, call: Call) -> int:
+        """The number of elements of a row."""
+        return prod(call.shape(0)[axis] for axis in self.axes(call))
+
+
+def through_unit(unit: Blob, dunit: Blob, inv: Blob, axes: Sequence[int]) -> Blob:
+    """The gradient of x through `unit = (x - mean) * inv`, whose mean and deviation are those of x over axes."""
+    along = reduce_mean(dunit * unit, axes)
+    return inv * (dunit - reduce_mean(dunit, axes) - unit * along)
+
+
+class LayerNormalization(OverRows):
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias` over all axes from `axis` on, in two passes.
 
     ONNX: LayerNormalization, op set 17, whose further results, mean and inverse deviation of each row, stay inside;
@@ -144,11 +167,8 @@ class LayerNormalization(OpSchema):
 
     inputs = ("X", "Scale", "B?")
     outputs = ("Y", "Mean", "InvStdDev")
-    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "epsilon": 1e-5}
-    accepts = FLOATS
     keeps = ("X", "Scale", "Mean", "InvStdDev")
     optional_grads = True
-    loop = Expansion()
 
     def __call__(self, x: Blob, scale: Blob, bias: Blob | None = None, axis: int = -1, epsilon: float = 1e-5) -> Blob:
         inputs = [x, scale] if bias is None else [x, scale, bias]
@@ -174,7 +194,7 @@ class LayerNormalization(OpSchema):
         x, scale, (mean, inv), (dy, dmean, dinv) = blobs[0], blobs[1], blobs[-5:-3], blobs[-3:]
         unit = (x - mean) * inv
         parts = [
-            None if dy is None else self.data_gradient(call, unit, dy * scale, inv),
+            None if dy is None else through_unit(unit, dy * scale, inv, list(self.axes(call))),
             None if dmean is None else dmean * (1.0 / max(self.count(call), 1)),
             None if dinv is None else unit * (dinv * inv * inv * (-1.0 / max(self.count(call), 1))),
         ]
@@ -183,12 +203,6 @@ class LayerNormalization(OpSchema):
         dscale = None if dy is None else sum_to(dy * unit, call.shape(1))
         dbias = None if dy is None or not call.has(2) else sum_to(dy, call.shape(2))
         return (dx if dx is None else expand(dx, list(call.shape(0))), dscale, dbias)[: len(call.op.inputs)]
-
-    def data_gradient(self, call: Call, unit: Blob, dunit: Blob, inv: Blob) -> Blob:
-        """From the gradient of `unit = (x - mean) * inv` to that of x."""
-        axes = list(self.axes(call))
-        along = reduce_mean(dunit * unit, axes)
-        return inv * (dunit - reduce_mean(dunit, axes) - unit * along)
 
     def expand(self, call: Call, x: Blob, scale: Blob, bias: Blob | None = None) -> tuple[Blob, ...]:
         axes = list(self.axes(call))
@@ -205,14 +219,6 @@ class LayerNormalization(OpSchema):
         axis = op.attributes.get("axis", self.attributes["axis"])
         return replace(op, type="Normalize", inputs=(x, *statistics, *affine), outputs=(y,), attributes={"axis": axis})
 
-    def axes(self, call: Call) -> tuple[int, ...]:
-        rank = call.rank(0)
-        return tuple(range(call.axis(call.attr("axis"), rank), rank))
-
-    def count(self, call: Call) -> int:
-        """How many elements a row has."""
-        return prod(call.shape(0)[axis] for axis in self.axes(call))
-
 
 def log_softmax_array(x: Array, axis: int) -> Array:
     """`x - log(sum(exp(x)))` along an axis, by way of the largest element."""
@@ -223,7 +229,7 @@ def log_softmax_array(x: Array, axis: int) -> Array:
 softmax, log_softmax, layer_normalization = register(Softmax()), register(LogSoftmax()), register(LayerNormalization())
 
 
-class RMSNormalization(OpSchema):
+class RMSNormalization(OverRows):
     """`x / sqrt(mean(x * x) + epsilon) * scale` over all axes from `axis` on.
 
     ONNX: RMSNormalization, op set 23; a file of an older op set gets the formula.
@@ -251,10 +257,7 @@ class RMSNormalization(OpSchema):
     """
 
     inputs = ("X", "scale")
-    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "epsilon": 1e-5}
-    accepts = FLOATS
     keeps = ("X", "scale")
-    loop = Expansion()
 
     def __call__(self, x: Blob, scale: Blob, axis: int = -1, epsilon: float = 1e-5) -> Blob:
         attributes = {"axis": axis, "epsilon": number(epsilon, self.name)}
@@ -269,8 +272,7 @@ class RMSNormalization(OpSchema):
 
     @quiet
     def reference(self, call: Call, x: Array, scale: Array) -> Array:
-        axes = self.axes(call)
-        count = x.dtype.type(prod(x.shape[axis] for axis in axes))
+        axes, count = self.axes(call), x.dtype.type(self.count(call))
         square = np.square(x).sum(axis=axes, keepdims=True, dtype=x.dtype) / count
         inverse = x.dtype.type(1) / np.sqrt(square + x.dtype.type(call.attr("epsilon")))
         return np.asarray(x * inverse * scale)
@@ -287,10 +289,6 @@ class RMSNormalization(OpSchema):
     def inverse(self, call: Call, x: Blob) -> Blob:
         """One over the root mean square of each row."""
         return reciprocal(sqrt(reduce_mean(x * x, list(self.axes(call))) + call.attr("epsilon")))
-
-    def axes(self, call: Call) -> tuple[int, ...]:
-        rank = call.rank(0)
-        return tuple(range(call.axis(call.attr("axis"), rank), rank))
 
 
 rms_normalization = register(RMSNormalization())
@@ -404,7 +402,7 @@ class BatchNormalization(OpSchema):
         inv = reciprocal(sqrt(reduce_mean(centred * centred, axes) + call.attr("epsilon")))
         unit, share = centred * inv, (1.0 - momentum) / max(self.count(call), 1)
         parts = [
-            None if dy is None else self.unit_gradient(call, unit, dy * self.widened(call, scale), inv),
+            None if dy is None else through_unit(unit, dy * self.widened(call, scale), inv, axes),
             None if dmean is None else self.widened(call, dmean) * share,
             None if dvar is None else centred * (self.widened(call, dvar) * (2.0 * share)),
         ]
@@ -417,11 +415,6 @@ class BatchNormalization(OpSchema):
             None if dmean is None else dmean * momentum,
             None if dvar is None else dvar * momentum,
         )
-
-    def unit_gradient(self, call: Call, unit: Blob, dunit: Blob, inv: Blob) -> Blob:
-        """From the gradient of `unit = (x - mean) * inv` to that of x."""
-        axes = list(self.batch_axes(call))
-        return inv * (dunit - reduce_mean(dunit, axes) - unit * reduce_mean(dunit * unit, axes))
 
     def expand(self, call: Call, x: Blob, *others: Blob) -> Blob | tuple[Blob, ...]:
         scale, bias, mean, var = (self.widened(call, blob) for blob in others)
