@@ -12,7 +12,7 @@ from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, register
 from rnnops.ops.arithmetic import abs, erf, erf_array, exp  # noqa: A004
-from rnnops.ops.base import Unary, choice, elementwise, number, quiet
+from rnnops.ops.base import OpRow, Unary, choice, elementwise, number, quiet
 from rnnops.ops.comparison import where
 from rnnops.types import Array, Shape
 
@@ -48,12 +48,7 @@ class Sigmoid(Unary):
         array([0.2689, 0.5   , 0.7311])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("sigmoid({0})")
-    reference = elementwise(sigmoid_array)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * y * (1.0 - y)
+    row = OpRow(sigmoid_array, "sigmoid({0})", lambda x, y, dy: dy * y * (1.0 - y), keeps=("Y",))
 
 
 class Tanh(Unary):
@@ -78,12 +73,7 @@ class Tanh(Unary):
         array([-0.7616,  0.    ,  0.7616])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("tanh({0})")
-    reference = elementwise(np.tanh)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * (1.0 - y * y)
+    row = OpRow(np.tanh, "tanh({0})", lambda x, y, dy: dy * (1.0 - y * y), keeps=("Y",))
 
 
 class Relu(Unary):

@@ -9,7 +9,7 @@ import numpy as np
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.schema import Call, Gradients, register
-from rnnops.ops.base import Binary, Unary, elementwise, quiet
+from rnnops.ops.base import Binary, OpRow, Unary, quiet
 from rnnops.types import FLOATS, NUMERIC, Array
 from rnnops.util import LazyModule
 
@@ -41,11 +41,7 @@ class Add(Binary):
                [21., 22.]])
     """
 
-    loop = Pointwise("{0} + {1}")
-    reference = elementwise(np.add)
-
-    def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        return dc, dc
+    row = OpRow(np.add, "{0} + {1}", lambda a, b, c, dc: (dc, dc))
 
 
 class Sub(Binary):
@@ -73,11 +69,7 @@ class Sub(Binary):
                [-19., -18.]])
     """
 
-    loop = Pointwise("{0} - {1}")
-    reference = elementwise(np.subtract)
-
-    def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        return dc, -dc
+    row = OpRow(np.subtract, "{0} - {1}", lambda a, b, c, dc: (dc, -dc))
 
 
 class Mul(Binary):
@@ -105,12 +97,7 @@ class Mul(Binary):
                [20., 40.]])
     """
 
-    keeps = ("A", "B")
-    loop = Pointwise("{0} * {1}")
-    reference = elementwise(np.multiply)
-
-    def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        return dc * b, dc * a
+    row = OpRow(np.multiply, "{0} * {1}", lambda a, b, c, dc: (dc * b, dc * a), keeps=("A", "B"))
 
 
 class Div(Binary):
@@ -224,42 +211,7 @@ class Neg(Unary):
     """
 
     accepts = NUMERIC
-    loop = Pointwise("-{0}")
-    reference = elementwise(np.negative)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return -dy
-
-
-class Abs(Unary):
-    """`|x|`; also written `abs(x)`.
-
-    ONNX: Abs, op set 13. Its slope is `sign(x)`, 0 at 0.
-
-    Args:
-        x: [...] float or integer.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is bool.
-
-    Example:
-        >>> net = ro.Net("n")
-        >>> net.outputs(y=ro.abs(net.input("x")))
-        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 2.0])})["y"]
-        array([1., 2.])
-    """
-
-    accepts = NUMERIC
-    keeps = ("X",)
-    loop = Pointwise("abs({0})")
-    reference = elementwise(np.abs)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * sign(x)
+    row = OpRow(np.negative, "-{0}", lambda x, y, dy: -dy)
 
 
 class Sign(Unary):
@@ -285,9 +237,36 @@ class Sign(Unary):
     """
 
     accepts = NUMERIC
-    differentiable = False
-    loop = Pointwise("sign({0})")
-    reference = elementwise(np.sign)
+    row = OpRow(np.sign, "sign({0})")
+
+
+neg, sign = register(Neg()), register(Sign())
+
+
+class Abs(Unary):
+    """`|x|`; also written `abs(x)`.
+
+    ONNX: Abs, op set 13. Its slope is `sign(x)`, 0 at 0.
+
+    Args:
+        x: [...] float or integer.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is not a blob.
+        TypeRuleError: x is bool.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.abs(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 2.0])})["y"]
+        array([1., 2.])
+    """
+
+    accepts = NUMERIC
+    row = OpRow(np.abs, "abs({0})", lambda x, y, dy: dy * sign(x), keeps=("X",))
 
 
 class Exp(Unary):
@@ -312,12 +291,7 @@ class Exp(Unary):
         array([0.3679, 1.    , 2.7183])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("exp({0})")
-    reference = elementwise(np.exp)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * y
+    row = OpRow(np.exp, "exp({0})", lambda x, y, dy: dy * y, keeps=("Y",))
 
 
 class Log(Unary):
@@ -342,12 +316,7 @@ class Log(Unary):
         array([  -inf, 0.    , 2.3026])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("log({0})")
-    reference = elementwise(np.log)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy / x
+    row = OpRow(np.log, "log({0})", lambda x, y, dy: dy / x, keeps=("X",))
 
 
 class Sqrt(Unary):
@@ -372,12 +341,7 @@ class Sqrt(Unary):
         array([0.    , 1.4142, 3.    ])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("sqrt({0})")
-    reference = elementwise(np.sqrt)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return 0.5 * dy / y
+    row = OpRow(np.sqrt, "sqrt({0})", lambda x, y, dy: 0.5 * dy / y, keeps=("Y",))
 
 
 class Reciprocal(Unary):
@@ -402,12 +366,10 @@ class Reciprocal(Unary):
         array([-0.5 ,   inf,  0.25])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("1.0 / {0}")
-    reference = elementwise(lambda x: np.divide(x.dtype.type(1), x))
+    row = OpRow(lambda x: np.divide(x.dtype.type(1), x), "1.0 / {0}", lambda x, y, dy: -(dy * y * y), keeps=("Y",))
 
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return -(dy * y * y)
+
+exp, log, sqrt, reciprocal = register(Exp()), register(Log()), register(Sqrt()), register(Reciprocal())
 
 
 def erf_array(x: Array) -> Array:
@@ -437,14 +399,8 @@ class Erf(Unary):
         array([-0.8427,  0.    ,  0.5205])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("erf({0})")
-    reference = elementwise(erf_array)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * exp(-(x * x)) * (2.0 / math.sqrt(math.pi))
+    row = OpRow(erf_array, "erf({0})", lambda x, y, dy: dy * exp(-(x * x)) * (2.0 / math.sqrt(math.pi)), keeps=("X",))
 
 
 add, sub, mul, div, pow = register(Add()), register(Sub()), register(Mul()), register(Div()), register(Pow())  # noqa: A001
-neg, abs, sign, erf = register(Neg()), register(Abs()), register(Sign()), register(Erf())  # noqa: A001
-exp, log, sqrt, reciprocal = register(Exp()), register(Log()), register(Sqrt()), register(Reciprocal())
+abs, erf = register(Abs()), register(Erf())  # noqa: A001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar, ParamSpec, TypeVar, Union
 
@@ -12,7 +13,7 @@ from rnnops.errors import NetError
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.net import Net, common_net
-from rnnops.net.schema import Call, OpSchema
+from rnnops.net.schema import Call, Gradients, OpSchema
 from rnnops.symbolic.sizes import whole
 from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
 
@@ -38,7 +39,40 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Array]:
     return reference
 
 
-class Unary(OpSchema):
+@dataclass(frozen=True)
+class OpRow:
+    """An elementwise op in one line.
+
+    Args:
+        function: of NumPy's arrays.
+        text: the scalar expression of its loop form.
+        gradient: from operands, result and its gradient to gradients of operands; None: they stop here.
+        keeps: ports whose values `gradient` reads.
+    """
+
+    function: Callable[..., Any]
+    text: str
+    gradient: Callable[..., Gradients] | None = None
+    keeps: tuple[str, ...] = ()
+
+
+class Elementwise(OpSchema):
+    """Base of ops that work element by element; `row` stands for reference, loop form, gradient and what is kept."""
+
+    row: ClassVar[OpRow]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "row" in vars(cls):
+            row = cls.row
+            cls.loop, cls.keeps, cls.differentiable = Pointwise(row.text), row.keeps, row.gradient is not None
+            setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - as mypy has it
+            if row.gradient is not None:
+                rule = row.gradient
+                setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
+
+
+class Unary(Elementwise):
     """One operand, one result of its shape and dtype."""
 
     accepts: ClassVar[tuple[str, ...]] = FLOATS
@@ -50,7 +84,7 @@ class Unary(OpSchema):
         return (call.shape(0),)
 
 
-class Binary(OpSchema):
+class Binary(Elementwise):
     """Two operands that broadcast, one result of their dtype."""
 
     inputs = ("A", "B")

@@ -11,7 +11,7 @@ from rnnops.net.blob import Blob, Operand
 from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
-from rnnops.ops.base import Comparison, Unary, Variadic, elementwise, nested
+from rnnops.ops.base import Comparison, OpRow, Unary, Variadic, elementwise, nested
 from rnnops.ops.internal import sum_to
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape, dtype_name, is_float
 
@@ -41,8 +41,7 @@ class Equal(Comparison):
     """
 
     accepts = ANY
-    loop = Pointwise("{0} == {1}")
-    reference = elementwise(np.equal)
+    row = OpRow(np.equal, "{0} == {1}")
 
 
 class Greater(Comparison):
@@ -69,8 +68,7 @@ class Greater(Comparison):
         array([False, False,  True])
     """
 
-    loop = Pointwise("{0} > {1}")
-    reference = elementwise(np.greater)
+    row = OpRow(np.greater, "{0} > {1}")
 
 
 class GreaterOrEqual(Comparison):
@@ -97,8 +95,7 @@ class GreaterOrEqual(Comparison):
         array([False,  True,  True])
     """
 
-    loop = Pointwise("{0} >= {1}")
-    reference = elementwise(np.greater_equal)
+    row = OpRow(np.greater_equal, "{0} >= {1}")
 
 
 class Less(Comparison):
@@ -125,8 +122,7 @@ class Less(Comparison):
         array([ True, False, False])
     """
 
-    loop = Pointwise("{0} < {1}")
-    reference = elementwise(np.less)
+    row = OpRow(np.less, "{0} < {1}")
 
 
 class LessOrEqual(Comparison):
@@ -153,8 +149,7 @@ class LessOrEqual(Comparison):
         array([ True,  True, False])
     """
 
-    loop = Pointwise("{0} <= {1}")
-    reference = elementwise(np.less_equal)
+    row = OpRow(np.less_equal, "{0} <= {1}")
 
 
 class And(Comparison):
@@ -181,8 +176,7 @@ class And(Comparison):
     """
 
     accepts = (BOOL,)
-    loop = Pointwise("{0} and {1}")
-    reference = elementwise(np.logical_and)
+    row = OpRow(np.logical_and, "{0} and {1}")
 
 
 class Or(Comparison):
@@ -209,8 +203,7 @@ class Or(Comparison):
     """
 
     accepts = (BOOL,)
-    loop = Pointwise("{0} or {1}")
-    reference = elementwise(np.logical_or)
+    row = OpRow(np.logical_or, "{0} or {1}")
 
 
 class Not(Unary):
@@ -236,9 +229,7 @@ class Not(Unary):
     """
 
     accepts = (BOOL,)
-    differentiable = False
-    loop = Pointwise("not {0}")
-    reference = elementwise(np.logical_not)
+    row = OpRow(np.logical_not, "not {0}")
 
 
 class Where(OpSchema):
@@ -370,11 +361,7 @@ class Identity(Unary):
     """
 
     accepts = ANY
-    loop = Pointwise("{0}")
-    reference = elementwise(np.array)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy
+    row = OpRow(np.array, "{0}", lambda x, y, dy: dy)
 
 
 equal, greater, greater_or_equal = register(Equal()), register(Greater()), register(GreaterOrEqual())

@@ -10,7 +10,7 @@ from rnnops.net.blob import Blob, Operand
 from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, register
-from rnnops.ops.base import Binary, Unary, elementwise, flag, quiet
+from rnnops.ops.base import Binary, OpRow, Unary, flag, quiet
 from rnnops.types import FLOATS, Array
 
 
@@ -36,12 +36,7 @@ class Log1p(Unary):
         array([  -inf, 0.    , 0.6931])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("log1p({0})")
-    reference = elementwise(np.log1p)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy / (1.0 + x)
+    row = OpRow(np.log1p, "log1p({0})", lambda x, y, dy: dy / (1.0 + x), keeps=("X",))
 
 
 class Expm1(Unary):
@@ -66,12 +61,7 @@ class Expm1(Unary):
         array([-0.6321,  0.    ,  1.7183])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("expm1({0})")
-    reference = elementwise(np.expm1)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * (y + 1.0)
+    row = OpRow(np.expm1, "expm1({0})", lambda x, y, dy: dy * (y + 1.0), keeps=("Y",))
 
 
 class Floor(Unary):
@@ -96,9 +86,7 @@ class Floor(Unary):
         array([-2.,  1.])
     """
 
-    differentiable = False
-    loop = Pointwise("floor({0})")
-    reference = elementwise(np.floor)
+    row = OpRow(np.floor, "floor({0})")
 
 
 class Ceil(Unary):
@@ -123,9 +111,7 @@ class Ceil(Unary):
         array([-1.,  2.])
     """
 
-    differentiable = False
-    loop = Pointwise("-floor(-{0})")
-    reference = elementwise(np.ceil)
+    row = OpRow(np.ceil, "-floor(-{0})")
 
 
 class Round(Unary):
@@ -150,9 +136,7 @@ class Round(Unary):
         array([-2.,  0.,  2.])
     """
 
-    differentiable = False
-    loop = Pointwise("rint({0})")
-    reference = elementwise(np.rint)
+    row = OpRow(np.rint, "rint({0})")
 
 
 class Mod(Binary):
@@ -233,12 +217,7 @@ class Sin(Unary):
         array([0.    , 0.8415, 1.    ])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("sin({0})")
-    reference = elementwise(np.sin)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * cos(x)
+    row = OpRow(np.sin, "sin({0})", lambda x, y, dy: dy * x.net.apply("Cos", [x]), keeps=("X",))
 
 
 class Cos(Unary):
@@ -263,12 +242,7 @@ class Cos(Unary):
         array([ 1.    ,  0.5403, -1.    ])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("cos({0})")
-    reference = elementwise(np.cos)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return -(dy * sin(x))
+    row = OpRow(np.cos, "cos({0})", lambda x, y, dy: -(dy * x.net.apply("Sin", [x])), keeps=("X",))
 
 
 class Tan(Unary):
@@ -293,12 +267,7 @@ class Tan(Unary):
         array([0.    , 1.5574, 1.    ])
     """
 
-    keeps = ("Y",)
-    loop = Pointwise("sin({0}) / cos({0})")
-    reference = elementwise(np.tan)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * (1.0 + y * y)
+    row = OpRow(np.tan, "sin({0}) / cos({0})", lambda x, y, dy: dy * (1.0 + y * y), keeps=("Y",))
 
 
 class Atan(Unary):
@@ -323,12 +292,7 @@ class Atan(Unary):
         array([-0.7854,  0.    ,  1.5708])
     """
 
-    keeps = ("X",)
-    loop = Pointwise("atan({0})")
-    reference = elementwise(np.arctan)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy / (1.0 + x * x)
+    row = OpRow(np.arctan, "atan({0})", lambda x, y, dy: dy / (1.0 + x * x), keeps=("X",))
 
 
 LARGE = 40.0  # from here on exp(-x) is nothing compared with exp(x)
@@ -358,15 +322,13 @@ class Sinh(Unary):
         array([-1.1752,  0.    ,  1.1752])
     """
 
-    keeps = ("X",)
-    loop = Pointwise(
+    row = OpRow(
+        np.sinh,
         f"0.5 * (expm1({{0}}) - expm1(-{{0}})) if abs({{0}}) < {LARGE} else "
-        "0.5 * sign({0}) * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
+        "0.5 * sign({0}) * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))",
+        lambda x, y, dy: dy * x.net.apply("Cosh", [x]),
+        keeps=("X",),
     )
-    reference = elementwise(np.sinh)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * cosh(x)
 
 
 class Cosh(Unary):
@@ -392,15 +354,13 @@ class Cosh(Unary):
         array([1.5431, 1.    , 1.5431])
     """
 
-    keeps = ("X",)
-    loop = Pointwise(
+    row = OpRow(
+        np.cosh,
         f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else "
-        "0.5 * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
+        "0.5 * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))",
+        lambda x, y, dy: dy * x.net.apply("Sinh", [x]),
+        keeps=("X",),
     )
-    reference = elementwise(np.cosh)
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * sinh(x)
 
 
 sin, cos, tan, atan = register(Sin()), register(Cos()), register(Tan()), register(Atan())

@@ -15,7 +15,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel, LoopForm, Pointwise, Reduction, View
 from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
-from rnnops.ops.base import Unary, elementwise, quiet
+from rnnops.ops.base import OpRow, Unary, elementwise, quiet
 from rnnops.types import ANY, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
 BITS = "uint16"
@@ -99,9 +99,7 @@ class StopGradient(Unary):
     """
 
     accepts = ANY
-    differentiable = False
-    loop = Pointwise("{0}")
-    reference = elementwise(np.array)
+    row = OpRow(np.array, "{0}")
 
 
 class WithGradient(OpSchema):
