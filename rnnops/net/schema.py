@@ -7,8 +7,10 @@ schema object is also the Python function that appends the op to a net (`ro.sigm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from inspect import Signature, cleandoc, signature
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
@@ -19,7 +21,7 @@ from rnnops.errors import GradientError, NamedRule, NetError, OpError, TypeRuleE
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import LoopForm, check_form, check_op, is_cheap
 from rnnops.symbolic.fill import Shared
-from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
+from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, Type, broadcast_shapes
 
 if TYPE_CHECKING:
     from rnnops.net.op import Op
@@ -150,7 +152,8 @@ class OpSchema(Shared):
     """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
 
     Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last. Once registered, an
-    instance has the docstring of its class, so that `help` shows it as that of a function.
+    instance has the docstring of its class, so that `help` shows it as that of a function; sections that it leaves out
+    are those of its bases.
     """
 
     __name__: str  # of the Python function
@@ -284,6 +287,30 @@ def no_gradient(schema: OpSchema, call: Call, *blobs: Any, **more: Any) -> Gradi
     raise GradientError("this op has no gradient", net=call.net, op=op_label(schema.name, call.op.outputs))
 
 
+SECTIONS = ("Args", "Returns", "Raises", "Example")  # of docstrings, in this order
+HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.M)
+KINDS = {FLOATS: "float", NUMERIC: "float or integer", (BOOL,): "bool", ANY: "any dtype"}
+
+
+@cache
+def sections_of(doc: str) -> dict[str, str]:
+    """The parts of a docstring by their headings; the first has none."""
+    first, *parts = HEADING.split(cleandoc(doc))
+    return {"": first.strip(), **dict(zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True))}
+
+
+def docstring_of(schema: OpSchema) -> str:
+    """The docstring of an op: what its class leaves out of Args, Returns and Raises is as its bases have it.
+
+    There `{dtypes}` stands for what the op accepts.
+    """
+    told = {"Example": "", **sections_of(type(schema).__doc__ or "")}
+    for base in type(schema).__mro__[1:]:
+        told = {**sections_of(vars(base).get("__doc__") or ""), **told}
+    parts = [told[""], *(f"{heading}:\n{told[heading]}" for heading in SECTIONS if told.get(heading))]
+    return "\n\n".join(parts).replace("{dtypes}", KINDS.get(schema.accepts, " or ".join(schema.accepts)))
+
+
 REGISTRY: dict[str, OpSchema] = {}
 Schema = TypeVar("Schema", bound=OpSchema)
 
@@ -300,7 +327,7 @@ def register(schema: Schema) -> Schema:
     if schema.name in REGISTRY:
         raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
     check_op(schema, OpSchema)
-    schema.__name__, schema.__doc__ = schema.name, cleandoc(type(schema).__doc__ or "")
+    schema.__name__, schema.__doc__ = schema.name, docstring_of(schema)
     REGISTRY[schema.name] = schema
     return schema
 

@@ -31,16 +31,6 @@ class Sigmoid(Unary):
 
     ONNX: Sigmoid, op set 13. Its slope is `y * (1 - y)`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.sigmoid(net.input("x")))
@@ -56,16 +46,6 @@ class Tanh(Unary):
 
     ONNX: Tanh, op set 13. Its slope is `1 - y * y`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.tanh(net.input("x")))
@@ -80,16 +60,6 @@ class Relu(Unary):
     """`max(x, 0)`, element by element; NaN stays NaN.
 
     ONNX: Relu, op set 14. Its slope is 1 above 0 and 0 elsewhere, at 0 and NaN too.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -114,9 +84,6 @@ class LeakyRelu(Unary):
     Args:
         x: [...] float.
         alpha: a number, the slope below 0.
-
-    Returns:
-        The same shape and dtype.
 
     Raises:
         NetError: x is not a blob, or alpha is not a number.
@@ -153,9 +120,6 @@ class Elu(Unary):
         x: [...] float.
         alpha: a number; `-alpha` is the limit far below 0.
 
-    Returns:
-        The same shape and dtype.
-
     Raises:
         NetError: x is not a blob, or alpha is not a number.
         TypeRuleError: x is not float.
@@ -191,9 +155,6 @@ class Selu(Unary):
         x: [...] float.
         alpha, gamma: numbers; those of Klambauer and others (2017) if left out.
 
-    Returns:
-        The same shape and dtype.
-
     Raises:
         NetError: x is not a blob, or alpha or gamma is not a number.
         TypeRuleError: x is not float.
@@ -227,16 +188,6 @@ class Softplus(Unary):
 
     ONNX: Softplus, op set 1. Its slope is `sigmoid(x)`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.softplus(net.input("x")))
@@ -256,16 +207,6 @@ class Softsign(Unary):
     """`x / (1 + |x|)`, element by element; NaN for infinities, as in ONNX.
 
     ONNX: Softsign, op set 1. Its slope is `1 / (1 + |x|)^2`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -291,9 +232,6 @@ class HardSigmoid(Unary):
     Args:
         x: [...] float.
         alpha, beta: numbers, slope and value at 0.
-
-    Returns:
-        The same shape and dtype.
 
     Raises:
         NetError: x is not a blob, or alpha or beta is not a number.
@@ -332,9 +270,6 @@ class Gelu(Unary):
     Args:
         x: [...] float.
         approximate: `"none"` computes P by erf, `"tanh"` as `0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
-
-    Returns:
-        The same shape and dtype.
 
     Raises:
         NetError: x is not a blob.

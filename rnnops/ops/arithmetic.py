@@ -21,16 +21,6 @@ class Add(Binary):
 
     ONNX: Add, op set 14. Integers wrap around.
 
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -48,16 +38,6 @@ class Sub(Binary):
     """`a - b`, with broadcasting; the operator appends it, too.
 
     ONNX: Sub, op set 14. Integers wrap around.
-
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -77,16 +57,6 @@ class Mul(Binary):
 
     ONNX: Mul, op set 14. Integers wrap around.
 
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -104,16 +74,6 @@ class Div(Binary):
     """`a / b`, with broadcasting; the operator appends it, too.
 
     ONNX: Div, op set 14. Integers are divided towards zero, and by 0 to 0; floats by 0 give infinities and NaN.
-
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -147,12 +107,6 @@ class Pow(Binary):
 
     ONNX: Pow, op set 15. A float below 0 has powers only of whole numbers, and NaN for others. The gradient of `b` is
     `dy * y * log(a)`, taken as 0 where `a` is 0 and NaN where it is below.
-
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
 
     Raises:
         NetError: neither is a blob, they are of two nets, or a float meets integers.
@@ -193,16 +147,6 @@ class Neg(Unary):
 
     ONNX: Neg, op set 13. The gradient is `-dy`.
 
-    Args:
-        x: [...] float or integer.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is bool.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.neg(net.input("x")))
@@ -218,16 +162,6 @@ class Sign(Unary):
     """-1, 0 or 1; NaN stays NaN.
 
     ONNX: Sign, op set 13. Gradients stop here: that of x is 0.
-
-    Args:
-        x: [...] float or integer.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is bool.
 
     Example:
         >>> net = ro.Net("n")
@@ -248,16 +182,6 @@ class Abs(Unary):
 
     ONNX: Abs, op set 13. Its slope is `sign(x)`, 0 at 0.
 
-    Args:
-        x: [...] float or integer.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is bool.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.abs(net.input("x")))
@@ -274,16 +198,6 @@ class Exp(Unary):
 
     ONNX: Exp, op set 13. Its slope is the result.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.exp(net.input("x")))
@@ -298,16 +212,6 @@ class Log(Unary):
     """Natural logarithm; -inf at 0, NaN below.
 
     ONNX: Log, op set 13. Its slope is `1 / x`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -324,16 +228,6 @@ class Sqrt(Unary):
 
     ONNX: Sqrt, op set 13. Its slope is `0.5 / y`, infinite at 0.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.sqrt(net.input("x")))
@@ -348,16 +242,6 @@ class Reciprocal(Unary):
     """`1 / x`; infinite at 0.
 
     ONNX: Reciprocal, op set 13. Its slope is `-y * y`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -381,16 +265,6 @@ class Erf(Unary):
     """The error function `2 / sqrt(pi) * integral of exp(-t^2) from 0 to x`.
 
     ONNX: Erf, op set 13. Its slope is `2 / sqrt(pi) * exp(-x^2)`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")

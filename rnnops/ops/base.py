@@ -73,7 +73,18 @@ class Elementwise(OpSchema):
 
 
 class Unary(Elementwise):
-    """One operand, one result of its shape and dtype."""
+    """One operand, one result of its shape and dtype.
+
+    Args:
+        x: [...] {dtypes}.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is not a blob.
+        TypeRuleError: x is not {dtypes}.
+    """
 
     accepts: ClassVar[tuple[str, ...]] = FLOATS
 
@@ -85,7 +96,18 @@ class Unary(Elementwise):
 
 
 class Binary(Elementwise):
-    """Two operands that broadcast, one result of their dtype."""
+    """Two operands that broadcast, one result of their dtype.
+
+    Args:
+        a, b: {dtypes}, of one dtype, that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a number does not fit the blob's dtype.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+    """
 
     inputs = ("A", "B")
     outputs = ("C",)
@@ -100,7 +122,11 @@ class Binary(Elementwise):
 
 
 class Comparison(Binary):
-    """Two operands that broadcast, a bool result; gradients stop here."""
+    """Two operands that broadcast, a bool result; gradients stop here.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+    """
 
     differentiable = False
 
@@ -109,7 +135,18 @@ class Comparison(Binary):
 
 
 class Variadic(OpSchema):
-    """Any number of operands that broadcast, one result of their dtype; more than `MANY_OPERANDS` run by reference."""
+    """Any number of operands that broadcast, one result of their dtype; more than `MANY_OPERANDS` run by reference.
+
+    Args:
+        operands: {dtypes}, of one dtype, that broadcast, two or more, one of them a blob.
+
+    Returns:
+        The same dtype, of the shape that all broadcast to.
+
+    Raises:
+        NetError: fewer than two, none is a blob, they are of several nets, or a number does not fit their dtype.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+    """
 
     inputs = ("A", "more*")
     outputs = ("C",)

@@ -24,13 +24,6 @@ class Equal(Comparison):
     Args:
         a, b: of one dtype, any, that broadcast, one of them a blob; a number or an array takes the blob's dtype.
 
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a number does not fit the blob's dtype.
-        TypeRuleError: their dtypes differ, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -49,16 +42,6 @@ class Greater(Comparison):
 
     ONNX: Greater, op set 13. False for NaN. Gradients stop here.
 
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -75,16 +58,6 @@ class GreaterOrEqual(Comparison):
     """`a >= b`, with broadcasting; the operator appends it, too.
 
     ONNX: GreaterOrEqual, op set 16. False for NaN. Gradients stop here.
-
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -103,16 +76,6 @@ class Less(Comparison):
 
     ONNX: Less, op set 13. False for NaN. Gradients stop here.
 
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -129,16 +92,6 @@ class LessOrEqual(Comparison):
     """`a <= b`, with broadcasting; the operator appends it, too.
 
     ONNX: LessOrEqual, op set 16. False for NaN. Gradients stop here.
-
-    Args:
-        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -157,16 +110,6 @@ class And(Comparison):
 
     ONNX: And, op set 7. Gradients stop here.
 
-    Args:
-        a, b: bool that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a number meets a bool blob.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> x = net.input("x")
@@ -184,16 +127,6 @@ class Or(Comparison):
 
     ONNX: Or, op set 7. Gradients stop here.
 
-    Args:
-        a, b: bool that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-
-    Returns:
-        bool, of the shape that both broadcast to.
-
-    Raises:
-        NetError: neither is a blob, they are of two nets, or a number meets a bool blob.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> x = net.input("x")
@@ -210,16 +143,6 @@ class Not(Unary):
     """`not x` of bools; also written `~x`.
 
     ONNX: Not, op set 1. Gradients stop here.
-
-    Args:
-        x: [...] bool.
-
-    Returns:
-        bool, of the same shape.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not bool.
 
     Example:
         >>> net = ro.Net("n")
@@ -344,12 +267,6 @@ class Identity(Unary):
 
     ONNX: Identity, op set 19. The gradient passes.
 
-    Args:
-        x: [...] any dtype.
-
-    Returns:
-        The same shape and dtype.
-
     Raises:
         NetError: x is not a blob.
 
@@ -390,16 +307,6 @@ class Min(ExtremumOfSeveral):
     ONNX: Min, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_min`
     is over axes of one blob.
 
-    Args:
-        operands: float or integers of one dtype that broadcast, two or more, one of them a blob.
-
-    Returns:
-        The same dtype, of the shape that all broadcast to.
-
-    Raises:
-        NetError: fewer than two, none is a blob, they are of several nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are bool, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -418,16 +325,6 @@ class Max(ExtremumOfSeveral):
 
     ONNX: Max, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_max`
     is over axes of one blob.
-
-    Args:
-        operands: float or integers of one dtype that broadcast, two or more, one of them a blob.
-
-    Returns:
-        The same dtype, of the shape that all broadcast to.
-
-    Raises:
-        NetError: fewer than two, none is a blob, they are of several nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are bool, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")

@@ -42,7 +42,11 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class Convolving(OpSchema):
-    """x, weights and a bias, with the attributes of windows."""
+    """x, weights and a bias, with the attributes of windows.
+
+    Returns:
+        [N, O, *places] of the same dtype.
+    """
 
     inputs: ClassVar[tuple[str, ...]] = ("X", "W", "B?")
     attributes: ClassVar[dict[str, Any]] = {**WINDOW_ATTRIBUTES, "group": 1}
@@ -154,9 +158,6 @@ class Conv(Convolving):
         kernel_shape: that of w, which it follows from.
         pads: zeros around x: all begins, then all ends; none if left out.
         strides: from place to place, 1 for each axis if left out.
-
-    Returns:
-        [N, O, *places] of the same dtype.
 
     Raises:
         NetError: x or w is not a blob, they are of several nets, or a list has others than integers.
@@ -347,9 +348,6 @@ class ConvTranspose(Convolving):
         output_shape: how many places there are along each axis, from which pads follow, the odd one at the begin unless
             auto_pad is `"SAME_UPPER"`; zeros are put at the end where there are too few.
         pads: what is cut off: all begins, then all ends; none if left out.
-
-    Returns:
-        [N, O, *places] of the same dtype.
 
     Raises:
         NetError: x or w is not a blob, they are of several nets, or a list has others than integers.

@@ -19,16 +19,6 @@ class Log1p(Unary):
 
     Not in ONNX: a file gets a few ops that keep the digits. Its slope is `1 / (1 + x)`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.log1p(net.input("x")))
@@ -43,16 +33,6 @@ class Expm1(Unary):
     """`e ** x - 1`, also where that difference would lose digits.
 
     Not in ONNX: a file gets a few ops that keep the digits. Its slope is `y + 1`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -69,16 +49,6 @@ class Floor(Unary):
 
     ONNX: Floor, op set 13. Gradients stop here: that of x is 0.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.floor(net.input("x")))
@@ -94,16 +64,6 @@ class Ceil(Unary):
 
     ONNX: Ceil, op set 13. Gradients stop here: that of x is 0.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.ceil(net.input("x")))
@@ -118,16 +78,6 @@ class Round(Unary):
     """The nearest whole number, of two the even one.
 
     ONNX: Round, op set 11. Gradients stop here: that of x is 0.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -148,9 +98,6 @@ class Mod(Binary):
     Args:
         a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
         fmod: 1 or True for the sign of `a`, as C's fmod has it.
-
-    Returns:
-        The same dtype, of the shape that both broadcast to.
 
     Raises:
         NetError: neither is a blob, they are of two nets, a float meets integers, or fmod is neither on nor off.
@@ -200,16 +147,6 @@ class Sin(Unary):
 
     ONNX: Sin, op set 7. Its slope is `cos(x)`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.sin(net.input("x")))
@@ -224,16 +161,6 @@ class Cos(Unary):
     """Cosine of x in radians; NaN for infinities.
 
     ONNX: Cos, op set 7. Its slope is `-sin(x)`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -250,16 +177,6 @@ class Tan(Unary):
 
     ONNX: Tan, op set 7. Its slope is `1 + y * y`.
 
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.tan(net.input("x")))
@@ -274,16 +191,6 @@ class Atan(Unary):
     """Arc tangent in radians, between `-pi / 2` and `pi / 2`.
 
     ONNX: Atan, op set 7. Its slope is `1 / (1 + x * x)`.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -304,16 +211,6 @@ class Sinh(Unary):
     ONNX: Sinh, op set 9. Its slope is `cosh(x)`. Compiled code takes half of `expm1(x) - expm1(-x)`, which keeps the
     digits of a small x; of a large one half of `exp(|x|)`, as the square of a root that is finite wherever the result
     is.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")
@@ -336,16 +233,6 @@ class Cosh(Unary):
 
     ONNX: Cosh, op set 9. Its slope is `sinh(x)`. Compiled code takes half of `exp(x) + exp(-x)`, of a large x as Sinh
     does.
-
-    Args:
-        x: [...] float.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float.
 
     Example:
         >>> net = ro.Net("n")

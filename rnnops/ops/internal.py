@@ -80,12 +80,6 @@ class StopGradient(Unary):
 
     Not in ONNX: a file gets Identity.
 
-    Args:
-        x: [...] any dtype.
-
-    Returns:
-        The same shape and dtype.
-
     Raises:
         NetError: x is not a blob.
 

@@ -23,7 +23,16 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class _AlongAxis(Unary):
-    """Base of softmax and its logarithm."""
+    """Base of softmax and its logarithm.
+
+    Args:
+        x: [...] {dtypes}.
+        axis: along which; negative ones count from the end.
+
+    Raises:
+        NetError: x is not a blob.
+        TypeRuleError: x is not {dtypes}; once shapes are known, the axis is out of range.
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
     keeps = ("Y",)
@@ -42,16 +51,8 @@ class Softmax(_AlongAxis):
 
     ONNX: Softmax, op set 13. The gradient is `y * (dy - sum(y * dy))`.
 
-    Args:
-        x: [...] float.
-        axis: along which; negative ones count from the end.
-
     Returns:
         The same shape and dtype; each row sums up to 1.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float; once shapes are known, the axis is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -80,17 +81,6 @@ class LogSoftmax(_AlongAxis):
 
     ONNX: LogSoftmax, op set 13. The gradient is `dy - exp(y) * sum(dy)`.
 
-    Args:
-        x: [...] float.
-        axis: along which; negative ones count from the end.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float; once shapes are known, the axis is out of range.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.log_softmax(net.input("x")))
@@ -112,7 +102,11 @@ class LogSoftmax(_AlongAxis):
 
 
 class OverRows(OpSchema):
-    """Base of ops that normalize each row, the elements of all axes from `axis` on."""
+    """Base of ops that normalize each row, the elements of all axes from `axis` on.
+
+    Returns:
+        x's shape and dtype.
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"axis": -1, "epsilon": 1e-5}
     accepts = FLOATS
@@ -146,9 +140,6 @@ class LayerNormalization(OverRows):
         bias: as scale; none if left out.
         axis: the first of the axes that are normalised; negative ones count from the end.
         epsilon: a number, which keeps rows of one value finite.
-
-    Returns:
-        x's shape and dtype.
 
     Raises:
         NetError: one is not a blob, they are of several nets, or epsilon is not a number.
@@ -239,9 +230,6 @@ class RMSNormalization(OverRows):
         scale: float, of x's sizes from `axis` on, or what broadcasts to x.
         axis: the first of the axes that are normalised; negative ones count from the end.
         epsilon: a number, which keeps rows of zeros finite.
-
-    Returns:
-        x's shape and dtype.
 
     Raises:
         NetError: one is not a blob, they are of several nets, or epsilon is not a number.

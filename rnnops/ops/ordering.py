@@ -206,7 +206,15 @@ argmax, topk = register(ArgMax()), register(TopK())
 
 
 class Cumulative(OpSchema):
-    """Elements joined one after another along an axis, with the results on the way."""
+    """Elements joined one after another along an axis, with the results on the way.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is not a blob, or a flag is neither on nor off.
+        TypeRuleError: x is not {dtypes}; once shapes are known, the axis is out of range.
+    """
 
     inputs = ("x",)
     outputs = ("y",)
@@ -265,13 +273,6 @@ class CumSum(Cumulative):
         exclusive: 1 or True leaves each element out of its own sum.
         reverse: 1 or True sums from the end.
 
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob, or a flag is neither on nor off.
-        TypeRuleError: x is bool; once shapes are known, the axis is out of range.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.cumsum(net.input("x")))
@@ -300,13 +301,6 @@ class CumProd(Cumulative):
         axis: along which; negative ones count from the end.
         exclusive: 1 or True leaves each element out of its own product.
         reverse: 1 or True multiplies from the end.
-
-    Returns:
-        The same shape and dtype.
-
-    Raises:
-        NetError: x is not a blob, or a flag is neither on nor off.
-        TypeRuleError: x is bool; once shapes are known, the axis is out of range.
 
     Example:
         >>> net = ro.Net("n")

@@ -32,7 +32,11 @@ from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
 
 
 class Pooling(OpSchema):
-    """The result of each window over x [N, C, *sizes]: [N, C, *places]."""
+    """The result of each window over x [N, C, *sizes]: [N, C, *places].
+
+    Returns:
+        [N, C, *places] of the same dtype.
+    """
 
     attributes: ClassVar[dict[str, Any]] = {**WINDOW_ATTRIBUTES, "kernel_shape": REQUIRED, "ceil_mode": 0}
     accepts: ClassVar[tuple[str, ...]] = FLOATS
@@ -89,9 +93,6 @@ class MaxPool(Pooling):
         kernel_shape: one size for each of these axes.
         auto_pad, dilations, pads, strides: as for `ro.conv`.
         ceil_mode: 1 or True for one window more that reaches over the end, where it starts before what is put there.
-
-    Returns:
-        [N, C, *places] of the same dtype.
 
     Raises:
         NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
@@ -153,9 +154,6 @@ class AveragePool(Pooling):
         auto_pad, dilations, pads, strides: as for `ro.conv`.
         ceil_mode: as for `ro.max_pool`; what such a window has beyond the pads is not counted.
         count_include_pad: 1 or True counts the zeros that pads put around, else means are only of elements of x.
-
-    Returns:
-        [N, C, *places] of the same dtype.
 
     Raises:
         NetError: x is not a blob, a list has others than integers, or a flag is neither on nor off.
@@ -234,9 +232,6 @@ class LpPool(Pooling):
         auto_pad, dilations, pads, strides: as for `ro.conv`.
         ceil_mode: as for `ro.max_pool`.
 
-    Returns:
-        [N, C, *places] of the same dtype.
-
     Raises:
         NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
         TypeRuleError: x is not float; once shapes are known, p is not an integer of 1 or more, lists do not fit, or the
@@ -292,7 +287,18 @@ class LpPool(Pooling):
 
 
 class GlobalPooling(Unary):
-    """One number for each channel: [N, C, *sizes] to [N, C, 1, ...]."""
+    """One number for each channel: [N, C, *sizes] to [N, C, 1, ...].
+
+    Args:
+        x: [N, C, *sizes] {dtypes}.
+
+    Returns:
+        [N, C, 1, ...] of the same dtype.
+
+    Raises:
+        NetError: x is not a blob.
+        TypeRuleError: x is not {dtypes}; once shapes are known, there are no axes after N and C, or one is empty.
+    """
 
     loop = Expansion()
 
@@ -311,16 +317,6 @@ class GlobalAveragePool(GlobalPooling):
     """The mean of each channel.
 
     ONNX: GlobalAveragePool, op set 1. Each element gets its share of the gradient.
-
-    Args:
-        x: [N, C, *sizes] float.
-
-    Returns:
-        [N, C, 1, ...] of the same dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
 
     Example:
         >>> net = ro.Net("n")
@@ -347,16 +343,6 @@ class GlobalMaxPool(GlobalPooling):
     """The largest element of each channel; NaN if there is one.
 
     ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; with a NaN none gets any.
-
-    Args:
-        x: [N, C, *sizes] float.
-
-    Returns:
-        [N, C, 1, ...] of the same dtype.
-
-    Raises:
-        NetError: x is not a blob.
-        TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
 
     Example:
         >>> net = ro.Net("n")

@@ -25,7 +25,23 @@ from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
 
 
 class Reduce(OpSchema):
-    """Base of all reductions: the shape rule, and gradients and results with the reduced axes as size 1."""
+    """Base of all reductions: the shape rule, and gradients and results with the reduced axes as size 1.
+
+    Args:
+        data: [...] {dtypes}.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
+        TypeRuleError: data is not {dtypes}; once shapes are known, an axis is out of range or there twice.
+    """
 
     inputs = ("data", "axes?")
     outputs = ("reduced",)
@@ -95,21 +111,6 @@ class ReduceSum(Reduce):
 
     ONNX: ReduceSum, op set 13. 0 over no elements; integers wrap around. Each element gets the gradient of its sum.
 
-    Args:
-        data: [...] float or integer.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.reduce_sum(net.input("x"), axis=-1, keepdims=0))
@@ -129,21 +130,6 @@ class ReduceMean(Reduce):
     """The mean over axes; also written `x.mean(axis=-1)`, which leaves the axes out.
 
     ONNX: ReduceMean, op set 18. NaN over no elements. Each of n elements gets the gradient of its mean over n.
-
-    Args:
-        data: [...] float.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
 
     Example:
         >>> net = ro.Net("n")
@@ -167,6 +153,10 @@ class Extremum(Reduce):
     """The largest or smallest element; those that tie share the gradient equally.
 
     The gradient finds the extremum again: what is recomputed need not be, to the last bit, what it was.
+
+    Raises:
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
+        TypeRuleError: once shapes are known, an axis is out of range or there twice.
     """
 
     accepts = ANY
@@ -205,21 +195,6 @@ class ReduceMax(Extremum):
     ONNX: ReduceMax, op set 20. Over no elements the least number of the dtype, -inf of floats. Elements that tie share
     the gradient equally; with a NaN none gets any.
 
-    Args:
-        data: [...] float, integer or bool.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: once shapes are known, an axis is out of range or there twice.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.reduce_max(net.input("x"), axis=-1, keepdims=0))
@@ -236,21 +211,6 @@ class ReduceMin(Extremum):
     ONNX: ReduceMin, op set 20. Over no elements the largest number of the dtype, inf of floats. Elements that tie share
     the gradient equally; with a NaN none gets any.
 
-    Args:
-        data: [...] float, integer or bool.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: once shapes are known, an axis is out of range or there twice.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.reduce_min(net.input("x"), axis=-1, keepdims=0))
@@ -265,21 +225,6 @@ class ReduceSumSquare(Reduce):
     """The sum of squares over axes.
 
     ONNX: ReduceSumSquare, op set 18. 0 over no elements; integers wrap around. The gradient is `2 * x * dy`.
-
-    Args:
-        data: [...] float or integer.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
 
     Example:
         >>> net = ro.Net("n")
@@ -307,21 +252,6 @@ class ReduceProd(Reduce):
     ONNX: ReduceProd, op set 18. 1 over no elements; integers wrap around. The gradient of an element is the product of
     the others, so beside a 0 only that 0 has one, and beside two none.
 
-    Args:
-        data: [...] float or integer.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
-
     Example:
         >>> net = ro.Net("n")
         >>> net.outputs(y=ro.reduce_prod(net.input("x"), axis=-1, keepdims=0))
@@ -348,21 +278,6 @@ class ReduceLogSumExp(Reduce):
     """`log(sum(exp(x)))` over axes, by way of the largest element so that nothing overflows.
 
     ONNX: ReduceLogSumExp, op set 18. -inf over no elements. The gradient is `softmax(x) * dy`.
-
-    Args:
-        data: [...] float.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
-
-    Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
-
-    Raises:
-        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
 
     Example:
         >>> net = ro.Net("n")
@@ -406,16 +321,6 @@ class Sum(Variadic):
 
     ONNX: Sum, op set 13. Each operand gets the gradient of the result. `ro.reduce_sum` adds up one blob over its axes.
 
-    Args:
-        operands: float that broadcast, two or more, one of them a blob.
-
-    Returns:
-        The same dtype, of the shape that all broadcast to.
-
-    Raises:
-        NetError: fewer than two, none is a blob, or they are of several nets.
-        TypeRuleError: one is not float, or they do not broadcast.
-
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
@@ -441,16 +346,6 @@ class Mean(Variadic):
 
     ONNX: Mean, op set 13. Each of n operands gets the gradient of the result over n. `ro.reduce_mean` is over axes of
     one blob.
-
-    Args:
-        operands: float that broadcast, two or more, one of them a blob.
-
-    Returns:
-        The same dtype, of the shape that all broadcast to.
-
-    Raises:
-        NetError: fewer than two, none is a blob, or they are of several nets.
-        TypeRuleError: one is not float, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")

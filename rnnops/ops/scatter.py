@@ -32,6 +32,9 @@ class Scatter(OpSchema):
 
     Compiled code has a loop form for sums, for indices that are known before a run, and for a few updates of a few rows
     by looking at all pairs; else the reference runs.
+
+    Returns:
+        data's shape and dtype.
     """
 
     inputs = ("data", "indices", "updates")
@@ -197,9 +200,6 @@ class ScatterElements(Scatter):
         axis: along which; negative ones count from the end.
         reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of what is there and all updates.
 
-    Returns:
-        data's shape and dtype.
-
     Raises:
         NetError: one is not a blob, or they are of several nets.
         TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced; with known shapes,
@@ -260,9 +260,6 @@ class ScatterND(Scatter):
         indices: [..., k] int32 or int64, of the first k axes; negative ones count from the end.
         updates: of indices' shape without its last axis, then data's without the first k; data's dtype.
         reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of what is there and all updates.
-
-    Returns:
-        data's shape and dtype.
 
     Raises:
         NetError: one is not a blob, or they are of several nets.
