@@ -143,14 +143,24 @@ class LSTMCell(SizedCell):
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
-        x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
-        gates = self.gates(step, x, h_prev, extra)
-        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = by_gate(self.normalized(step, gates))
+        gate = self.by_gate(step, x_t, h_prev, extra)
         forget = gate["f"] + self.forget_bias if self.forget_bias else gate["f"]
         c_t = sigmoid(forget) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         h_t = sigmoid(gate["o"]) * tanh(c_t)
         return self.stepped(step, [h_t, c_t], states)
+
+    def by_gate(self, step: Step, x_t: Blob, h_prev: Blob, extra: Extra) -> dict[str, Blob]:
+        """Each gate before its nonlinearity, `[N, H]`, by its letter.
+
+        Args:
+            step: what is written.
+            x_t: [N, D].
+            h_prev: the hidden state before.
+            extra: (blob, feature size) that the recurrent product reads besides it.
+        """
+        x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
+        gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
+        return by_gate(self.normalized(step, gates))
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Extra) -> Blob:
         """All four gates before their nonlinearity, [N, 4H]; for subclasses.
@@ -161,7 +171,9 @@ class LSTMCell(SizedCell):
             h_prev: [N, H].
             extra: (blob, feature size) that the recurrent product reads besides it.
         """
-        return x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, len(GATES) * self.hidden_size, extra)
+        return x + step.linear(
+            h_prev, f"{self.name}/gates_t", self.get_output_dim(), len(GATES) * self.hidden_size, extra
+        )
 
     def normalized(self, step: Step, gates: Blob) -> Blob:
         """A hook between the gates and their nonlinearity; for subclasses.
@@ -274,9 +286,7 @@ class PeepholeLSTMCell(LSTMCell):
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
-        x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
-        gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
-        gate = by_gate(gates)
+        gate = self.by_gate(step, x_t, h_prev, extra)
         see = {key: step.parameter(f"{self.name}/peephole_{key}", (self.hidden_size,), "zeros") for key in "ifo"}
         forget = sigmoid(gate["f"] + see["f"] * c_prev + self.forget_bias)
         c_t = forget * c_prev + sigmoid(gate["i"] + see["i"] * c_prev) * tanh(gate["g"])
@@ -341,13 +351,9 @@ class ProjectedLSTMCell(LSTMCell):
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
-        H, P = self.hidden_size, self.proj_size
-        x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * H)
-        gates = x + step.linear(h_prev, f"{self.name}/gates_t", P, len(GATES) * H, extra)
-        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = by_gate(gates)
+        gate = self.by_gate(step, x_t, h_prev, extra)
         c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
-        h_t = step.product(sigmoid(gate["o"]) * tanh(c_t), f"{self.name}/projection", H, P)
+        h_t = step.product(sigmoid(gate["o"]) * tanh(c_t), f"{self.name}/projection", self.hidden_size, self.proj_size)
         return self.stepped(step, [h_t, c_t], states)
 
 

@@ -39,6 +39,41 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         static_rnn_unroll_size: int | None = None,
         **cell_options: Any,
     ) -> Any:
+        """{kind} over a sequence, one layer or a stack: `{kind}Cell` in one call.
+
+        Args:
+            net: the outer net.
+            input_blob: [T, N, D].
+            seq_lengths: [N] int32, None for full length; past a row's end states stay.
+            initial_states: of each layer its states, bottom first, `[H]`, `[N, H]` or `[1, N, H]`; None for parameters
+                that start with zeros.
+            dim_in: features of the input, D.
+            dim_out: number of units, H, or a list with one of each layer, bottom first.
+            scope: prefix of parameter and result names; a free one is made up if left out.
+            outputs_with_grads: positions in the last layer's results that may get gradients; all if left out.
+            return_params: whether `{"input": [...], "recurrent": [...]}`, the parameter blobs, comes behind the states.
+            memory_optimization: gates are computed again on the backward pass instead of stored.
+            forget_bias: added to the forget gate, where there is one.
+            forward_only: the recurrence has no gradient.
+            drop_states: past a row's end states are zero, instead of what they were.
+            return_last_layer_only: else the results of all layers are returned, bottom first.
+            static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
+            **cell_options: further arguments of `{kind}Cell`, such as `initializer`.
+
+        Returns:
+            A tuple of, for each state of the last layer, all its values, [T, N, H], and the last, [1, N, H].
+
+        Raises:
+            NetError: an option that the cell does not have, sizes that are none, states of another number.
+            RecurrentError: an input or states that do not fit the cell.
+            ArgumentError: arguments that the function does not have, or that it lacks.
+
+        Example:
+            >>> net = ro.Net("model", sizes_for="float32")
+            >>> h_all, h_last, *others = ro.{kind}(net, net.input("x", shape=(7, 2, 3)), None, None, 3, [8, 4])
+            >>> h_all.shape, h_last.shape
+            ((7, 2, 4), (1, 2, 4))
+        """
         require_net(net)
         check_flags(kind, return_params=return_params, return_last_layer_only=return_last_layer_only)
         name = _free_name(net, kind) if scope is None else net.scoped(check_name(scope, "scope", net.name))
@@ -63,41 +98,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         return (*result, _params(net, cell)) if return_params else result
 
     preset.__name__ = preset.__qualname__ = kind
-    preset.__doc__ = f"""{kind} over a sequence, one layer or a stack: `{kind}Cell` in one call.
-
-    Args:
-        net: the outer net.
-        input_blob: [T, N, D].
-        seq_lengths: [N] int32, None for full length; past a row's end states stay.
-        initial_states: of each layer its states, bottom first, `[H]`, `[N, H]` or `[1, N, H]`; None for parameters
-            that start with zeros.
-        dim_in: features of the input, D.
-        dim_out: number of units, H, or a list with one of each layer, bottom first.
-        scope: prefix of parameter and result names; a free one is made up if left out.
-        outputs_with_grads: positions in the last layer's results that may get gradients; all if left out.
-        return_params: whether `{{"input": [...], "recurrent": [...]}}`, the parameter blobs, comes behind the states.
-        memory_optimization: gates are computed again on the backward pass instead of stored.
-        forget_bias: added to the forget gate, where there is one.
-        forward_only: the recurrence has no gradient.
-        drop_states: past a row's end states are zero, instead of what they were.
-        return_last_layer_only: else the results of all layers are returned, bottom first.
-        static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
-        **cell_options: further arguments of `{kind}Cell`, such as `initializer`.
-
-    Returns:
-        A tuple of, for each state of the last layer, all its values, [T, N, H], and the last, [1, N, H].
-
-    Raises:
-        NetError: an option that the cell does not have, sizes that are none, states of another number.
-        RecurrentError: an input or states that do not fit the cell.
-        ArgumentError: arguments that the function does not have, or that it lacks.
-
-    Example:
-        >>> net = ro.Net("model", sizes_for="float32")
-        >>> h_all, h_last, *others = ro.{kind}(net, net.input("x", shape=(7, 2, 3)), None, None, 3, [8, 4])
-        >>> h_all.shape, h_last.shape
-        ((7, 2, 4), (1, 2, 4))
-    """
+    preset.__doc__ = (preset.__doc__ or "").replace("{kind}", kind)
     return named_arguments(preset)
 
 

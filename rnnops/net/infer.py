@@ -35,25 +35,13 @@ def check_dtypes(schema: OpSchema, op: Op, dtypes: Sequence[str | None], net: st
     given = [(op.inputs[i], dtypes[i]) for i in shared if i < len(dtypes) and dtypes[i] is not None]
     for name, dtype in given:
         if dtype not in schema.accepts:
-            raise TypeRuleError(
-                "dtype not accepted by this op",
-                net=net,
-                op=op_label(op.type, op.outputs),
-                blob=name,
-                wanted=" or ".join(schema.accepts),
-                came=dtype,
-                hint="Use ro.cast where a conversion is meant.",
-            )
-        if dtype != given[0][1]:
-            raise TypeRuleError(
-                "operands of different dtypes",
-                net=net,
-                op=op_label(op.type, op.outputs),
-                blob=name,
-                wanted=f"{given[0][1]} as '{given[0][0]}' has",
-                came=dtype,
-                hint="Use ro.cast where a conversion is meant.",
-            )
+            problem, wanted = "dtype not accepted by this op", " or ".join(schema.accepts)
+        elif dtype != given[0][1]:
+            problem, wanted = "operands of different dtypes", f"{given[0][1]} as '{given[0][0]}' has"
+        else:
+            continue
+        label, hint = op_label(op.type, op.outputs), "Use ro.cast where a conversion is meant."
+        raise TypeRuleError(problem, net=net, op=label, blob=name, wanted=wanted, came=dtype, hint=hint)
 
 
 def infer_call(

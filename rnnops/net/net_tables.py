@@ -179,13 +179,7 @@ class NetTables(Attributes):
                     inputs=tuple(new if name == old else name for name in op.inputs),
                     outputs=tuple(new if name == old else name for name in op.outputs),
                 )
-        tables: tuple[dict[str, Any], ...] = (
-            self._dtypes,
-            self._types,
-            self._values,
-            self._blobs,
-            self._producer,
-        )
+        tables: tuple[dict[str, Any], ...] = (self._dtypes, self._types, self._values, self._blobs, self._producer)
         for table in tables:
             if old in table:
                 table[new] = table.pop(old)

@@ -206,7 +206,7 @@ class Where(OpSchema):
         return None, self(condition, dy, 0.0), self(condition, 0.0, dy)
 
 
-class Cast(OpSchema):
+class Cast(Unary):
     """The same values in another dtype.
 
     ONNX: Cast, op set 19. Floats lose their fraction on the way to integers; all but 0 is True, NaN too. What a float
@@ -232,15 +232,13 @@ class Cast(OpSchema):
     inputs = ("input",)
     outputs = ("output",)
     attributes: ClassVar[dict[str, Any]] = {"to": REQUIRED}
+    accepts = ANY
 
-    def __call__(self, x: Blob, to: object) -> Blob:
+    def __call__(self, x: Blob, to: object) -> Blob:  # type: ignore[override]
         return common_net([x]).apply(self.name, [x], to=dtype_name(to))
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
         return (dtype_name(attributes["to"]),)
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        return (call.shape(0),)
 
     def reference(self, call: Call, x: Array) -> Array:
         with np.errstate(all="ignore"):

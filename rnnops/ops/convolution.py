@@ -14,9 +14,8 @@ import numpy as np
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Expansion, View
-from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
-from rnnops.ops.base import choice, quiet
+from rnnops.ops.base import Unary, choice, quiet
 from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import concat, reshape_to, split, transpose
@@ -215,16 +214,12 @@ class Conv(Convolving):
         return convolved(x, conv_matrix(w), b, self.geometry(call), *shapes, call.attr("group"))
 
 
-class ConvMatrix(OpSchema):
+class ConvMatrix(Unary):
     """Weights of a Conv, [O, C / group, *kernel], as the matrix that windows meet: [kernel * C / group, O]."""
 
     inputs = ("W",)
-    accepts = FLOATS
     internal = True
     loop = View()
-
-    def __call__(self, w: Blob) -> Blob:
-        return common_net([w]).apply(self.name, [w])
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         channels, *inner = call.shape(0)

@@ -12,7 +12,7 @@ from rnnops.net.loop_forms import Expansion, Kernel
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.arithmetic import exp
-from rnnops.ops.base import append_sized, choice, quiet, required_sizes
+from rnnops.ops.base import Unary, append_sized, choice, quiet, required_sizes
 from rnnops.ops.comparison import and_, cast, equal, not_, or_, where
 from rnnops.ops.internal import INDEX_DTYPES, sum_to
 from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, unsqueeze
@@ -241,7 +241,7 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         return dloss if call.attr("reduction") == "sum" else dloss / sum_to(weight, ())
 
 
-class CheckLabels(OpSchema):
+class CheckLabels(Unary):
     """Labels as they are; one that is neither a class nor `ignore_index` is the error `wrong` at run time."""
 
     inputs = ("labels",)
@@ -251,9 +251,6 @@ class CheckLabels(OpSchema):
     internal = True
     gradient = no_gradient
     loop = Kernel("check_labels")
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        return (call.shape(0),)
 
     def reference(self, call: Call, labels: Array) -> Array:
         check_labels(call, labels, call.attr("classes"), call.attr("wrong"))

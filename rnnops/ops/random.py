@@ -15,7 +15,7 @@ from rnnops.net.loop_forms import Kernel
 from rnnops.net.net import common_net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, Gradients, OpSchema, RunContext, no_gradient, register
-from rnnops.ops.base import quiet
+from rnnops.ops.base import Unary, quiet
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 
@@ -83,7 +83,7 @@ class Dropout(OpSchema):
         return training and bool(op.attributes.get("ratio", self.attributes["ratio"]) > 0)
 
 
-class RandomUniformLike(OpSchema):
+class RandomUniformLike(Unary):
     """Numbers that are uniform in [0, 1), as many as the operand has elements; in training and outside of it.
 
     ONNX: RandomUniformLike, op set 1. Numbers come from a counter (Philox) by the run's seed, the op and the step, the
@@ -110,17 +110,10 @@ class RandomUniformLike(OpSchema):
     inputs = ("input",)
     outputs = ("output",)
     attributes: ClassVar[dict[str, Any]] = {"ordinal": 0}
-    accepts = FLOATS
     differentiable = False
     uses_context = True
     random = True
     loop = Kernel("uniform")
-
-    def __call__(self, x: Blob) -> Blob:
-        return common_net([x]).append(self.name, [x])[0]
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        return (call.shape(0),)
 
     def reference(self, call: Call, x: Array, *, context: RunContext) -> Array:
         return as_floats(uniform_array(call, x.shape, context), x.dtype)

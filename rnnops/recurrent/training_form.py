@@ -41,7 +41,7 @@ from rnnops.net.loop_forms import MATMULS, Pointwise, Reduction, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
-from rnnops.net.text import free_name
+from rnnops.net.text import free_name, unused_name
 from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.op import cell_program, input_types
@@ -389,15 +389,8 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
         "outputs_with_grads": _with_grads(recurrence, gradient.refused),
     }
     return replace(
-        call.op, outputs=(*call.op.outputs, _free_name(f"{call.op.key}/step_workspaces", taken)), attributes=attributes
+        call.op, outputs=(*call.op.outputs, unused_name(f"{call.op.key}/step_workspaces", taken)), attributes=attributes
     )
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    """The name, with underscores behind it where a blob has it already."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:
