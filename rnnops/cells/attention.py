@@ -11,7 +11,6 @@ from rnnops.cells.base import Extra, RNNCell, Step, Stepped, parameter, require_
 from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, by_gate
 from rnnops.cells.sized import ShapedCell, count_of, register_cell
 from rnnops.cells.wrappers import CompoundCell
-from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.ops.activation import sigmoid, softplus, tanh
@@ -123,19 +122,10 @@ class AttentionCell(CompoundCell):
         for what, blob in {"encoder_outputs": encoder_outputs, **given}.items():
             require_blob(blob, what, self.name)
         if not isinstance(attention_type, str) or attention_type not in ATTENTION_TYPES:
-            raise NetError(
-                "unknown attention type",
-                blob=self.name,
-                wanted=f"one of {', '.join(ATTENTION_TYPES)}",
-                came=attention_type,
-            )
-        if not isinstance(decoder_state_dim, int) or decoder_state_dim != decoder_cell.get_output_dim():
-            raise NetError(
-                "decoder_state_dim is not the size of the decoder's output",
-                blob=self.name,
-                wanted=decoder_cell.get_output_dim(),
-                came=decoder_state_dim,
-            )
+            self.fail("unknown attention type", wanted=f"one of {', '.join(ATTENTION_TYPES)}", came=attention_type)
+        size = decoder_cell.get_output_dim()
+        if not isinstance(decoder_state_dim, int) or decoder_state_dim != size:
+            self.fail("decoder_state_dim is not the size of the decoder's output", wanted=size, came=decoder_state_dim)
         self.encoder_output_dim, self.decoder_state_dim = encoder_output_dim, decoder_state_dim
         self.encoder_outputs, self.encoder_lengths = encoder_outputs, encoder_lengths
         self.weighted_encoder_outputs = weighted_encoder_outputs
@@ -208,12 +198,8 @@ class AttentionCell(CompoundCell):
         context, coverage = states[count], states[count + 1] if self._covers else None
         h_t, new = self.decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
         if not any(context.name in op.inputs for op in step.net.ops):
-            raise NetError(
-                "the decoder cell does not read `extra`, so that it never sees the context",
-                net=step.net.name,
-                blob=self.decoder.name,
-                hint="Join `extra` to what its product reads.",
-            )
+            problem = "the decoder cell does not read `extra`, so that it never sees the context"
+            self.decoder.fail(problem, step.net, hint="Join `extra` to what its product reads.")
         weights = self._weights(step, self._energies(step, h_t, context, coverage))
         outputs = self._encoder_blob(step, "outputs")
         context_t = squeeze(unsqueeze(weights, [1]) @ outputs, [1])
@@ -245,7 +231,7 @@ class AttentionCell(CompoundCell):
 
     def _encoder_blob(self, step: Step, part: str) -> Blob:
         if self._encoder is None:
-            raise NetError("call apply or apply_over_sequence, which prepare the encoder's side", blob=self.name)
+            self.fail("call apply or apply_over_sequence, which prepare the encoder's side")
         return step.outer_blob(f"{self.name}/encoder_{part}", getattr(self._encoder, part))
 
 

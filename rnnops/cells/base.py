@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from rnnops.arguments import check_flags, named_options
 from rnnops.errors import NetError
@@ -176,14 +176,8 @@ def parameter(net: Net, name: str, shape: Sequence[int], init: object) -> Blob:
     there = next((spec for spec in net.input_specs if spec.name == name), None)
     if there is None or there.shape not in (None, tuple(shape)):
         came = "the result of an op" if there is None else there.shape
-        raise NetError(
-            "this parameter is there already, but it is another",
-            net=net.name,
-            blob=name,
-            wanted=tuple(shape),
-            came=came,
-            hint="Give the cell a name of its own.",
-        )
+        problem, hint = "this parameter is there already, but it is another", "Give the cell a name of its own."
+        raise NetError(problem, net=net.name, blob=name, wanted=tuple(shape), came=came, hint=hint)
     return net.blob(name)
 
 
@@ -245,7 +239,7 @@ class RNNCell(ABC):
         self.input_name = f"{self.name}/i2h"
         if initializer is not None and not callable(initializer):
             wanted = "a function of (net, cell) that gives blobs"
-            raise NetError("the initializer is not a function", blob=self.name, wanted=wanted, came=repr(initializer))
+            self.fail("the initializer is not a function", wanted=wanted, came=repr(initializer))
         check_flags(type(self).__name__, forward_only=forward_only)
         self.forward_only, self.initializer = forward_only, initializer
 
@@ -351,7 +345,7 @@ class RNNCell(ABC):
         self._claim(net)
         self._check_states(net, states)
         if (seq_lengths is None) != (timestep is None):
-            raise NetError("lengths and the timestep go together", net=net.name, blob=self.name)
+            self.fail("lengths and the timestep go together", net)
         self.prepare(net)
         return self.step(Step(net, None, seq_lengths, timestep), input_t, states)
 
@@ -434,6 +428,16 @@ class RNNCell(ABC):
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
+    def fail(self, problem: str, net: Net | None = None, **details: Any) -> NoReturn:
+        """Raise a NetError that names this cell.
+
+        Args:
+            problem: what is wrong.
+            net: where, if that is known.
+            **details: `wanted`, `came` and `hint`.
+        """
+        raise NetError(problem, net=None if net is None else net.name, blob=self.name, **details)
+
     def _claim(self, net: Net) -> None:
         """Raise NetError where a cell without a name of its own would share its parameters with another cell."""
         require_net(net)
@@ -441,25 +445,15 @@ class RNNCell(ABC):
             cell._claim(net)
         owner = NAMED if self.is_named else self
         if self.owns_name and net.claims.setdefault(self.name, owner) is not owner:
-            raise NetError(
-                "two cells without a name would share their parameters",
-                net=net.name,
-                blob=self.name,
-                hint="Give each its name=, or use one cell twice to share.",
-            )
+            hint = "Give each its name=, or use one cell twice to share."
+            self.fail("two cells without a name would share their parameters", net, hint=hint)
 
     def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
         names = self.get_state_names()
         if not isinstance(states, Sequence) or not all(isinstance(state, Blob) for state in states):
-            raise NetError("states are a list of blobs", net=net.name, blob=self.name, came=repr(states))
+            self.fail("states are a list of blobs", net, came=repr(states))
         if len(states) != len(names):
-            raise NetError(
-                "wrong number of states",
-                net=net.name,
-                blob=self.name,
-                wanted=f"{len(names)} ({', '.join(names)})",
-                came=len(states),
-            )
+            self.fail("wrong number of states", net, wanted=f"{len(names)} ({', '.join(names)})", came=len(states))
 
     def _written_step(self, net: Net, seq_lengths: Blob | None) -> tuple[Step, str]:
         """The step net with its outputs declared, and the name of the output that is the cell's output."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, count_of, finite, register_cell
-from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import relu, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute
@@ -281,7 +280,7 @@ class LMUCell(SizedCell):
         self.order = hidden_size if order is None else count_of(order, "order", self.name)
         self.theta = number(theta, f"theta of '{self.name}'")
         if not self.theta > 0:
-            raise NetError("the window of a memory is positive", blob=self.name, wanted="theta > 0", came=theta)
+            self.fail("the window of a memory is positive", wanted="theta > 0", came=theta)
 
     def get_state_dims(self) -> list[int]:
         return [self.hidden_size, self.order]
@@ -386,15 +385,20 @@ class LIFCell(SizedCell):
         super().__init__(input_size, hidden_size, **options)
         given = {"decay": decay, "threshold": threshold, "dampening": dampening}
         self.decay, self.threshold, self.dampening = (finite(one, key, self.name) for key, one in given.items())
-        _check_share("decay", self.decay, self.name)
+        self.check_share("decay", self.decay)
         if self.threshold <= 0:
-            raise NetError("a neuron's threshold is positive", blob=self.name, came=threshold)
+            self.fail("a neuron's threshold is positive", came=threshold)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         z_prev, v_prev = states
         current = self.current(step, x_t, z_prev, extra)
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - self.threshold * z_prev
         return self.stepped(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
+
+    def check_share(self, what: str, value: float) -> None:
+        """Raise NetError for what is not a share of a value that is kept from step to step."""
+        if not 0 <= value <= 1:
+            self.fail(f"{what} is not a share", wanted="0 to 1", came=value)
 
     def current(self, step: Step, x_t: Blob, z_prev: Blob, extra: Extra) -> Blob:
         """The input current, from outside and from the neurons' own spikes, [N, H].
@@ -475,7 +479,7 @@ class ALIFCell(LIFCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.adaptation = finite(adaptation, "adaptation", self.name)
-        _check_share("adaptation", self.adaptation, self.name)
+        self.check_share("adaptation", self.adaptation)
         self.strength = finite(strength, "strength", self.name)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
@@ -485,9 +489,3 @@ class ALIFCell(LIFCell):
         current = self.current(step, x_t, z_prev, extra)
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - before * z_prev
         return self.stepped(step, [self.spikes((v_t - level) / level), v_t, u_t], states)
-
-
-def _check_share(what: str, value: float, cell: str) -> None:
-    """Raise NetError for what is not a share of a value that is kept from step to step."""
-    if not 0 <= value <= 1:
-        raise NetError(f"{what} is not a share", blob=cell, wanted="0 to 1", came=value)

@@ -11,7 +11,6 @@ import numpy as np
 from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.gated import GATES, by_gate
 from rnnops.cells.sized import ShapedCell, count_of, register_cell
-from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute, exp, sqrt
@@ -43,7 +42,7 @@ class HeadCell(ShapedCell):
         most = gcd(count_of(hidden_size, "hidden_size", self.name), 4)
         self.heads = most if heads is None else heads
         if not isinstance(self.heads, int) or self.heads < 1 or hidden_size % self.heads:
-            raise NetError(f"heads do not divide hidden_size {hidden_size}", blob=self.name, came=repr(heads))
+            self.fail(f"heads do not divide hidden_size {hidden_size}", came=repr(heads))
 
     @property
     def width(self) -> int:
@@ -76,15 +75,6 @@ class HeadCell(ShapedCell):
             step: what is written.
         """
         return reshape(step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones"), [self.heads, self.width])
-
-    def layer_normalized(self, step: Step, blob: Blob) -> Blob:
-        """Each head with a mean of 0 and a variance of 1, scaled.
-
-        Args:
-            step: what is written.
-            blob: [N, heads, d].
-        """
-        return layer_normalization(blob, self.scale_of_norm(step), axis=-1, epsilon=EPSILON)
 
     def root_normalized(self, step: Step, blob: Blob) -> Blob:
         """Each head over the root of its mean square, scaled.
@@ -123,7 +113,8 @@ class LinearAttentionCell(HeadCell):
         *parts, gate = self.projected(step, x_t, 4, "projected_t", extra)
         q, k, v = map(self.by_head, parts)
         S_t = self.decay(step, x_t) * states[0] + outer(k, v)
-        seen = self.layer_normalized(step, read(S_t, q * self.width**-0.5))
+        seen = read(S_t, q * self.width**-0.5)
+        seen = layer_normalization(seen, self.scale_of_norm(step), axis=-1, epsilon=EPSILON)
         return step.masked_output(gate * sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
 
     def decay(self, step: Step, x_t: Blob) -> Blob:

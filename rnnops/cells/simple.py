@@ -190,9 +190,7 @@ class SRUCell(SizedCell):
         self.highway_bias = finite(highway_bias, "highway_bias", self.name)
         if not self.highway_bias <= LARGEST_BIAS:
             wanted = f"at most {LARGEST_BIAS}"
-            raise NetError(
-                "this scale of the highway is not a finite number", blob=self.name, wanted=wanted, came=highway_bias
-            )
+            self.fail("this scale of the highway is not a finite number", wanted=wanted, came=highway_bias)
 
     def get_input_params(self) -> list[str]:
         return [f"{self.input_name}_w"]

@@ -98,7 +98,7 @@ class DropoutCell(WrapperCell):
     def __init__(self, cell: RNNCell, ratio: float | None) -> None:
         super().__init__(cell)
         if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio < 1):
-            raise NetError("a ratio out of range", blob=self.name, wanted="0 <= ratio < 1 or None", came=repr(ratio))
+            self.fail("a ratio out of range", wanted="0 <= ratio < 1 or None", came=repr(ratio))
         self.ratio = ratio
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
@@ -141,7 +141,7 @@ class ZoneoutCell(WrapperCell):
         self.rates: list[float] = [*rates] if isinstance(rates, Sequence) else [rates] * count
         if len(self.rates) != count or not all(isinstance(r, int | float) and 0 <= r <= 1 for r in self.rates):
             wanted = f"a probability, or {count}, one of each state"
-            raise NetError("rates of zoneout out of range", blob=self.name, wanted=wanted, came=repr(rates))
+            self.fail("rates of zoneout out of range", wanted=wanted, came=repr(rates))
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         output, new = self.cell.step(step, x_t, states, extra)
@@ -195,26 +195,20 @@ class MultiRNNCell(CompoundCell):
         super().__init__(name, any(cell.forward_only for cell in cells))
         layers = () if residual_output_layers is None else residual_output_layers
         if not isinstance(layers, Sequence | Set) or isinstance(layers, str):
-            raise NetError("residual_output_layers is not a list", blob=self.name, came=repr(layers))
+            self.fail("residual_output_layers is not a list", came=repr(layers))
         self.cells, self.residual = list(cells), tuple(layers)
         self._check()
 
     def _check(self) -> None:
         names = [cell.name for cell in self.cells]
         if len(set(names)) < len(names):
-            raise NetError(
-                "cells of a stack share a name", blob=self.name, came=", ".join(names), hint="Give each its name=."
-            )
+            self.fail("cells of a stack share a name", came=", ".join(names), hint="Give each its name=.")
         for layer in self.residual:
             if not isinstance(layer, int) or not 0 < layer < len(self.cells):
-                raise NetError(
-                    "no such residual layer", blob=self.name, wanted=f"1 to {len(self.cells) - 1}", came=layer
-                )
+                self.fail("no such residual layer", wanted=f"1 to {len(self.cells) - 1}", came=layer)
             below, own = self.cells[layer - 1].get_output_dim(), self.cells[layer].get_output_dim()
             if below != own:
-                raise NetError(
-                    f"residual layer {layer} differs in size from the one below", blob=self.name, wanted=below, came=own
-                )
+                self.fail(f"residual layer {layer} differs in size from the one below", wanted=below, came=own)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         remaining, new = list(states), []
@@ -252,7 +246,7 @@ class UnrolledCell(WrapperCell):
     def __init__(self, cell: RNNCell, T: int) -> None:
         super().__init__(cell)
         if not isinstance(T, int) or isinstance(T, bool) or T < 1:
-            raise NetError("an unrolled cell needs a number of steps", blob=cell.name, wanted="1 or more", came=T)
+            self.fail("an unrolled cell needs a number of steps", wanted="1 or more", came=T)
         self.T = T
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
@@ -284,9 +278,7 @@ class UnrolledCell(WrapperCell):
             NetError: outputs_with_grads is given, and as `RNNCell.apply_over_sequence`.
         """
         if outputs_with_grads is not None:
-            raise NetError(
-                "outputs_with_grads needs a recurrence", net=net.name, blob=self.name, hint="Leave it out here."
-            )
+            self.fail("outputs_with_grads needs a recurrence", net, hint="Leave it out here.")
         check_flags(type(self).__name__, reverse=reverse)
         self._claim(net)
         inputs = self.prepare_input(net, inputs)
