@@ -385,7 +385,7 @@ class LIFCell(SizedCell):
         super().__init__(input_size, hidden_size, **options)
         given = {"decay": decay, "threshold": threshold, "dampening": dampening}
         self.decay, self.threshold, self.dampening = (finite(one, key, self.name) for key, one in given.items())
-        self.check_share("decay", self.decay)
+        self._check_share("decay", self.decay)
         if self.threshold <= 0:
             self.fail("a neuron's threshold is positive", came=threshold)
 
@@ -395,7 +395,7 @@ class LIFCell(SizedCell):
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - self.threshold * z_prev
         return self.stepped(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
 
-    def check_share(self, what: str, value: float) -> None:
+    def _check_share(self, what: str, value: float) -> None:
         """Raise NetError for what is not a share of a value that is kept from step to step."""
         if not 0 <= value <= 1:
             self.fail(f"{what} is not a share", wanted="0 to 1", came=value)
@@ -479,7 +479,7 @@ class ALIFCell(LIFCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.adaptation = finite(adaptation, "adaptation", self.name)
-        self.check_share("adaptation", self.adaptation)
+        self._check_share("adaptation", self.adaptation)
         self.strength = finite(strength, "strength", self.name)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
