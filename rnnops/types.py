@@ -34,6 +34,13 @@ def is_signed(dtype: str) -> bool:
     return dtype in INTEGERS and not dtype.startswith("u")
 
 
+def limit(dtype: str, side: int) -> float | int:
+    """The least number of a dtype, or for a side of 1 the largest."""
+    if is_float(dtype):
+        return side * float("inf")
+    return int(np.iinfo(dtype).min if side < 0 else np.iinfo(dtype).max)
+
+
 @dataclass(frozen=True)
 class Type:
     """Dtype and shape of a blob whose sizes are known, printed as `float32[3, 4]`.

@@ -126,13 +126,8 @@ def _places(net: Net, name: str, given: Sequence[int] | None, first: int, count:
     places = None if given is None else list(given) if isinstance(given, Sequence) else [given]
     for place in places or ():
         if not isinstance(place, int) or not 0 <= place < count:
-            raise NetError(
-                "outputs_with_grads names no result of the last layer",
-                net=net.name,
-                blob=name,
-                wanted=f"0 to {count - 1}",
-                came=repr(place),
-            )
+            problem = "outputs_with_grads names no result of the last layer"
+            raise NetError(problem, net=net.name, blob=name, wanted=f"0 to {count - 1}", came=repr(place))
     return None if places is None else [first + place for place in places]
 
 

@@ -249,7 +249,8 @@ def check_form(
     elif isinstance(form, Reduction):
         problem = _reduction_problem(form, known, operands) or _missing(schema, base, "reduced_axes", form)
     elif isinstance(form, Expansion):
-        problem = _missing(schema, base, "expand", form) or _expand_problem(schema)
+        problem = _missing(schema, base, "expand", form)
+        problem = problem or _arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema))
     elif isinstance(form, ProductForm):
         problem = _product_problem(schema, form)
     elif isinstance(form, Kernel):
@@ -426,10 +427,6 @@ def _begins_problem(schema: OpSchema, form: Pointwise) -> str | None:
         isinstance(pair, tuple) and len(pair) == 2 and pair[0] in range(len(schema.inputs)) for pair in form.begins
     )
     return None if fits else f"`begins` of its loop form is not a tuple of (input, axis): {form.begins!r}"
-
-
-def _expand_problem(schema: OpSchema) -> str | None:
-    return _arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema)) or None
 
 
 def _product_problem(schema: OpSchema, form: ProductForm) -> str | None:

@@ -438,12 +438,8 @@ class Net(NetTables):
         if dtype == "bool" and array.dtype.kind != "b":
             raise NetError("a number meets a bool blob", net=self.name, wanted="True or False", came=repr(value))
         if not is_float(dtype) and array.dtype.kind == "f":
-            raise NetError(
-                f"a float meets a blob of dtype {dtype}",
-                net=self.name,
-                came=repr(value),
-                hint="Use ro.cast(blob, 'float') first.",
-            )
+            hint = "Use ro.cast(blob, 'float') first."
+            raise NetError(f"a float meets a blob of dtype {dtype}", net=self.name, came=repr(value), hint=hint)
         return self.constant(array, dtype)
 
 

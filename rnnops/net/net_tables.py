@@ -213,12 +213,8 @@ class NetTables(Attributes):
         if not isinstance(blob, Blob):
             self._reject_operand(blob)
         if blob.net is not self:
-            raise NetError(
-                f"the blob belongs to net '{blob.net.name}'",
-                net=self.name,
-                blob=blob.name,
-                hint="Ops join blobs of one net; a cell reads outer blobs through its own inputs.",
-            )
+            hint = "Ops join blobs of one net; a cell reads outer blobs through its own inputs."
+            raise NetError(f"the blob belongs to net '{blob.net.name}'", net=self.name, blob=blob.name, hint=hint)
         return blob.name
 
     def _reject_operand(self, value: object) -> NoReturn:

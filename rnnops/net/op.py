@@ -57,13 +57,8 @@ def as_initializer(init: object, net: str, name: str) -> Initializer:
         wanted = ARGUMENTS[kind]
         if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
             return _distribution(Initializer(kind, tuple(float(number) for number in numbers)), net, name)
-    raise NetError(
-        "unknown initializer",
-        net=net,
-        blob=name,
-        came=repr(init),
-        wanted='a number, "zeros", "ones", "xavier", ("uniform", low, high) or ("normal", mean, deviation)',
-    )
+    wanted = 'a number, "zeros", "ones", "xavier", ("uniform", low, high) or ("normal", mean, deviation)'
+    raise NetError("unknown initializer", net=net, blob=name, wanted=wanted, came=repr(init))
 
 
 def _distribution(init: Initializer, net: str, name: str) -> Initializer:

@@ -103,11 +103,9 @@ class Call:
         if i < len(self.values) and self.values[i] is not None:
             value: Any = self.values[i]
             return value.tolist()
-        self.fail(
-            f"input '{name}' decides a shape, so its value must be constant once shapes are known",
-            blob=self.op.inputs[i],
-            hint="Give it as a Python value, or compute it from Shape and constants.",
-        )
+        problem = f"input '{name}' decides a shape, so its value must be constant once shapes are known"
+        hint = "Give it as a Python value, or compute it from Shape and constants."
+        self.fail(problem, blob=self.op.inputs[i], hint=hint)
 
     def axis(self, value: int, rank: int) -> int:
         """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
@@ -270,11 +268,8 @@ class NotKept:
         self._call, self._port = call, port
 
     def _refuse(self, *others: Any) -> NoReturn:
-        raise GradientError(
-            f"the gradient rule reads '{self._port}', which the op does not list in `keeps`",
-            net=self._call.net,
-            op=op_label(self._call.op.type, self._call.op.outputs),
-        )
+        problem = f"the gradient rule reads '{self._port}', which the op does not list in `keeps`"
+        raise GradientError(problem, net=self._call.net, op=self._call.op.label)
 
     __getattr__ = __neg__ = __abs__ = _refuse
     __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __getitem__ = _refuse

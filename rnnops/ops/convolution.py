@@ -62,11 +62,8 @@ class Convolving(OpSchema):
         """The number of groups, with ranks that fit."""
         sizes, groups = sizes_under(call), call.attr("group")
         if call.rank(1) != call.rank(0) or min(call.shape(1)) < 1:
-            call.fail(
-                "weights have an axis for each of x",
-                wanted=f"rank {len(sizes) + 2}, no empty axis",
-                came=list(call.shape(1)),
-            )
+            wanted = f"rank {len(sizes) + 2}, no empty axis"
+            call.fail("weights have an axis for each of x", wanted=wanted, came=list(call.shape(1)))
         if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
             call.fail("group is a number of 1 or more", came=repr(groups))
         if channels[0] % groups:

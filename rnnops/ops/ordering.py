@@ -16,7 +16,7 @@ from rnnops.ops.comparison import and_, equal, greater, identity, less, not_, or
 from rnnops.ops.indexing import pad
 from rnnops.ops.movement import concat, first_only, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
-from rnnops.types import NUMERIC, Array, Shape, is_float
+from rnnops.types import NUMERIC, Array, Shape, is_float, limit
 
 FEW = 8  # largest elements that compiled code finds one after another; for more it counts those before each
 LONG = 512  # elements whose pairs are counted faster than the reference sorts them
@@ -192,8 +192,7 @@ def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64") 
 def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> Blob:
     """The least index of an element that is the largest of those that are not taken, or is NaN."""
     dtype, size = call.dtype(0), call.shape(0)[axis]
-    least = float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
-    left = x if taken is None else where(taken, least, x)
+    left = x if taken is None else where(taken, limit(dtype, -1), x)
     largest = equal(x, reduce_max(left, [axis]))
     if is_float(dtype):
         largest = or_(largest, not_(equal(x, x)))

@@ -28,7 +28,7 @@ from rnnops.ops.windows import (
     sizes_under,
     windows_of,
 )
-from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
+from rnnops.types import FLOATS, NUMERIC, Array, Shape, limit
 
 
 class Pooling(OpSchema):
@@ -140,7 +140,7 @@ class MaxPool(Pooling):
         return self.folded(call, "Max", x)
 
     def around(self, dtype: str) -> float:
-        return float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
+        return limit(dtype, -1)
 
 
 class AveragePool(Pooling):

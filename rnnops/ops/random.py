@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.errors import FeedError, NetError, op_label
+from rnnops.errors import FeedError, NetError
 from rnnops.kernels.philox import uniform_rows
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel
@@ -159,12 +159,9 @@ def dropout_mask(call: Call, shape: Shape, context: RunContext) -> Array:
 def uniform_array(call: Call, shape: Shape, context: RunContext) -> Array:
     """The op's own numbers in [0, 1). Raises FeedError where the run has no seed."""
     if context.seed is None:
-        raise FeedError(
-            "random numbers are wanted, but the run has no seed",
-            net=call.net,
-            op=op_label(call.op.type, call.op.outputs),
-            hint="Pass seed=; dropout wants none with training=False.",
-        )
+        problem = "random numbers are wanted, but the run has no seed"
+        hint = "Pass seed=; dropout wants none with training=False."
+        raise FeedError(problem, net=call.net, op=call.op.label, hint=hint)
     rows, row_size = (shape[0], prod(shape[1:])) if shape else (1, 1)
     numbers: Array = uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size)
     return numbers.reshape(shape)

@@ -21,7 +21,7 @@ from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, elementwi
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import expand, first_only, reshape_to
-from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
+from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, limit
 
 
 class Reduce(OpSchema):
@@ -184,9 +184,7 @@ class Extremum(Reduce):
         dtype = call.dtype(0)
         if dtype == BOOL:
             return self.side > 0
-        if dtype in FLOATS:
-            return self.side * float("inf")
-        return int(np.iinfo(dtype).min if self.side < 0 else np.iinfo(dtype).max)
+        return limit(dtype, self.side)
 
 
 class ReduceMax(Extremum):

@@ -20,9 +20,8 @@ from rnnops.ops.internal import INDEX_DTYPES, scatter_add
 from rnnops.ops.movement import concat, reshape, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_prod
 from rnnops.ops.shapes import constant_of_shape
-from rnnops.types import BOOL, Array, Shape, is_float
+from rnnops.types import BOOL, Array, Shape, limit
 
-INF = float("inf")
 FEW = 2**14  # pairs of an element and an update that compiled code looks at; for more the reference runs
 UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -172,18 +171,10 @@ class Scatter(OpSchema):
         return join(rows, reduce(where(mine, unsqueeze(parts, [0]), start(call.dtype(0))), [1], keepdims=0))
 
 
-def least(dtype: str) -> float | int:
-    return -INF if is_float(dtype) else int(np.iinfo(dtype).min)
-
-
-def largest(dtype: str) -> float | int:
-    return INF if is_float(dtype) else int(np.iinfo(dtype).max)
-
-
 REDUCTIONS: dict[str, tuple[Callable[..., Blob], Callable[[Blob, Blob], Blob], Callable[[str], float | int]]] = {
     "mul": (reduce_prod, mul, lambda dtype: 1),  # how updates join, how they join data, what changes nothing
-    "max": (reduce_max, max_, least),
-    "min": (reduce_min, min_, largest),
+    "max": (reduce_max, max_, lambda dtype: limit(dtype, -1)),
+    "min": (reduce_min, min_, lambda dtype: limit(dtype, 1)),
 }
 
 

@@ -100,12 +100,9 @@ class Binder:
     ) -> tuple[tuple[Any, ...], ...]:
         for name in links:
             if name not in initials:
-                self.fail(
-                    "a link from something that is not a state",
-                    blob=name,
-                    wanted=f"one of {', '.join(initials) or 'none'}",
-                    hint="Give it an initial value in initial_cell_inputs.",
-                )
+                wanted = f"one of {', '.join(initials) or 'none'}"
+                hint = "Give it an initial value in initial_cell_inputs."
+                self.fail("a link from something that is not a state", blob=name, wanted=wanted, hint=hint)
         for name in shapes:
             if name not in initials:
                 self.fail("state_shapes names something that is not a state", blob=name)
@@ -144,12 +141,8 @@ class Binder:
     def _feature_sizes(self, name: str, shape: Sequence[int | None]) -> Features:
         sizes = list(shape) if isinstance(shape, Sequence) else [-1]
         if not all(size is None or (_is_whole(size) and size >= 0) for size in sizes):
-            self.fail(
-                "state_shapes gives no sizes",
-                blob=name,
-                wanted="a tuple of integers of 0 or more, None for an open size",
-                came=repr(shape),
-            )
+            wanted = "a tuple of integers of 0 or more, None for an open size"
+            self.fail("state_shapes gives no sizes", blob=name, wanted=wanted, came=repr(shape))
         return tuple(None if size is None else operator.index(size) for size in sizes)
 
     def take_timestep(self, name: str | None) -> None:
@@ -157,11 +150,8 @@ class Binder:
             return
         spec = self.open.pop(str(name), None)
         if spec is None or spec.dtype != "int32":
-            self.fail(
-                "the timestep must be an int32 input of the cell",
-                blob=name,
-                came=spec.dtype if spec else "no such input",
-            )
+            came = spec.dtype if spec else "no such input"
+            self.fail("the timestep must be an int32 input of the cell", blob=name, came=came)
 
     def references(self, given: Mapping[str, Blob]) -> dict[str, Blob]:
         """Bind what is left: what was given, then what is found by name, then new inputs of the outer net."""
@@ -189,13 +179,8 @@ class Binder:
     def _check_shape(self, spec: Input, candidate: str) -> None:
         found = next((other for other in self.net.input_specs if other.name == candidate), None)
         if found is not None and None not in (found.shape, spec.shape) and found.shape != spec.shape:
-            self.fail(
-                "a reference found by its name has another shape",
-                blob=candidate,
-                wanted=spec.shape,
-                came=found.shape,
-                hint="Give scope= or references=.",
-            )
+            problem, hint = "a reference found by its name has another shape", "Give scope= or references=."
+            self.fail(problem, blob=candidate, wanted=spec.shape, came=found.shape, hint=hint)
 
     def output_names(self, states: Sequence[tuple[Any, ...]]) -> list[str]:
         carried = [row[1] for row in states]
@@ -250,11 +235,8 @@ class Binder:
         for item in self.listed("outputs_with_grads", wanted):
             place = outputs.index(item) if item in outputs else item
             if not _is_whole(place) or not 0 <= place < len(outputs):
-                self.fail(
-                    "outputs_with_grads names no result",
-                    wanted=f"0 to {len(outputs) - 1} or one of {', '.join(outputs)}",
-                    came=item,
-                )
+                wanted = f"0 to {len(outputs) - 1} or one of {', '.join(outputs)}"
+                self.fail("outputs_with_grads names no result", wanted=wanted, came=item)
             places.append(int(place))
         if not places:
             self.fail("outputs_with_grads is empty", hint="Leave it out, or give forward_only=True.")

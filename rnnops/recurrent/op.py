@@ -125,23 +125,16 @@ class RecurrentNetwork(OpSchema):
                 recurrence.fail("initial state of other sizes", blob=state.input, wanted=state.features, came=initial)
             wanted = Type(initial.dtype, (batch, *features))
             if came != wanted:
-                recurrence.fail(
-                    f"output '{state.output}' does not fit state '{state.input}'",
-                    blob=state.output,
-                    wanted=wanted,
-                    came=came,
-                )
+                problem = f"output '{state.output}' does not fit state '{state.input}'"
+                recurrence.fail(problem, blob=state.output, wanted=wanted, came=came)
 
     def _check_last(self, recurrence: Recurrence, steps: int) -> None:
         first = 2 * len(recurrence.states)
         lasts = recurrence.op.outputs[first + 1 : first + 2 * len(recurrence.step_outputs) : 2]
         for output, name in zip(recurrence.step_outputs, lasts, strict=True):
             if steps == 0 and name:
-                recurrence.fail(
-                    "with T = 0 an output that is not a state has no last value",
-                    blob=name,
-                    hint=f"Use '{output}' as a state, or feed at least one step.",
-                )
+                hint = f"Use '{output}' as a state, or feed at least one step."
+                recurrence.fail("with T = 0 an output that is not a state has no last value", blob=name, hint=hint)
 
 
 class RecurrentNetworkGradient(OpSchema):

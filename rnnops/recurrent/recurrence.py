@@ -215,12 +215,8 @@ class Recurrence:
         """Raise RecurrentError where a cell input was declared with another shape than it gets in a step."""
         for spec in self.cell.input_specs:
             if spec.shape is not None and spec.shape != step[spec.name].shape:
-                self.fail(
-                    "a cell input gets another shape than it was declared with",
-                    blob=spec.name,
-                    wanted=list(spec.shape),
-                    came=step[spec.name],
-                )
+                problem = "a cell input gets another shape than it was declared with"
+                self.fail(problem, blob=spec.name, wanted=list(spec.shape), came=step[spec.name])
 
     def features(self, state: State, initial: Type) -> Shape:
         return initial.shape[initial.rank - state.feature_rank :]
@@ -243,13 +239,10 @@ class Recurrence:
         length = initial.shape[0] if extra == 2 else 1
         first = state.offset or 0
         if first + state.window > length or (state.offset is None and state.window != length):
-            self.fail(
-                f"a window of {state.window} steps from offset {first} does not fit the initial state",
-                blob=state.input,
-                wanted=f"{first + state.window} initial steps",
-                came=length,
-                hint="Give [L, N, D] with as many steps as the window, or an offset in ro.Link.",
-            )
+            problem = f"a window of {state.window} steps from offset {first} does not fit the initial state"
+            wanted = f"{first + state.window} initial steps"
+            hint = "Give [L, N, D] with as many steps as the window, or an offset in ro.Link."
+            self.fail(problem, blob=state.input, wanted=wanted, came=length, hint=hint)
         return length
 
     def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:

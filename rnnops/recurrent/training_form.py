@@ -363,12 +363,9 @@ def plain_form(op: Op) -> Op:
 def _training_op(call: Call, active: Collection[str], taken: Collection[str], policy: Policy) -> Op:
     recurrence = Recurrence(call.op, call.net)
     if call.op.attributes.get("forward_only"):
-        raise GradientError(
-            "this recurrence was built with forward_only=True",
-            net=call.net,
-            op=call.op.label,
-            hint="Build it without forward_only to differentiate it.",
-        )
+        hint = "Build it without forward_only to differentiate it."
+        problem = "this recurrence was built with forward_only=True"
+        raise GradientError(problem, net=call.net, op=call.op.label, hint=hint)
     types, step = recurrence.step_types(input_types(recurrence, call)), cell_program(recurrence, call)
     wrt = _wanted_inputs(recurrence, call, active)
     folded = prepare_again(step, fold_constants(step), types)
