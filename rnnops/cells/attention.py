@@ -298,18 +298,8 @@ class LSTMWithAttentionCell(AttentionCell):
             name=f"{name or self.default_name}/decoder",
             forward_only=forward_only,
         )
-        super().__init__(
-            encoder_output_dim,
-            encoder_outputs,
-            encoder_lengths,
-            decoder,
-            decoder_state_dim,
-            attention_type,
-            weighted_encoder_outputs,
-            attention_memory_optimization,
-            name,
-            forward_only,
-        )
+        required = (encoder_output_dim, encoder_outputs, encoder_lengths, decoder, decoder_state_dim, attention_type)
+        super().__init__(*required, weighted_encoder_outputs, attention_memory_optimization, name, forward_only)
 
 
 class MILSTMWithAttentionCell(LSTMWithAttentionCell):

@@ -79,13 +79,8 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         name = _free_name(net, kind) if scope is None else net.scoped(check_name(scope, "scope", net.name))
         sizes = list(dim_out) if isinstance(dim_out, Sequence) else [dim_out]
         _check_options(cell_class, net, kind, cell_options)
-        options = dict(
-            forget_bias=forget_bias,
-            memory_optimization=memory_optimization,
-            drop_states=drop_states,
-            forward_only=forward_only,
-            **cell_options,
-        )
+        flags = {"memory_optimization": memory_optimization, "drop_states": drop_states, "forward_only": forward_only}
+        options = {"forget_bias": forget_bias, **flags, **cell_options}
         cell = _stack(cell_class, name, [dim_in, *sizes], options)
         if static_rnn_unroll_size is not None:
             cell = UnrolledCell(cell, static_rnn_unroll_size)

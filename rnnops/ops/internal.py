@@ -226,7 +226,6 @@ class ScatterSlice(OpSchema):
     """
 
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED, "starts": REQUIRED, "axes": REQUIRED, "steps": REQUIRED}
-    accepts = ANY
     internal = True
     gradient = no_gradient
     loop = View()

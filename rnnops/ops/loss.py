@@ -19,7 +19,7 @@ from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, 
 from rnnops.ops.normalization import log_softmax, log_softmax_array
 from rnnops.ops.reduction import reduce_sum
 from rnnops.ops.shapes import constant_of_shape
-from rnnops.types import ANY, FLOATS, INTEGERS, Array, Shape, is_float
+from rnnops.types import FLOATS, INTEGERS, Array, Shape, is_float
 
 
 class OneHot(OpSchema):
@@ -56,7 +56,6 @@ class OneHot(OpSchema):
     outputs = ("output",)
     static = ("depth",)
     attributes: ClassVar[dict[str, Any]] = {"depth": None, "axis": -1}
-    accepts = ANY
     same_dtype = (2,)
     keeps = ("indices",)
     loop = Expansion()

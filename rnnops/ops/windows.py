@@ -145,9 +145,7 @@ class ChannelsLast(Unary):
 class ChannelsFirst(OpSchema):
     """Rows of channels [N, places, C] as [N, C, *sizes]."""
 
-    inputs = ("X",)
     attributes: ClassVar[dict[str, Any]] = {"sizes": REQUIRED}
-    accepts = ANY
     internal = True
     loop = View()
 
@@ -170,9 +168,7 @@ class ChannelsFirst(OpSchema):
 class Windows(OpSchema):
     """Windows that slide over the axes between: [N, *sizes, C] to [N, *places, *kernel, C]."""
 
-    inputs = ("X",)
     attributes: ClassVar[dict[str, Any]] = {"kernel": REQUIRED, "strides": REQUIRED, "dilations": REQUIRED}
-    accepts = ANY
     internal = True
     loop = View()
 
