@@ -22,7 +22,9 @@ from each import check_each
 from public_names import public_names
 
 import rnnops as ro
-from rnnops.net.schema import REGISTRY
+from rnnops.net.schema import REGISTRY, docstring_of
+from rnnops.ops.base import Unary
+from rnnops.types import BOOL
 from rnnops.util import cached_property
 
 CANNOT_FAIL = {"rnnops.op_names", "rnnops.devices", "rnnops.release_memory"}
@@ -235,6 +237,24 @@ def check_op(name: str) -> None:
         assert int(said[1]) == onnx.defs.get_schema(name, YOUNGER.get(name, WRITTEN_OPSET)).since_version
     if not schema.differentiable:
         assert re.search("[Gg]radients? (stop|pass)", doc), "it does not say that gradients stop"
+
+
+def test_an_op_has_the_sections_that_it_leaves_out_from_its_base() -> None:
+    class Twice(Unary):
+        """`2 * x`.
+
+        Returns:
+            Twice as much.
+        """
+
+        accepts = (BOOL, "int8")
+
+    found = sections(docstring_of(Twice()))
+    assert found[""] == "`2 * x`."
+    assert found["Args"].strip() == "x: [...] bool or int8."
+    assert found["Returns"].strip() == "Twice as much."
+    assert listed(found["Raises"]) == {"NetError", "TypeRuleError"}
+    assert "Example" not in sections(docstring_of(type("Same", (type(ro.relu),), {})()))
 
 
 def test_ops_say_what_onnx_has_for_them() -> None:

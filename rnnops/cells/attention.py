@@ -379,12 +379,9 @@ class NTMCell(ShapedCell):
     - `i2h_b [4H]`, `heads_b [4 width + 12]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         slots: rows of the memory.
         width: of a row.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: slots or width is not a size, and as `SizedCell`'s.

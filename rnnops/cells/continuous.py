@@ -43,12 +43,9 @@ class CfCCell(SizedCell):
     - `i2h_b [U]`, `heads_b [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         backbone_size: U, features that candidates and gate share; H if left out.
         elapsed: time from step to step.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: backbone_size is not a size, or elapsed no number, and as `SizedCell`'s.
@@ -116,12 +113,9 @@ class LTCCell(SizedCell):
     - `target [H]`: uniform in [-1, 1]
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         unfolds: parts of a step, 1 or more; L in the paper.
         elapsed: time from step to step.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: unfolds is not an integer of 1 or more, or elapsed no number, and as `SizedCell`'s.
@@ -179,13 +173,10 @@ class CoRNNCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         dt: length of a step in time; this and the next two are those of the paper for sequential MNIST.
         gamma: how strongly a place is drawn back.
         epsilon: damping of the velocity.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: dt, gamma or epsilon is not a finite number, and as `SizedCell`'s.
@@ -251,12 +242,9 @@ class LMUCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         order: d; H if left out.
         theta: how many steps the memory reaches back, more than 0.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: order is not a size, or theta no number above 0, and as `SizedCell`'s.
@@ -348,13 +336,10 @@ class LIFCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         decay: of the potential; the default is `exp(-1 / 20)`, a membrane of 20 steps.
         threshold: above which a neuron spikes, and which a spike takes off its potential; more than 0.
         dampening: of the surrogate slope.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: decay, threshold or dampening is not a finite number, decay is not from 0 to 1, or threshold not above
@@ -452,13 +437,9 @@ class ALIFCell(LIFCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         adaptation: of u; the default is `exp(-1 / 200)`, 200 steps.
         strength: how far u raises the threshold.
-        decay, threshold, dampening: as `LIFCell`'s.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: adaptation or strength is not a finite number, or adaptation not from 0 to 1, and as `LIFCell`'s.

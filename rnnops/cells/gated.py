@@ -49,14 +49,8 @@ class GRUCell(SizedCell):
     - `i2h_b [3H]`, `reset_gate_t_b [H]`, `update_gate_t_b [H]`, `output_gate_t_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: not read; there is no forget gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
         linear_before_reset: whether the reset gate comes after the recurrent product.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -119,13 +113,7 @@ class LSTMCell(SizedCell):
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f; `rnnops train` gives 1.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -212,13 +200,7 @@ class MILSTMCell(LSTMCell):
     - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -265,13 +247,7 @@ class PeepholeLSTMCell(LSTMCell):
     - `peephole_i [H]`, `peephole_f [H]`, `peephole_o [H]`: zeros, so that it starts as an LSTM
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -318,11 +294,8 @@ class ProjectedLSTMCell(LSTMCell):
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         proj_size: P, features of the hidden state; left out, half of H, rounded up.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: hidden_size or proj_size is not a size, and as `SizedCell`'s.
@@ -403,13 +376,7 @@ class LayerNormLSTMCell(NormalizedGates):
     - `i2h_b [4H]`, `gates_t_b [4H]`, `gates_t_norm_bias [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f, after the normalization.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -443,13 +410,7 @@ class LayerNormMILSTMCell(NormalizedGates, MILSTMCell):
     - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`, `gates_t_norm_bias [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f, after the normalization.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

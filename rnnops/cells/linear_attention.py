@@ -26,10 +26,7 @@ class HeadCell(ShapedCell):
     """A cell of heads of `d = H / heads` features, with a memory `[heads, d, d]` of keys by values.
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        **options: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -157,11 +154,8 @@ class RetentionCell(LinearAttentionCell):
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read; the decay is fixed.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -212,11 +206,8 @@ class GLACell(LinearAttentionCell):
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to the decay before its sigmoid.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -269,11 +260,8 @@ class DeltaNetCell(HeadCell):
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -343,11 +331,8 @@ class GatedDeltaNetCell(DeltaNetCell):
     - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -405,11 +390,8 @@ class SLSTMCell(HeadCell):
     - `i2h_b [4H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.
@@ -483,11 +465,8 @@ class MLSTMCell(HeadCell):
     - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.

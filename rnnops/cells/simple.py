@@ -38,10 +38,7 @@ class BasicRNNCell(SizedCell):
     - `i2h_b [H]`, `gates_t_b [H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
         activation: `"tanh"` or `"relu"`.
 
     Raises:
@@ -99,11 +96,8 @@ class IndRNNCell(SizedCell):
     - `recurrent_w [H]`: uniform in [0, 1], as in section 4.1
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         activation: `"relu"` or `"tanh"`.
         forget_bias: not read; there is no gate.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: another activation, and as `SizedCell`'s.
@@ -164,11 +158,8 @@ class SRUCell(SizedCell):
     - `highway_b [H]`: `highway_bias`
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         highway_bias: where `highway_b` starts, at most 80; it scales the highway.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: highway_bias is not a finite number, or above 80, and as `SizedCell`'s.
@@ -239,13 +230,7 @@ class QRNNCell(SizedCell):
     - `i2h_b [3H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -315,14 +300,8 @@ class MinGRUCell(MinimalCell):
     - `i2h_b [2H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         positive: whether candidates go through g, so that states stay positive where they begin so.
         forget_bias: taken off the gate that lets the candidate in, so that the state is kept.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -364,14 +343,8 @@ class MinLSTMCell(MinimalCell):
     - `i2h_b [3H]`: zeros
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         positive: whether candidates go through g, so that states stay positive where they begin so.
         forget_bias: added to f.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

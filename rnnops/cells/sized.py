@@ -7,6 +7,7 @@ its states may have any axes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from math import isfinite, prod
@@ -19,6 +20,7 @@ from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, Initializer, RNNCell, Step, Stepped
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
+from rnnops.net.schema import docstring, sections_of
 from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
@@ -35,8 +37,8 @@ class SizedCell(RNNCell):
     it is `initial_hidden_state [H]`, and starts with zeros.
 
     A subclass sets `default_name`, and `state_names` where it has other states, and says `step`; where it takes options
-    of its own it takes `**options`, too, and hands them on. Its signature then has both. `training_options` are those
-    with which `rnnops train` makes the cell.
+    of its own it takes `**options`, too, and hands them on. Its signature then has both, and so have docstrings of
+    cells of this library. `training_options` are those with which `rnnops train` makes the cell.
 
     Args:
         input_size: features of x, D.
@@ -74,6 +76,8 @@ class SizedCell(RNNCell):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.__signature__ = _joined(signature(cls.__init__), signature(cls.__mro__[1]))  # type: ignore[attr-defined]
+        if cls.__module__.startswith("rnnops."):
+            cls.__doc__ = _joined_docs(cls)
 
     def __init__(
         self,
@@ -172,6 +176,20 @@ def _joined(own: Signature, of_base: Signature) -> Signature:
         further = [one for one in of_base.parameters.values() if one.name not in names]
         kept += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in further]
     return Signature(kept)
+
+
+def _joined_docs(cell: type[SizedCell]) -> str:
+    """The docstring of a cell; arguments and errors that it leaves out are as its base has them."""
+    own, of_base = sections_of(cell.__doc__ or ""), sections_of(cell.__mro__[1].__doc__ or "")
+    entries = {**_entries(of_base.get("Args", "")), **_entries(own.get("Args", ""))}
+    told = dict.fromkeys(entries[name] for name in signature(cell).parameters if name in entries)
+    return docstring({"Raises": of_base.get("Raises", ""), **own, "Args": "".join(told).rstrip()})
+
+
+def _entries(arguments: str) -> dict[str, str]:
+    """What is said of each argument in a section of a docstring."""
+    entries = re.split(r"^(?=    \S)", f"{arguments}\n", flags=re.M)
+    return {name.strip(): entry for entry in entries for name in entry.partition(":")[0].split(",")}
 
 
 class ShapedCell(SizedCell):

@@ -50,12 +50,9 @@ class SelectiveSSMCell(ShapedCell):
     - `pass_w [H]`: ones
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         state_size: numbers of a channel, S.
         rank: of the product that gives steps; H / 16, rounded up, if left out.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: hidden_size, state_size or rank is not a size, and as `SizedCell`'s.
@@ -127,13 +124,7 @@ class RGLRUCell(SizedCell):
       paper's
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
-
-    Raises:
-        NetError: as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -203,12 +194,9 @@ class RWKV7Cell(HeadCell):
     - `removal_scale [H]`, `replace_scale [H]`, `norm_scale [H]`: ones
 
     Args:
-        input_size: features of x, D.
-        hidden_size: number of units, H.
         rank: of the products that give decay, rate and gate.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
-        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
         NetError: rank is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.

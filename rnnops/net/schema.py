@@ -294,6 +294,12 @@ def sections_of(doc: str) -> dict[str, str]:
     return {"": first.strip(), **dict(zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True))}
 
 
+def docstring(sections: Mapping[str, str]) -> str:
+    """A docstring of parts as `sections_of` gives them; those that are empty are left out."""
+    parts = [sections[""], *(f"{heading}:\n{sections[heading]}" for heading in SECTIONS if sections.get(heading))]
+    return "\n\n".join(parts)
+
+
 def docstring_of(schema: OpSchema) -> str:
     """The docstring of an op: what its class leaves out of Args, Returns and Raises is as its bases have it.
 
@@ -302,8 +308,7 @@ def docstring_of(schema: OpSchema) -> str:
     told = {"Example": "", **sections_of(type(schema).__doc__ or "")}
     for base in type(schema).__mro__[1:]:
         told = {**sections_of(vars(base).get("__doc__") or ""), **told}
-    parts = [told[""], *(f"{heading}:\n{told[heading]}" for heading in SECTIONS if told.get(heading))]
-    return "\n\n".join(parts).replace("{dtypes}", KINDS.get(schema.accepts, " or ".join(schema.accepts)))
+    return docstring(told).replace("{dtypes}", KINDS.get(schema.accepts, " or ".join(schema.accepts)))
 
 
 REGISTRY: dict[str, OpSchema] = {}
