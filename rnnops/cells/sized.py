@@ -187,7 +187,7 @@ def _joined_docs(cell: type[SizedCell]) -> str:
 
 
 def _entries(arguments: str) -> dict[str, str]:
-    """What is said of each argument in a section of a docstring."""
+    """The entry of each argument in a section of a docstring."""
     entries = re.split(r"^(?=    \S)", f"{arguments}\n", flags=re.M)
     return {name.strip(): entry for entry in entries for name in entry.partition(":")[0].split(",")}
 
