@@ -56,6 +56,9 @@ class OpRow:
     keeps: tuple[str, ...] = ()
 
 
+BY_ROW = {"loop", "keeps", "differentiable", "reference", "gradient"}  # attributes of an op that a row stands for
+
+
 class Elementwise(OpSchema):
     """Base of ops that work element by element; `row` stands for reference, loop form, gradient and what is kept."""
 
@@ -64,7 +67,9 @@ class Elementwise(OpSchema):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "row" in vars(cls):
-            row = cls.row
+            row, own = cls.row, BY_ROW & vars(cls).keys()
+            if own:
+                raise TypeError(f"{cls.__name__} has a row, which says what its own {', '.join(sorted(own))} would say")
             cls.loop, cls.keeps, cls.differentiable = Pointwise(row.text), row.keeps, row.gradient is not None
             setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - as mypy has it
             if row.gradient is not None:

@@ -36,6 +36,7 @@ from rnnops.kernels.cuda import facade
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
+from rnnops.ops.base import OpRow, Unary
 from rnnops.testing import check_devices, check_gradient, random_net
 
 T, N, D = 4, 3, 4
@@ -281,3 +282,8 @@ def test_ops_are_spliced_into_cells() -> None:
 def test_random_nets_with_an_op_without_a_form(seed: int, device: str) -> None:
     random = random_net(seed)
     check_devices(spliced(random.net), random.feeds, {device: DEVICES[device]}, seed=seed)
+
+
+def test_a_row_beside_what_it_stands_for() -> None:
+    with pytest.raises(TypeError, match="Twice has a row, which says what its own gradient, keeps would say"):
+        type("Twice", (Unary,), {"row": OpRow(np.square, "{0} * {0}"), "keeps": ("X",), "gradient": None})
