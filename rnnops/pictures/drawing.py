@@ -20,20 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rnnops.net.infer import infer_call, known_types
 from rnnops.net.schema import schema_of
 from rnnops.net.text import format_value, is_net
-from rnnops.pictures.svg import (
-    SMALL,
-    TITLE,
-    Picture,
-    cut,
-    document,
-    group,
-    legend,
-    legend_size,
-    path,
-    rect,
-    text,
-    text_width,
-)
+from rnnops.pictures import svg
 from rnnops.types import FLOAT, OPAQUE, Type
 from rnnops.util import folded, scrolled
 
@@ -281,7 +268,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Drawing(Picture):
+class Drawing(svg.Picture):
     """Boxes and edges between them.
 
     Args:
@@ -301,9 +288,9 @@ class Drawing(Picture):
         """The picture, as a document of its own."""
         shown, width, height = self._drawn(self.title)
         colours = [(name, name) for name in dict.fromkeys(self._colours())]
-        wide, high = legend_size(colours, width)
-        below = [legend(colours, MARGIN, height, width)] if high else []
-        return document(max(width, wide), height + high, self.title, [*shown, *below])
+        wide, high = svg.legend_size(colours, width)
+        below = [svg.legend(colours, MARGIN, height, width)] if high else []
+        return svg.document(max(width, wide), height + high, self.title, [*shown, *below])
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"  {line}" for line in self._said())])
@@ -343,13 +330,13 @@ class Drawing(Picture):
         shown = [_way(points, arrow=target not in labels) for (_, target), points in layout.ways.items()]
         for key, (x, y) in layout.boxes.items():
             if key in labels:
-                middle = x + text_width(self.edges[labels[key]], SMALL) / 2
-                shown.append(text(middle, y + LINE - 4, self.edges[labels[key]], "small soft", "middle", SMALL))
+                middle = x + svg.text_width(self.edges[labels[key]], svg.SMALL) / 2
+                shown.append(svg.text(middle, y + LINE - 4, self.edges[labels[key]], "small soft", "middle"))
             else:
                 shown.append(_box(self.boxes[key], (x, y), sizes[key], inner.get(key)))
-        width = max(layout.width, text_width(title, TITLE)) + 2 * MARGIN
-        above = [text(MARGIN, LINE + 2, title, "title", size=TITLE)] if title else []
-        return [*above, group(shown, x=(width - layout.width) / 2, y=top)], width, layout.height + top + MARGIN
+        width = max(layout.width, svg.text_width(title, svg.TITLE)) + 2 * MARGIN
+        above = [svg.text(MARGIN, LINE + 2, title, "title")] if title else []
+        return [*above, svg.group(shown, x=(width - layout.width) / 2, y=top)], width, layout.height + top + MARGIN
 
     def _layout(self, sizes: Mapping[str, Size], labels: Mapping[str, tuple[str, str]]) -> DrawingLayout:
         """Places; a label is a box without a border on the way of its edge, so that nothing lies over it."""
@@ -358,7 +345,9 @@ class Drawing(Picture):
             before.setdefault(target, []).append(key)
         whole: dict[str, Size] = {}
         for key, size in sizes.items():  # each after what it reads
-            whole.update((one, (text_width(self.edges[labels[one]], SMALL), LINE)) for one in before.get(key, ()))
+            whole.update(
+                (one, (svg.text_width(self.edges[labels[one]], svg.SMALL), LINE)) for one in before.get(key, ())
+            )
             whole[key] = size
         plain = [edge for edge, label in self.edges.items() if not label]
         split = [pair for key, (source, target) in labels.items() for pair in ((source, key), (key, target))]
@@ -366,7 +355,7 @@ class Drawing(Picture):
 
 
 def _size(box: Box, inner: Drawn | None) -> Size:
-    width = max(map(text_width, box.lines)) + 2 * MARGIN
+    width = max(map(svg.text_width, box.lines)) + 2 * MARGIN
     height = LINE * len(box.lines) + ABOVE
     return (width, height) if inner is None else (max(width, inner[1] + MARGIN), height + inner[2])
 
@@ -374,16 +363,16 @@ def _size(box: Box, inner: Drawn | None) -> Size:
 def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
     (x, y), (width, height) = corner, size
     rounded = 4 if box.kind in OPS else 12
-    parts = [rect(x, y, width, height, box.colour, rounded)]
+    parts = [svg.rect(x, y, width, height, box.colour, rounded)]
     for i, said in enumerate(box.lines):
         kind = "bold" if i == (0 if box.kind in OPS else -1) else ""
         if inner is None:
-            parts.append(text(x + width / 2, y + LINE * (i + 1), said, kind, "middle"))
+            parts.append(svg.text(x + width / 2, y + LINE * (i + 1), said, kind, "middle"))
         else:
-            parts.append(text(x + MARGIN, y + LINE * (i + 1), said, kind))
+            parts.append(svg.text(x + MARGIN, y + LINE * (i + 1), said, kind))
     if inner is not None:
-        parts.append(group(inner[0], x=x + (width - inner[1]) / 2, y=y + LINE * len(box.lines) + ABOVE / 2))
-    return group(parts, box.note)
+        parts.append(svg.group(inner[0], x=x + (width - inner[1]) / 2, y=y + LINE * len(box.lines) + ABOVE / 2))
+    return svg.group(parts, box.note)
 
 
 def _way(points: Sequence[Point], arrow: bool) -> str:
@@ -396,8 +385,8 @@ def _way(points: Sequence[Point], arrow: bool) -> str:
         elif i == len(points) or points[i][0] != a:
             parts.append(f"V {b:.1f}")
     a, b = points[-1]
-    head = path(f"M {a - TIP:.1f} {b - 2 * TIP:.1f} L {a:.1f} {b:.1f} L {a + TIP:.1f} {b - 2 * TIP:.1f} Z", "tip")
-    return path(" ".join(parts), "way") + (head if arrow else "")
+    head = svg.path(f"M {a - TIP:.1f} {b - 2 * TIP:.1f} L {a:.1f} {b:.1f} L {a + TIP:.1f} {b - 2 * TIP:.1f} Z", "tip")
+    return svg.path(" ".join(parts), "way") + (head if arrow else "")
 
 
 if TYPE_CHECKING:
@@ -553,14 +542,14 @@ class _Drawer:
 
 def _shortened(op: Op) -> str:
     """The attributes of an op, shortened."""
-    said = [f"{name}={cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
+    said = [f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
     return f" {', '.join(said)}" if said else ""
 
 
 def _told(op: Op) -> str:
     """The attributes of an op that holds a net, except those that its box shows."""
     told = {name: value for name, value in op.attributes.items() if name not in HIDDEN and not is_net(value)}
-    return ", ".join(f"{name}={cut(format_value(value), LONGEST)}" for name, value in told.items())
+    return ", ".join(f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in told.items())
 
 
 def _net_within(op: Op) -> Net | None:

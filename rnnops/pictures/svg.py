@@ -32,6 +32,7 @@ def bar(value: float, most: float, width: int = WIDTH) -> str:
 html = LazyModule("html")
 LETTER = 0.61  # width of a letter in sizes of its font, a little more than in any common monospaced one
 SIZE, SMALL, TITLE = 11.0, 10.0, 13.0  # of fonts, in pixels
+SIZES = {"small": SMALL, "title": TITLE}  # of classes of the style sheet
 
 # Name -> fill and stroke on light paper, then on dark paper.
 COLOURS: Mapping[str, tuple[str, str, str, str]] = {
@@ -104,14 +105,14 @@ def cut(text: str, letters: int) -> str:
     return text[: bisect_right(widths, letters - 1)].rstrip() + "…"
 
 
-def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start", size: float = SIZE) -> str:
+def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -> str:
     """A text on a line.
 
     Args:
-        kind: classes of the style sheet.
+        kind: classes of the style sheet, which may change the size of the font.
         anchor: what of it lies at `x`: its `start`, `middle` or `end`.
-        size: that its classes give it.
     """
+    size = next((SIZES[name] for name in kind.split() if name in SIZES), SIZE)
     named = f' class="{kind}"' if kind else ""
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
     # Fonts that have such letters may be wider: these are fitted to the width that is there.
@@ -225,7 +226,7 @@ def legend(named: Named, x: float, y: float, width: float) -> str:
         for at, colour, said in row:
             top = y + number * ROW
             parts.append(rect(x + at, top, SWATCH, SWATCH, colour, 2))
-            parts.append(text(x + at + SWATCH + 5, top + SWATCH - 1, said, "small soft", size=SMALL))
+            parts.append(text(x + at + SWATCH + 5, top + SWATCH - 1, said, "small soft"))
     return group(parts)
 
 
@@ -284,14 +285,14 @@ class Frame:
         """Lines from side to side, each with its text left of the frame."""
         ends = self.left, self.left + self.width
         lines = [line(ends[0], self.y(at), ends[1], self.y(at), "grid") for at, _ in ticks]
-        texts = [text(self.left - 6, self.y(at) + 3, said, "small soft", "end", SMALL) for at, said in ticks]
+        texts = [text(self.left - 6, self.y(at) + 3, said, "small soft", "end") for at, said in ticks]
         return lines + texts
 
     def below(self, ticks: Sequence[Tick]) -> list[str]:
         """Short lines under the frame with texts below them."""
         places = [(self.x(at), said) for at, said in ticks]
         lines = [line(x, self.bottom, x, self.bottom + 4, "way") for x, _ in places]
-        return lines + [text(x, self.bottom + 15, said, "small soft", "middle", SMALL) for x, said in places]
+        return lines + [text(x, self.bottom + 15, said, "small soft", "middle") for x, said in places]
 
     def area(self, low: Sequence[float], high: Sequence[float], kind: str) -> str:
         """The area between two stairs, whose steps are one wide and begin at 0."""

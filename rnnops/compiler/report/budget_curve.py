@@ -17,22 +17,7 @@ from rnnops.compiler.memory.allocations import part_bytes
 from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, step_cost, ways
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import BudgetError
-from rnnops.pictures.svg import (
-    SMALL,
-    TITLE,
-    WIDTH,
-    Frame,
-    Picture,
-    bar,
-    document,
-    group,
-    legend,
-    legend_size,
-    line,
-    path,
-    text,
-    text_width,
-)
+from rnnops.pictures import svg
 from rnnops.recurrent.recurrence import runs_in_parts
 from rnnops.util import table
 
@@ -95,7 +80,7 @@ MOST = 1 << 62  # bytes: enough for all
 
 
 @dataclass(frozen=True)
-class BudgetCurve(Picture):
+class BudgetCurve(svg.Picture):
     """Bytes against predicted time.
 
     Args:
@@ -122,10 +107,10 @@ class BudgetCurve(Picture):
         most = self.rows[0].nbytes
         width = max(len(spaced(most)), len("bytes"))
         lines = [
-            f"  {spaced(row.nbytes):>{width}}  {row.time:7.2f}  {bar(row.nbytes, most):{WIDTH}}  {row.policy}"
+            f"  {spaced(row.nbytes):>{width}}  {row.time:7.2f}  {svg.bar(row.nbytes, most):{svg.WIDTH}}  {row.policy}"
             for row in self.rows
         ]
-        head = f"  {'bytes':>{width}}  {'time':>7}  {'':{WIDTH}}  policy"
+        head = f"  {'bytes':>{width}}  {'time':>7}  {'':{svg.WIDTH}}  policy"
         return "\n".join([self.title, head, *lines, f"this run: {self.chosen}"])
 
 
@@ -171,15 +156,17 @@ def picture_of(curve: BudgetCurve) -> str:
     low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
     slowest = max(row.time for row in rows)
     across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
-    frame = Frame(LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04))
-    parts = [text(12, 22, curve.title, "title", size=TITLE), *_scales(frame, slowest, across)]
+    frame = svg.Frame(
+        LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04)
+    )
+    parts = [svg.text(12, 22, curve.title, "title"), *_scales(frame, slowest, across)]
     corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, curve.rows))
-    parts += [path(f"M {corners}", "way"), *(_point(frame, row) for row in curve.rows), *_named(frame, curve)]
+    parts += [svg.path(f"M {corners}", "way"), *(_point(frame, row) for row in curve.rows), *_named(frame, curve)]
     colours = [(colour, said) for colour, said in SAID.items() if any(colour_of(row) == colour for row in curve.rows)]
     y = TOP + HEIGHT + 44
-    parts.append(legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
-    height = y + legend_size(colours, PICTURE_WIDTH - LEFT)[1]
-    return document(max(PICTURE_WIDTH, text_width(curve.title, TITLE) + 24), height, curve.title, parts)
+    parts.append(svg.legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
+    height = y + svg.legend_size(colours, PICTURE_WIDTH - LEFT)[1]
+    return svg.document(max(PICTURE_WIDTH, svg.text_width(curve.title, svg.TITLE) + 24), height, curve.title, parts)
 
 
 def colour_of(row: Estimate) -> str:
@@ -187,7 +174,7 @@ def colour_of(row: Estimate) -> str:
     return "tile" if "slots" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
 
 
-def _scales(frame: Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
+def _scales(frame: svg.Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
     """Lines of the grid with times and bytes, and what the axes are."""
     shown = [1.0]
     for time in TIMES[1:]:
@@ -197,11 +184,11 @@ def _scales(frame: Frame, slowest: float, across: tuple[float, float]) -> Iterat
     step = 1 if across[1] - across[0] < 5 else 2
     powers = [power for power in range(0, 60, step) if across[0] <= power <= across[1]]
     yield from frame.below([(power, readable(2**power)) for power in powers])
-    yield text(LEFT, TOP - 12, "predicted time, of a step that does nothing twice", "small soft", size=SMALL)
-    yield text(frame.left + frame.width, frame.bottom + 30, "bytes held", "small soft", "end", SMALL)
+    yield svg.text(LEFT, TOP - 12, "predicted time, of a step that does nothing twice", "small soft")
+    yield svg.text(frame.left + frame.width, frame.bottom + 30, "bytes held", "small soft", "end")
 
 
-def _stairs(frame: Frame, rows: Sequence[Estimate]) -> list[tuple[float, float]]:
+def _stairs(frame: svg.Frame, rows: Sequence[Estimate]) -> list[tuple[float, float]]:
     """Corners: a budget takes the point left of it, so that a point counts up to the bytes of the one before."""
     corners, right = list[tuple[float, float]](), frame.left + frame.width
     for x, y in (_place(frame, row) for row in rows):
@@ -210,19 +197,19 @@ def _stairs(frame: Frame, rows: Sequence[Estimate]) -> list[tuple[float, float]]
     return corners
 
 
-def _place(frame: Frame, row: Estimate) -> tuple[float, float]:
+def _place(frame: svg.Frame, row: Estimate) -> tuple[float, float]:
     return frame.x(log2(max(row.nbytes, 1))), frame.y(log2(row.time))
 
 
-def _point(frame: Frame, row: Estimate) -> str:
+def _point(frame: svg.Frame, row: Estimate) -> str:
     x, y = _place(frame, row)
-    return group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], _said(row))
+    return svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], _said(row))
 
 
-def _named(frame: Frame, curve: BudgetCurve) -> Iterator[str]:
+def _named(frame: svg.Frame, curve: BudgetCurve) -> Iterator[str]:
     """The run's own label, then names of points where they lie on nothing else."""
     x, y = _place(frame, curve.chosen)
-    yield group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {_said(curve.chosen)}")
+    yield svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {_said(curve.chosen)}")
     taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]
     taken += [
         (min(a, c) - 2, min(b, d) - 2, max(a, c) + 2, max(b, d) + 2)
@@ -236,7 +223,7 @@ def _named(frame: Frame, curve: BudgetCurve) -> Iterator[str]:
 
 
 def _label(
-    frame: Frame,
+    frame: svg.Frame,
     said: str,
     place: tuple[float, float],
     taken: list[Area],
@@ -248,7 +235,7 @@ def _label(
     Args:
         heights: above and below the point, in order.
     """
-    width = text_width(said, SMALL)
+    width = svg.text_width(said, svg.SMALL)
     for dy in heights:
         for dx in (10, 36, -width - 10, -width / 2):
             x, y = place[0] + dx, place[1] + dy
@@ -257,8 +244,8 @@ def _label(
             if inside and frame.top - 4 < area[1] < frame.bottom - 14 and not any(_overlap(area, one) for one in taken):
                 taken.append(area)
                 if dy in FAR:
-                    yield line(place[0], place[1] - 7, min(max(place[0], x), x + width), y + 4, "way")
-                yield text(x, y, said, f"{kind} halo", size=SMALL)
+                    yield svg.line(place[0], place[1] - 7, min(max(place[0], x), x + width), y + 4, "way")
+                yield svg.text(x, y, said, f"{kind} halo")
                 return
 
 

@@ -24,20 +24,7 @@ from rnnops.compiler.run.forward import ForwardScan, RowPass
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.pictures.svg import (
-    SMALL,
-    TITLE,
-    Picture,
-    cut,
-    document,
-    group,
-    legend,
-    legend_size,
-    line,
-    rect,
-    text,
-    text_width,
-)
+from rnnops.pictures import svg
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
 Share = tuple[int, int]  # the first that a thread takes, and the one after the last
@@ -151,7 +138,7 @@ Entry = tuple[str, Call, Runner | None]  # of `compiled_ops`
 
 
 @dataclass(frozen=True)
-class Schedule(Picture):
+class Schedule(svg.Picture):
     """The schedule of a plan.
 
     Args:
@@ -303,7 +290,7 @@ def _nbytes(runner: Runner) -> dict[str, int]:
 
 WIDTH, EDGE, INSET = 1080.0, 12.0, 14.0  # of pictures, around panels, within them
 PLOT, RIGHT = 490.0, 1050.0  # where the lanes begin and end
-ROW, LETTER = 14.0, 0.61 * SMALL  # from line to line, and of small letters
+ROW, LETTER = 14.0, 0.61 * svg.SMALL  # from line to line, and of small letters
 WORK, LISTED = 5, 4  # lines of a lane's work, and of a list of ops, that are shown
 TILES, ENDS = 6, 3  # as many tiles are shown, or the first and the last of them
 TICK, MARK = 3.0, 14.0  # pixels that a step takes at least, and the height of marks
@@ -314,7 +301,7 @@ Slot = tuple[float, float, tuple[int, int] | None]  # left, right, and the tile 
 
 def picture_of(schedule: Schedule) -> str:
     """The picture, as a document of its own."""
-    parts, y = [text(EDGE, 22, schedule.title, "title", size=TITLE)], 36.0
+    parts, y = [svg.text(EDGE, 22, schedule.title, "title")], 36.0
     for one in schedule.passes:
         drawn, y = _pass(one, y)
         parts += drawn
@@ -323,18 +310,18 @@ def picture_of(schedule: Schedule) -> str:
     named = [("tick" if when == STEP else when, said) for when, said in SAID.items() if when in lanes]
     named += [(kind.split()[0], kind) for kind in KINDS if any(kind in scan.nbytes for scan in scans)]
     if named:
-        parts.append(legend(named, EDGE, y, WIDTH))
-        y += legend_size(named, WIDTH)[1]
-    return document(max(WIDTH, text_width(schedule.title, TITLE) + 2 * EDGE), y, schedule.title, parts)
+        parts.append(svg.legend(named, EDGE, y, WIDTH))
+        y += svg.legend_size(named, WIDTH)[1]
+    return svg.document(max(WIDTH, svg.text_width(schedule.title, svg.TITLE) + 2 * EDGE), y, schedule.title, parts)
 
 
 def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
     """All panels of a pass under its name, and where the next one begins."""
-    parts = [text(EDGE, y + 12, f"{one.name} pass", "bold")]
+    parts = [svg.text(EDGE, y + 12, f"{one.name} pass", "bold")]
     y += 22
     for part in one.parts:
         drawn, height = _draw_scan(part) if isinstance(part, ScanSchedule) else _ops(part)
-        parts.append(group([rect(EDGE, 0, WIDTH - 2 * EDGE, height, "recurrence", 4), *drawn], y=y))
+        parts.append(svg.group([svg.rect(EDGE, 0, WIDTH - 2 * EDGE, height, "recurrence", 4), *drawn], y=y))
         y += height + 8
     return parts, y + 8
 
@@ -342,18 +329,18 @@ def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
 def _ops(part: OpsSchedule) -> tuple[list[str], float]:
     """A list of ops; all of them where somebody points at it."""
     lines = _wrapped(part.title, _letters(WIDTH - EDGE - 2 * INSET))
-    drawn = [text(EDGE + INSET, 18 + ROW * i, said, "small bold", size=SMALL) for i, said in enumerate(lines)]
+    drawn = [svg.text(EDGE + INSET, 18 + ROW * i, said, "small bold") for i, said in enumerate(lines)]
     top = 18 + ROW * len(lines)
     shown = _shortened(_wrapped(", ".join(part.ops), _letters(WIDTH - EDGE - 2 * INSET)), LISTED)
-    drawn += [text(EDGE + INSET, top + ROW * i, said, "small soft", size=SMALL) for i, said in enumerate(shown)]
-    return [group(drawn, ", ".join(part.ops))], top + ROW * len(shown) - 4
+    drawn += [svg.text(EDGE + INSET, top + ROW * i, said, "small soft") for i, said in enumerate(shown)]
+    return [svg.group(drawn, ", ".join(part.ops))], top + ROW * len(shown) - 4
 
 
 def _draw_scan(part: ScanSchedule) -> tuple[list[str], float]:
     """A panel: facts, lanes, threads, bytes."""
-    drawn, y = [text(EDGE + INSET, 18, cut(part.title, _letters(WIDTH, 11) - 8), "bold")], 34.0
+    drawn, y = [svg.text(EDGE + INSET, 18, svg.cut(part.title, _letters(WIDTH, 11) - 8), "bold")], 34.0
     for fact in (said for one in part.facts for said in _wrapped(one, _letters(WIDTH - 2 * EDGE - 2 * INSET))):
-        drawn.append(text(EDGE + INSET, y, fact, "small soft", size=SMALL))
+        drawn.append(svg.text(EDGE + INSET, y, fact, "small soft"))
         y += ROW
     slots = _slots(part)
     if part.steps:
@@ -364,9 +351,9 @@ def _draw_scan(part: ScanSchedule) -> tuple[list[str], float]:
         lines, height = _lane_text(lane, y, PLOT - 16 if part.steps else RIGHT)
         turn = sum(one.when != ONCE for one in part.lanes[:i])
         marks = _lane_marks(lane, slots, y, turn, count) if part.steps else ()
-        drawn.append(group([*lines, *marks], "\n".join(lane.lines())))
+        drawn.append(svg.group([*lines, *marks], "\n".join(lane.lines())))
         y += height
-        drawn.append(line(EDGE + INSET, y - 4, RIGHT, y - 4, "grid"))
+        drawn.append(svg.line(EDGE + INSET, y - 4, RIGHT, y - 4, "grid"))
     for what, shares in part.shares.items():
         drawn += _draw_shares(what, shares, y)
         y += 22
@@ -397,12 +384,12 @@ def _heads(part: ScanSchedule, slots: Sequence[Slot], y: float) -> Iterator[str]
     """Steps of each tile above it, and what lies between where not all are shown."""
     hidden = len(part.tiles()) - sum(one is not None for _, _, one in slots)
     for left, right, one in slots:
-        yield line(left, y + 13, right, y + 13, "way")
+        yield svg.line(left, y + 13, right, y + 13, "way")
         said = f"{hidden} more" if one is None else _steps(one, part.reverse)
-        if text_width(said, SMALL) > right - left:
+        if svg.text_width(said, svg.SMALL) > right - left:
             said = "…" if one is None else said.removeprefix("steps ")
-        if text_width(said, SMALL) <= right - left + BETWEEN:
-            yield text((left + right) / 2, y + 8, said, "small soft", "middle", SMALL)
+        if svg.text_width(said, svg.SMALL) <= right - left + BETWEEN:
+            yield svg.text((left + right) / 2, y + 8, said, "small soft", "middle")
 
 
 def _steps(tile: Share, reverse: bool) -> str:
@@ -415,28 +402,26 @@ def _lane_text(lane: Lane, y: float, right: float) -> tuple[list[str], float]:
     """The text of a lane, left of its marks, and its height."""
     letters = _letters(right - EDGE - INSET)
     gflop = f"{lane.gflop:.3g} GFLOP" if lane.gflop else ""
-    drawn = [text(EDGE + INSET, y + 12, cut(lane.head, letters - len(gflop) - 2), "small bold", size=SMALL)]
+    drawn = [svg.text(EDGE + INSET, y + 12, svg.cut(lane.head, letters - len(gflop) - 2), "small bold")]
     if gflop:
-        drawn.append(text(right, y + 12, gflop, "small soft", "end", SMALL))
-    shown = [cut(one, letters - 2) for one in _shortened(lane.work, WORK)]
-    drawn += [
-        text(EDGE + INSET + 10, y + 12 + ROW * i, said, "small soft", size=SMALL) for i, said in enumerate(shown, 1)
-    ]
+        drawn.append(svg.text(right, y + 12, gflop, "small soft", "end"))
+    shown = [svg.cut(one, letters - 2) for one in _shortened(lane.work, WORK)]
+    drawn += [svg.text(EDGE + INSET + 10, y + 12 + ROW * i, said, "small soft") for i, said in enumerate(shown, 1)]
     return drawn, ROW * (len(shown) + 1) + 10
 
 
 def _lane_marks(lane: Lane, slots: Sequence[Slot], y: float, turn: int, count: int) -> Iterator[str]:
     """When a lane runs: within each tile in its turn, at all steps at once or at each of them."""
     if lane.when == ONCE:
-        yield rect(RIGHT - 26 if lane.after else PLOT, y + 3, 26, MARK, ONCE, 2)
+        yield svg.rect(RIGHT - 26 if lane.after else PLOT, y + 3, 26, MARK, ONCE, 2)
         return
     for left, right, tile in slots:
         width = (right - left) / max(count, 1)
         x = left + turn * width
         if tile is None:
-            yield line(x + 2, y + 3 + MARK / 2, x + width - 2, y + 3 + MARK / 2, "way")
+            yield svg.line(x + 2, y + 3 + MARK / 2, x + width - 2, y + 3 + MARK / 2, "way")
         elif lane.when == TILE:
-            yield rect(x, y + 3, max(width - 1, 1), MARK, TILE, 2)
+            yield svg.rect(x, y + 3, max(width - 1, 1), MARK, TILE, 2)
         else:
             yield from _ticks(x, width - 1, tile[1] - tile[0], y + 3)
 
@@ -445,42 +430,44 @@ def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
     """A mark for each step, or as many as there is room for."""
     shown = max(min(steps, int(width / TICK)), 1)
     for i in range(shown):
-        yield rect(x + i * width / shown, y, max(width / shown - 1.2, 0.8), MARK, "tick")
+        yield svg.rect(x + i * width / shown, y, max(width / shown - 1.2, 0.8), MARK, "tick")
 
 
 def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
     """The shares of threads, side by side."""
-    yield text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold", size=SMALL)
+    yield svg.text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold")
     total = max(end for _, end in shares) or 1
     for thread, (first, end) in enumerate(shares):
         x, width = PLOT + (RIGHT - PLOT) * first / total, (RIGHT - PLOT) * (end - first) / total
         said = str(first) if end == first + 1 else f"{first}-{end - 1}"
-        parts = [rect(x, y + 2, max(width - 1, 0.5), 15, "input", 2)]
-        if text_width(said, SMALL) < width - 8:
-            parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
-        yield group(parts, f"thread {thread}: {said if end > first else 'none'}") if end > first else ""
+        parts = [svg.rect(x, y + 2, max(width - 1, 0.5), 15, "input", 2)]
+        if svg.text_width(said, svg.SMALL) < width - 8:
+            parts.append(svg.text(x + width / 2, y + 13, said, "small", "middle"))
+        yield svg.group(parts, f"thread {thread}: {said if end > first else 'none'}") if end > first else ""
 
 
 def _bytes(nbytes: Mapping[str, int], y: float) -> Iterator[str]:
     """Bytes by kind of memory: a stacked bar, and what it says in words left of it."""
-    yield text(EDGE + INSET, y + 12, f"memory {readable(sum(nbytes.values()))}", "small bold", size=SMALL)
+    yield svg.text(EDGE + INSET, y + 12, f"memory {readable(sum(nbytes.values()))}", "small bold")
     x, total = PLOT, sum(nbytes.values())
     for kind, size in nbytes.items():
         width, said = (RIGHT - PLOT) * size / total, f"{kind} {readable(size)}"
-        parts = [rect(x, y + 2, max(width - 1, 0.5), 15, kind.split()[0], 2)]
-        if text_width(said, SMALL) < width - 8:
-            parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
-        yield group(parts, said)
+        parts = [svg.rect(x, y + 2, max(width - 1, 0.5), 15, kind.split()[0], 2)]
+        if svg.text_width(said, svg.SMALL) < width - 8:
+            parts.append(svg.text(x + width / 2, y + 13, said, "small", "middle"))
+        yield svg.group(parts, said)
         x += width
 
 
-def _letters(width: float, size: float = SMALL) -> int:
+def _letters(width: float, size: float = svg.SMALL) -> int:
     """How many letters a width has room for."""
-    return int(width / (LETTER * size / SMALL))
+    return int(width / (LETTER * size / svg.SMALL))
 
 
 def _wrapped(said: str, letters: int) -> list[str]:
-    return [cut(one, letters) for one in wrap(said, letters, break_long_words=False, break_on_hyphens=False)] or [""]
+    return [svg.cut(one, letters) for one in wrap(said, letters, break_long_words=False, break_on_hyphens=False)] or [
+        ""
+    ]
 
 
 def _shortened(lines: Sequence[str], most: int) -> list[str]:
