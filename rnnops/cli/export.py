@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnnops.cli import trainer as states
+from rnnops.cli import readers, trainer as states
 from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
-from rnnops.cli.onnx_command import constant
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import FeedError, SaveError
@@ -21,12 +19,11 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
+    from rnnops.compiler.run.export_native import ExportedFiles
     from rnnops.onnx import open_sizes, outline, package as onnx_package
 else:  # training does without the package onnx
     onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
     open_sizes, outline = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.outline")
-if TYPE_CHECKING:
-    from rnnops.compiler.run.export_native import ExportedFiles
 
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header, which is JSON
 
@@ -113,7 +110,7 @@ class ExportOptions:
     """The command line of `rnnops export`.
 
     Args:
-        shapes: of inputs, by name; constants: input of an ONNX file -> its value from now on.
+        shapes: of inputs; constants: inputs of an ONNX file with their values from now on.
         states: output=input, as they were given.
         weights: what weights of products are kept as; None for floats.
     """
@@ -121,9 +118,9 @@ class ExportOptions:
     model: Path
     folder: Path
     name: str | None
-    shapes: Mapping[str, tuple[int, ...]]
-    constants: Mapping[str, Any]
-    states: tuple[str, ...]
+    shapes: Sequence[tuple[str, Shape]]
+    constants: Sequence[tuple[str, Any]]
+    states: Sequence[str]
     source: str
     weights: str | None
 
@@ -134,31 +131,26 @@ def add_export(commands: Any) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file, or a checkpoint of `rnnops train`")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go; made if it is not there")
     parser.add_argument("--name", metavar="NAME", help="that files and functions begin with (default: the net's)")
-    shape = "sizes of an input, where the file leaves them open; may be given again"
-    parser.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=1,1,40", help=shape)
-    value = "value of an input of an ONNX file that decides sizes or branches: numbers; may be given again"
-    parser.add_argument("--constants", type=constant, action="append", default=[], metavar="NAME=1,2", help=value)
-    state = "an output that the next call takes as an input: both stay in memory; may be given again"
-    parser.add_argument("--state", action="append", default=[], metavar="OUTPUT=INPUT", help=state)
+    shape = "sizes of an input, where the file leaves them open"
+    readers.add_repeated(parser, "--shape", "INPUT=1,1,40", readers.shape, shape, "shapes")
+    value = "value of an input of an ONNX file that decides sizes or branches: numbers"
+    readers.add_repeated(parser, "--constants", "NAME=1,2", readers.constant, value, "constants")
+    state = "an output that the next call takes as an input: both stay in memory"
+    readers.add_repeated(parser, "--state", "OUTPUT=INPUT", str, state, "states")
     source = "code for this processor, or C99 for others (default: %(default)s)"
     parser.add_argument("--source", choices=SOURCES, default="object", help=source)
     kept = "weights of products as whole numbers of a byte, with a scale for each column; floats if left out"
     parser.add_argument("--weights", choices=WEIGHTS, help=kept)
 
 
-def read_export_options(given: Mapping[str, Any]) -> ExportOptions:
-    """Options from parsed arguments."""
-    shapes, states = dict(given["shape"]), tuple(given["state"])
-    files = given["model"], given["folder"], given["name"]
-    return ExportOptions(*files, shapes, dict(given["constants"]), states, given["source"], given["weights"])
-
-
 def export(options: ExportOptions) -> int:
     """Write the files, say how they are used, and return the exit code."""
-    model = read_model(options.model, options.shapes, options.constants)
-    shapes = {**model.shapes, **options.shapes}
+    given = dict(options.shapes)
+    model = read_model(options.model, given, dict(options.constants))
+    shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
-    states = dict(_state(model, text) for text in options.states)
+    inputs = [name for name in model.net.input_names if name not in model.params]
+    states = dict(readers.state(text, model.net.output_blobs, inputs) for text in options.states)
     source = None if options.source == "object" else options.source
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
     try:
@@ -192,25 +184,3 @@ def _check_shapes(model: ReadModel, shapes: Mapping[str, tuple[int, ...]]) -> No
         given = " ".join(f"--shape {name}={sizes}" for name, sizes in left.items())
         hint = f"Give {given}, with a number for each size."
         raise FeedError("the file leaves sizes open", net=model.net.name, blob=", ".join(left), hint=hint)
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """A name and sizes, for argparse; none behind the = are those of a number."""
-    name, equals, sizes = text.rpartition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text}: wanted INPUT=1,1,40")
-    found = tuple(int(size) for size in sizes.split(",")) if sizes else ()
-    if any(size < 0 for size in found):
-        raise argparse.ArgumentTypeError(f"{text}: a size is negative")
-    return name, found
-
-
-def _state(model: ReadModel, text: str) -> tuple[str, str]:
-    """An output and an input of the net. Raises FeedError where a text names no pair of them, or two."""
-    splits = [(text[:i], text[i + 1 :]) for i, sign in enumerate(text) if sign == "="]
-    outputs, inputs = [*model.net.output_blobs], [name for name in model.net.input_names if name not in model.params]
-    pairs = [pair for pair in splits if pair[0] in outputs and pair[1] in inputs]
-    if len(pairs) != 1:
-        wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
-        raise FeedError("--state names no pair", net=model.net.name, wanted=wanted, came=text)
-    return pairs[0]

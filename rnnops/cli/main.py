@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rnnops.cells import CELLS
+from rnnops.cli import readers
 from rnnops.cli.corpus import DEFAULT_BYTES
-from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
-from rnnops.cli.hints import in_options
+from rnnops.cli.export import WEIGHTS, ExportOptions, add_export, export
 from rnnops.cli.language_model import DTYPES, Settings, option
-from rnnops.cli.onnx_command import add_onnx, onnx, read_onnx_options
+from rnnops.cli.onnx_command import OnnxOptions, add_onnx, onnx
+from rnnops.cli.readers import in_options
 from rnnops.cli.session import TrainOptions
 from rnnops.cli.train import train
 from rnnops.compiler import DEVICES
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = given.pop("command")
     try:
         if command == "onnx":
-            return onnx(read_onnx_options(given))
-        return export(read_export_options(given)) if command == "export" else train(read_options(given), started)
+            return onnx(OnnxOptions(**given))
+        return export(ExportOptions(**given)) if command == "export" else train(read_options(given), started)
     except RnnopsError as error:
         print(f"rnnops: error: {in_options(' '.join(str(error).split()), command)}", file=sys.stderr)
         return WRONG
@@ -101,54 +102,32 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         word = {int: "N", float: "X"}.get(kind, "NAME")
         group.add_argument(option(setting.name), type=kind, metavar=word, help=help_text)
     size = "bytes of text that are read, 0 for all"
-    group.add_argument("--max-bytes", type=_count, metavar="N", help=f"{size} (default: {DEFAULT_BYTES})")
+    group.add_argument("--max-bytes", type=readers.count, metavar="N", help=f"{size} (default: {DEFAULT_BYTES})")
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--recompute", action="store_true", help="compute gates again instead of storing them")
     threads = "threads (default: one for each core; on the reference device, for NumPy's products, 1)"
-    group.add_argument("--threads", type=_positive_count, metavar="N", help=threads)
+    group.add_argument("--threads", type=readers.positive_count, metavar="N", help=threads)
     covers = "for the whole command: reading, compiling, training, evaluation and sample"
     limit = f"{covers}; 0 for none (default: {DEFAULT_TIME_LIMIT:g}, or none with --steps)"
-    group.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help=limit)
+    group.add_argument("--time-limit", type=readers.finite, metavar="SECONDS", help=limit)
     steps = "stop at this step, counted over resumed runs too"
-    group.add_argument("--steps", type=_count, metavar="N", help=steps)
+    group.add_argument("--steps", type=readers.count, metavar="N", help=steps)
 
 
 def _add_results(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", type=Path, metavar="FILE", help="checkpoint to write (default: that of --resume)")
     group.add_argument("--resume", type=Path, metavar="FILE", help="checkpoint to go on from")
     every = "seconds between checkpoints, 0 for one after each step (default: %(default)g)"
-    group.add_argument("--checkpoint-every", type=_seconds, default=10.0, metavar="SECONDS", help=every)
+    group.add_argument("--checkpoint-every", type=readers.finite, default=10.0, metavar="SECONDS", help=every)
     length = "characters to generate at the end (default: %(default)s)"
-    group.add_argument("--sample", type=_count, default=DEFAULT_SAMPLE, metavar="N", help=length)
+    group.add_argument("--sample", type=readers.count, default=DEFAULT_SAMPLE, metavar="N", help=length)
     heat = "of the sample; 0 takes the likeliest character (default: %(default)s)"
-    group.add_argument("--temperature", type=_seconds, default=0.7, metavar="X", help=heat)
+    group.add_argument("--temperature", type=readers.finite, default=0.7, metavar="X", help=heat)
     kept = "score the held-out text with weights of products kept as int8, too"
     group.add_argument("--weights", choices=WEIGHTS, help=kept)
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the learning curve")
-
-
-def _count(text: str) -> int:
-    """An int of 0 or more, for argparse."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
-
-
-def _positive_count(text: str) -> int:
-    if (value := _count(text)) < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
-    """A float of 0 or more, for argparse."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number of 0 or more")
-    return value
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""`rnnops onnx` for a file that can be read: runs, comparisons, timings, streams."""
+"""`rnnops onnx`: the file, and for one that can be read runs, comparisons, timings, streams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rnnops.cli import readers
 from rnnops.cli.onnx_command import plain, print_table, print_times
-from rnnops.cli.onnx_file import OnnxFile, shapes_of_feeds
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
@@ -22,30 +22,76 @@ from rnnops.onnx.compare import (
     HandedOn,
     Session,
     call_times,
+    check_names,
     choose_sizes,
     distance_of,
     distances_of_steps,
+    one_size,
     random_feeds,
     split_steps,
     step_times,
 )
 from rnnops.onnx.load import OnnxModel, fixed_inputs
-from rnnops.onnx.open_sizes import open_sizes
-from rnnops.onnx.package import MissingPackageError, OnnxError
+from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes, open_sizes
+from rnnops.onnx.outline import Outline, outline, read_proto
+from rnnops.onnx.package import GraphProto, MissingPackageError, OnnxError, about
 from rnnops.onnx.state_pairs import open_states, state_pairs
 from rnnops.pictures.drawing import draw_net
-from rnnops.types import FLOAT, Array
+from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property
 
 if TYPE_CHECKING:
     from rnnops.cli.onnx_command import OnnxOptions
     from rnnops.compiler.api.run import Run
-if TYPE_CHECKING:
-    from rnnops.compiler.api.run import Run
 
 QUANTISED = f"""\
 the file is quantised: {THEIRS} rounds what its LSTMs read, by the range of all rows, and rnnops does not;
 some hundredths need be no error (--tolerance 0.05)"""
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A file as it is looked at.
+
+    Args:
+        graph, outline: the file's, with the sizes that are fixed.
+        shapes: of the inputs, as the file itself has them.
+        fixed: open size -> its number, with which the file is read.
+        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps.
+    """
+
+    graph: GraphProto
+    outline: Outline
+    shapes: dict[str, Dims | None]
+    fixed: dict[str, int]
+    given: dict[str, Shape]
+
+
+def read_file(options: OnnxOptions) -> OnnxFile:
+    """Read a file's protobuf. Raises OnnxError where it is none, and for sizes that are none of its open ones."""
+    with about(str(options.file)):  # also what texts that are no UTF-8 raise
+        model, nbytes = read_proto(options.file)
+        shapes, given = dims_of_inputs(model.graph), once(options.sizes)
+        check_names(shapes, given)
+        named = [name for name in names_of_open_sizes(shapes) if name in given and name != options.steps]
+        fixed = fix_sizes(model.graph, {name: one_size(name, given[name]) for name in named}, dict(options.constants))
+        return OnnxFile(model.graph, outline(model, nbytes), shapes, fixed, given)
+
+
+def once(sizes: Sequence[tuple[str, Shape]]) -> dict[str, Shape]:
+    """Sizes by name. Raises OnnxError where one is given two numbers."""
+    found: dict[str, Shape] = {}
+    for name, shape in sizes:
+        if found.setdefault(name, shape) != shape:
+            raise OnnxError(f"'{name}' is one size", wanted="one number", came=f"{list(found[name])} and {list(shape)}")
+    return found
+
+
+def shapes_of_feeds(file: OnnxFile, names: Mapping[str, object]) -> tuple[dict[str, Dims | None], dict[str, Shape]]:
+    """The shapes of the inputs in the file, with the given sizes filled in."""
+    shapes = {name: file.shapes.get(name) for name in names}
+    theirs = {*names_of_open_sizes(shapes), *names}
+    return shapes, {name: shape for name, shape in file.given.items() if name in theirs}
 
 
 class OnnxRuns:
@@ -54,7 +100,7 @@ class OnnxRuns:
     def __init__(self, options: OnnxOptions, file: OnnxFile, model: OnnxModel) -> None:
         self.options, self.file, self.graph, self.model = options, file, file.graph, model
         self.random = np.random.default_rng(options.seed)
-        self.constants = fixed_inputs(file.graph, options.constants, model.dtype)
+        self.constants = fixed_inputs(file.graph, dict(options.constants), model.dtype)
 
     # -- what is fed -----------------------------------------------------------------------------------------------
 
@@ -79,7 +125,7 @@ class OnnxRuns:
 
     def more_feeds(self) -> dict[str, Array]:
         """Other random arrays."""
-        return random_feeds(self.types, self.sizes.shapes, self.options.ranges, self.random)
+        return random_feeds(self.types, self.sizes.shapes, dict(self.options.ranges), self.random)
 
     @cached_property
     def run(self) -> Run:
@@ -235,17 +281,7 @@ def links_of(runs: OnnxRuns) -> dict[str, str]:
     """Output -> the state that it is, as the user says, else as the file tells; nothing where neither does."""
     if not runs.options.states:
         return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
-    return dict(link(text, list(runs.model.net.output_blobs), runs.types) for text in runs.options.states)
-
-
-def link(text: str, outputs: list[str], inputs: Mapping[str, Any]) -> tuple[str, str]:
-    """An output and an input. Raises OnnxError where a text names no pair of them, or two."""
-    splits = [(text[:place], text[place + 1 :]) for place, sign in enumerate(text) if sign == "="]
-    pairs = [pair for pair in splits if pair[0] in outputs and pair[1] in inputs]
-    if len(pairs) != 1:
-        wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
-        raise OnnxError("--state names no pair", wanted=wanted, came=text)
-    return pairs[0]
+    return dict(readers.state(text, runs.model.net.output_blobs, runs.types) for text in runs.options.states)
 
 
 def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]:
