@@ -398,14 +398,6 @@ class CharacterTable:
             result.append(current)
         return result
 
-    def distribution(self, context: Indices) -> Probabilities:
-        """Return the probability of every character of the alphabet after the last `order` characters of `context`."""
-        if len(context) < self.order:
-            raise TableError("a context is too short", wanted=f"{self.order} characters", came=len(context))
-        tail = np.tile(context[len(context) - self.order :], (self.alphabet_size, 1))
-        rows = np.column_stack([tail, np.arange(self.alphabet_size)]).astype(np.uint8)
-        return np.array([self.probabilities(row)[-1][0] for row in rows])
-
     def bits(self, text: Indices) -> list[float]:
         """Return for each order 0, 1, ... the mean bits of the characters of `text` from index `order` on."""
         return [float(-np.log2(values).mean()) for values in self.probabilities(text)]

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rnnops.cli import trainer as states
 from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, baselines, load_text
@@ -78,19 +78,6 @@ LINE_SECONDS = 10.0
 BITS_STEPS = 50  # the bits shown are the mean of so many steps
 
 
-class Progress(Protocol):
-    """The messages of the training loop."""
-
-    def advance(self, characters: int, bits: float) -> None:
-        """One more step is done."""
-
-    def say(self, text: str) -> None:
-        """Print a line between the others."""
-
-    def close(self) -> None:
-        """Training is over."""
-
-
 class Lines:
     """A line every few seconds.
 
@@ -137,6 +124,9 @@ class Bar:
 
     def close(self) -> None:
         self._bar.close()
+
+
+Progress = Lines | Bar
 
 
 def show_progress(done: int = 0, total: int | None = None) -> Progress:

@@ -200,6 +200,4 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
     """The formats to which a device can round operands of products."""
-    if device == CUDA:
-        return (EXACT, *FORMATS)
-    return (EXACT, *FORMATS) if device == "reference" else options.target.precisions
+    return options.target.precisions if device == "cpu" else (EXACT, *FORMATS)

@@ -203,13 +203,13 @@ def _place(frame: svg.Frame, row: Estimate) -> tuple[float, float]:
 
 def _point(frame: svg.Frame, row: Estimate) -> str:
     x, y = _place(frame, row)
-    return svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], _said(row))
+    return svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], str(row))
 
 
 def _named(frame: svg.Frame, curve: BudgetCurve) -> Iterator[str]:
     """The run's own label, then names of points where they lie on nothing else."""
     x, y = _place(frame, curve.chosen)
-    yield svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {_said(curve.chosen)}")
+    yield svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {curve.chosen}")
     taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]
     taken += [
         (min(a, c) - 2, min(b, d) - 2, max(a, c) + 2, max(b, d) + 2)
@@ -251,7 +251,3 @@ def _label(
 
 def _overlap(one: Area, other: Area) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _said(row: Estimate) -> str:
-    return f"{row.policy}: {spaced(row.nbytes)} bytes, {row.time:.2f} of the time"
