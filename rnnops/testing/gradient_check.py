@@ -514,17 +514,8 @@ class _Check:
             return InputReport(name, grad.shape, 0, 0, 0.0, limit, "", 0.0, 0.0)
         if worst.error > limit:
             self._fail_wrong(worst, limit)
-        return InputReport(
-            name,
-            grad.shape,
-            len(rows),
-            len(moved),
-            worst.error,
-            limit,
-            worst.probe.label,
-            worst.analytic,
-            worst.found.slope,
-        )
+        found = worst.probe.label, worst.analytic, worst.found.slope
+        return InputReport(name, grad.shape, len(rows), len(moved), worst.error, limit, *found)
 
     def _kinks(self, rows: Sequence[_ProbeRow]) -> list[_ProbeRow]:
         return [row for row in rows if self.differentiator.is_kink(row.probe, row.found)]

@@ -9,21 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rnnops import (
-    erf,
-    expand,
-    gather,
-    pad,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_sum,
-    sin,
-    slice as slice_,
-    softsign,
-    tanh,
-    unsqueeze,
-)
+import rnnops as ro
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer_call
 from rnnops.net.net import Net
@@ -159,7 +145,8 @@ class Builder:
 
     def squashed(self, blob: Blob, bound: float) -> tuple[Blob, float]:
         """The blob brought to absolute values of about 1, and their bound."""
-        functions: list[Callable[[Blob], Blob]] = [tanh, softsign, erf, sin, lambda x: x * round(1.4 / bound, 4)]
+        shrunk = round(1.4 / bound, 4)
+        functions: list[Callable[[Blob], Blob]] = [ro.tanh, ro.softsign, ro.erf, ro.sin, lambda x: x * shrunk]
         return self.draw.pick(functions)(blob), 1.5
 
     # -- operands ------------------------------------------------------------------------------------------------
@@ -183,7 +170,7 @@ class Builder:
         missing = least - item.rank
         if missing <= 0:
             return item
-        blob = unsqueeze(item.blob, list(range(missing)))
+        blob = ro.unsqueeze(item.blob, list(range(missing)))
         return Item(blob, self.shape(blob), item.bound)
 
     def partner(self, shape: Shape) -> Item:
@@ -224,14 +211,14 @@ def fit(builder: Builder, item: Item, shape: Shape) -> Blob:
     """
     draw, blob = builder.draw, item.blob
     while len(builder.shape(blob)) > len(shape):
-        reduce = draw.pick([reduce_mean, reduce_max, reduce_min])
+        reduce = draw.pick([ro.reduce_mean, ro.reduce_max, ro.reduce_min])
         blob = reduce(blob, [draw.integer(0, len(builder.shape(blob)) - 1)], keepdims=0)
     missing = len(shape) - len(builder.shape(blob))
     if missing:
-        blob = unsqueeze(blob, [draw.pick([k, k - len(shape)]) for k in range(missing)])
+        blob = ro.unsqueeze(blob, [draw.pick([k, k - len(shape)]) for k in range(missing)])
     for axis, wanted in enumerate(shape):
         blob = _resized(builder, blob, axis, wanted)
-    return blob if builder.shape(blob) == shape else expand(blob, list(shape))
+    return blob if builder.shape(blob) == shape else ro.expand(blob, list(shape))
 
 
 def _resized(builder: Builder, blob: Blob, axis: int, wanted: int) -> Blob:
@@ -240,10 +227,10 @@ def _resized(builder: Builder, blob: Blob, axis: int, wanted: int) -> Blob:
     if size == wanted or size == 1:
         return blob
     if wanted == 1 and draw.chance(0.5):
-        return reduce_sum(blob, [axis]) * round(1.0 / size, 3)
+        return ro.reduce_sum(blob, [axis]) * round(1.0 / size, 3)
     if draw.chance(0.3):
-        return gather(blob, [draw.integer(-size, size - 1) for _ in range(wanted)], axis=axis)
+        return ro.gather(blob, [draw.integer(-size, size - 1) for _ in range(wanted)], axis=axis)
     if size > wanted:
         start = draw.integer(0, size - wanted)
-        return slice_(blob, [start], [start + wanted], axes=[axis])
-    return pad(blob, [0, wanted - size], mode=draw.pick(["constant", "edge", "reflect", "wrap"]), axes=[axis])
+        return ro.slice(blob, [start], [start + wanted], axes=[axis])
+    return ro.pad(blob, [0, wanted - size], mode=draw.pick(["constant", "edge", "reflect", "wrap"]), axes=[axis])
