@@ -181,6 +181,29 @@ def folded(title: str, markup: str) -> str:
     return f"<details><summary>{html.escape(title)}</summary>{markup}</details>"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines in columns, the last one to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        lines.append("  " + "  ".join([*cells, row[-1].rjust(widths[-1])]))
+    return lines
+
+
+def spaced(count: int) -> str:
+    """A number in groups of three digits."""
+    return f"{count:,}".replace(",", " ")
+
+
+def readable(count: int) -> str:
+    """Bytes with a unit: `512 B`, `13.2 MiB`."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.4g} {units[0]}"
+
+
 Item = TypeVar("Item")
 logging = LazyModule("logging")  # which is wanted where a compile takes long
 LONG = 1.0  # seconds, from which on a compile is told of

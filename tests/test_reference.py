@@ -45,7 +45,7 @@ RETURNED = (  # classes of objects that users get and do not make: their methods
     "rnnops.compiler.report.budget_curve.BudgetCurve",
     "rnnops.compiler.report.budget_curve.Estimate",
     "rnnops.compiler.report.budget_curve.EstimateTable",
-    "rnnops.compiler.report.memory_curve.MemoryCurve",
+    "rnnops.compiler.report.memory_timeline.MemoryCurve",
     "rnnops.compiler.report.memory_timeline.MemoryRow",
     "rnnops.compiler.report.memory_timeline.MemoryTable",
     "rnnops.compiler.report.memory_timeline.PassMemory",

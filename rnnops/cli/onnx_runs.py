@@ -193,18 +193,11 @@ class OnnxRuns:
 
     def compare(self, title: str, distances: Mapping[str, float]) -> bool:
         """Print differences; whether all are within the tolerance."""
-        print_table(
-            f"differences, {title}, over the largest value",
-            [
-                (
-                    plain(name),
-                    f"{found:.1e}",
-                    "" if found <= self.options.tolerance else f"more than {self.options.tolerance:g}",
-                )
-                for name, found in distances.items()
-            ],
-        )
-        right = all(found <= self.options.tolerance for found in distances.values())
+        limit = self.options.tolerance
+        more = {name: "" if found <= limit else f"more than {limit:g}" for name, found in distances.items()}
+        rows = [(plain(name), f"{found:.1e}", more[name]) for name, found in distances.items()]
+        print_table(f"differences, {title}, over the largest value", rows)
+        right = not any(more.values())
         if not right and any("Quantize" in op or "Integer" in op or "QLinear" in op for op in self.file.outline.ops):
             show(QUANTISED)
         return right

@@ -19,7 +19,6 @@ import numpy as np
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import memory_named
 from rnnops.compiler.memory.memory import on_host
-from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
 from rnnops.model.layer import (
@@ -39,6 +38,7 @@ from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_na
 from rnnops.model.tracing import LOSS, Graph, Graphs, minimize
 from rnnops.net.blob import Blob
 from rnnops.types import FLOATS, dtype_name
+from rnnops.util import aligned, readable, spaced
 
 HEAD = ("layer", "kind", "output", "parameters")
 

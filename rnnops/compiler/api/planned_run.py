@@ -16,20 +16,12 @@ from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
-    from rnnops.compiler.report import (
-        describe,
-        memory_curve,
-        memory_timeline,
-        profile,
-        schedule,
-    )
-    from rnnops.compiler.report.memory_curve import MemoryCurve
-    from rnnops.compiler.report.memory_timeline import MemoryTable
+    from rnnops.compiler.report import describe, memory_timeline, profile, schedule
+    from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.pictures.drawing import Drawing
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
-    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
     profile = LazyModule("rnnops.compiler.report.profile")
     schedule = LazyModule("rnnops.compiler.report.schedule")
@@ -152,7 +144,7 @@ class PlannedRun:
         Returns:
             A picture; `print` says the same in words. Its `peak` is the `total` of `memory()`.
         """
-        return memory_curve.memory_curve(self.plan)
+        return memory_timeline.memory_curve(self.plan)
 
     def draw(self) -> Schedule:
         """The schedule: stages over tiles and steps of each recurrence, on which threads, in how many bytes.

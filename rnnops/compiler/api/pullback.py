@@ -12,8 +12,7 @@ import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import as_array, memory_named
-from rnnops.compiler.memory.memory import on_host
-from rnnops.compiler.report.memory_timeline import MemoryInUse
+from rnnops.compiler.memory.memory import MemoryInUse, on_host
 from rnnops.compiler.run.forward import ScanResiduals
 from rnnops.compiler.run.pipeline import TrainingPlan
 from rnnops.errors import FeedError, GradientError

@@ -15,11 +15,10 @@ from math import log2
 from rnnops.checkpoints.policy import Policy, Slots
 from rnnops.compiler.memory.allocations import part_bytes
 from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, step_cost, ways
-from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import BudgetError
 from rnnops.pictures import svg
 from rnnops.recurrent.recurrence import runs_in_parts
-from rnnops.util import table
+from rnnops.util import aligned, readable, spaced, table
 
 HEAD = ("policy", "time", "bytes")
 

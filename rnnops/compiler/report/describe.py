@@ -15,7 +15,6 @@ from rnnops.compiler.lower.scan import StepPlan
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct
 from rnnops.compiler.memory.choose_saved import runs_again
 from rnnops.compiler.memory.memory import PACKED, Buffer, Demand
-from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.run.backward import BackwardScan
 from rnnops.compiler.run.compile_programs import Runner, Runners, Stepped, runner_shown
 from rnnops.compiler.run.compiled_scan import EXACT, CompiledScan, Options
@@ -28,6 +27,7 @@ from rnnops.kernels.cpu.native import way_of
 from rnnops.kernels.cpu.processor import PAIRS, vector_width
 from rnnops.net.schema import Call
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
+from rnnops.util import readable
 
 INDENT = "  "
 

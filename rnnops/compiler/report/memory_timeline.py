@@ -1,27 +1,24 @@
-"""The memory of a run from op to op, and tables of its uses.
+"""The memory of a run from op to op: tables of its uses, and its curve over time.
 
 **What memory a run holds from op to op**: the allocations of both passes, and the moment when each pass holds most.
 Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come
 from outside, and what the interpreter needs within an op: temporaries of NumPy, the steps of a recurrence.
 
-**Which memory arrays lie in, to ask of many others whether they may lie there too**. Answers are those of
-`np.may_share_memory`, which looks at the lowest and highest address of two arrays; stretches of addresses are kept
-sorted and joined, so that a question costs a bisection. Most arrays need no address: what NumPy or the free list has
-allocated belongs to one array, and views of another one lie elsewhere.
+**Memory over the time of a training step**: planned bytes from op to op, what for, and what is there at the peak, as
+values and as a picture. The curve counts what memory tables count, at three moments of each op. Ops are equally wide.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.memory.allocations import MOMENTS, Allocation, Demands, allocations_by, last_moments, most_at_once
-from rnnops.compiler.memory.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, is_leased
+from rnnops.compiler.memory.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
 from rnnops.compiler.run.compile_programs import (
     Recycled,
     Runner,
@@ -33,11 +30,11 @@ from rnnops.compiler.run.compile_programs import (
 )
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
-from rnnops.kernels.cpu.barrier import memory_address
 from rnnops.net.schema import Call
+from rnnops.pictures import svg
 from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
-from rnnops.types import OPAQUE, Array, Shape
-from rnnops.util import preformatted, table
+from rnnops.types import OPAQUE, Shape
+from rnnops.util import aligned, cached_property, preformatted, readable, spaced, table
 
 HEAD = ("kind", "what", "of", "dtype", "shape", "bytes")
 
@@ -144,34 +141,12 @@ class MemoryTable:
         return "".join([*(one._repr_html_() for one in self.passes), preformatted(self.note) if self.note else ""])
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of texts as lines in columns, the last one to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        lines.append("  " + "  ".join([*cells, row[-1].rjust(widths[-1])]))
-    return lines
-
-
-def spaced(count: int) -> str:
-    """A number in groups of three digits."""
-    return f"{count:,}".replace(",", " ")
-
-
-def readable(count: int) -> str:
-    """Bytes with a unit: `512 B`, `13.2 MiB`."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.4g} {units[0]}"
-
-
 NOTE = "Not counted: what the interpreter needs within an op."
 STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
 PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
 PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
 REST = "scratch that others use"
+LINES, LARGEST = 24, 6  # of a table of one pass at most, and rows of memory that are named at the peak
 BEFORE, FOREVER = -1, 1 << 62  # moments before a pass, and after all
 Rows = Sequence[Allocation]
 
@@ -193,6 +168,51 @@ class Timeline:
     rows: tuple[Allocation, ...]
     most: PassMemory
     moment: int
+
+    @cached_property
+    def kinds(self) -> dict[str, tuple[int, ...]]:
+        """The bytes at each moment by use; the unused rest of a block is scratch."""
+        end = MOMENTS * len(self.ops)
+        changes = {kind: [0] * (end + 2) for kind in KINDS}
+        for one in self.rows:
+            parts = [(SCRATCH if one.buffer.what == REST else one.buffer.kind, one.nbytes)]
+            parts += [] if one.address is None else [(SCRATCH, -one.nbytes)]
+            first, last = max(one.first, 0), min(one.last, end)
+            for kind, nbytes in parts if first <= last else ():
+                changes[kind][first] += nbytes
+                changes[kind][last + 1] -= nbytes
+        found = {kind: tuple(accumulate(change))[:-1] for kind, change in changes.items() if any(change)}
+        return found or {SCRATCH: (0,) * (end + 1)}
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Bytes at each moment."""
+        return tuple(map(sum, zip(*self.kinds.values(), strict=True)))
+
+    @property
+    def peak(self) -> int:
+        """The most bytes, those of the memory table."""
+        return self.most.total
+
+    def largest(self) -> list[MemoryRow]:
+        """The largest pieces of memory at the peak."""
+        return sorted(self.most.rows, key=lambda row: -row.nbytes)[:LARGEST]
+
+    def lines(self, scale: int) -> Iterator[str]:
+        """A bar for each op, or for some together where there are many, then the largest pieces at the peak."""
+        totals, count = self.totals, -(-len(self.ops) // LINES) or 1
+        rows = []
+        for first in range(0, len(self.ops), count):
+            last = min(first + count, len(self.ops))
+            most = max(totals[MOMENTS * first : MOMENTS * last + (last == len(self.ops))])
+            name = self.ops[first] + (f" .. {self.ops[last - 1]}" if last - first > 1 else "")
+            rows.append((name, f"{spaced(most):>15}", svg.bar(most, scale).ljust(24)))
+        yield self.most.head
+        yield from (line.rstrip() for line in aligned(rows)) if rows else ()
+        told = [(row.kind, row.what, row.of, f"{spaced(row.nbytes):>15}") for row in self.largest()]
+        if told:
+            yield "  largest then:"
+            yield from (f"  {line}" for line in aligned(told))
 
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
@@ -377,74 +397,125 @@ def _lies_in(rows: Rows) -> dict[str, list[Allocation]]:
     return found
 
 
-class MemoryInUse:
-    """The memory of arrays, of the host or of a device."""
+@dataclass(frozen=True)
+class MemoryCurve(svg.Picture):
+    """Planned bytes over the forward pass, and over the backward pass where there is one.
 
-    def __init__(self, arrays: Iterable[Any] = ()) -> None:
-        self._owned: dict[int, _Stretches] = {}  # by id of the array that has allocated the memory
-        self._others = _Stretches()  # of memory that something else has allocated
-        self._elsewhere: list[Any] = []  # arrays that only NumPy's dispatch can compare
-        for array in arrays:
-            self.add(array)
+    Args:
+        title: what is shown.
+        passes: in order.
+        note: what is not counted.
+    """
 
-    def add(self, array: Any) -> None:
-        """Memory that is in use from now on; the array has to stay."""
-        if not isinstance(array, np.ndarray):
-            self._elsewhere.append(array)
-            return
-        owner = _owner(array)
-        there = self._others if owner is None else self._owned.setdefault(id(owner), _Stretches())
-        there.arrays.append(array)
+    title: str
+    passes: tuple[Timeline, ...]
+    note: str = ""
 
-    def holds(self, array: Any) -> bool:
-        """True if an array may have an element in memory that is in use."""
-        if not isinstance(array, np.ndarray):
-            return any(np.may_share_memory(array, other) for other in self._elsewhere)
-        owner = _owner(array)
-        if owner is None:
-            return any(there.hold(array) for there in (self._others, *self._owned.values()))
-        there = self._owned.get(id(owner))
-        return (there is not None and there.hold(array)) or self._others.hold(array)
+    @property
+    def peak(self) -> int:
+        """The most bytes of all passes."""
+        return max(one.peak for one in self.passes)
 
+    @property
+    def svg(self) -> str:
+        """The picture, as a document of its own."""
+        return picture_of(self)
 
-class _Stretches:
-    """Stretches of addresses, of arrays that wait to be looked at."""
-
-    def __init__(self) -> None:
-        self.arrays: list[Array] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def hold(self, array: Array) -> bool:
-        """True if an array may have an element in one of them."""
-        while self.arrays:
-            self._join(self.arrays.pop())
-        if not self._starts or not array.size:
-            return False
-        start, end = stretch(array)
-        after = bisect_right(self._ends, start)
-        return after < len(self._starts) and self._starts[after] < end
-
-    def _join(self, array: Array) -> None:
-        if array.size:
-            start, end = stretch(array)
-            first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
-            if first < last:
-                start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-            self._starts[first:last], self._ends[first:last] = [start], [end]
+    def __str__(self) -> str:
+        scale = max(self.peak, 1)
+        parts = ["\n".join(one.lines(scale)) for one in self.passes]
+        return "\n\n".join([self.title, *parts, *([self.note] if self.note else [])])
 
 
-def _owner(array: Array) -> Array | None:
-    """The array that has allocated the memory of an array; None where something else has, which others may wrap too."""
-    base = array.base
-    owner = base if type(base) is np.ndarray else array
-    return owner if owner.flags.owndata or is_leased(owner) else None
+def memory_curve(plan: ForwardPlan | TrainingPlan) -> MemoryCurve:
+    """The memory of a plan over time."""
+    passes, note = timelines_of(plan)
+    what = "a training step" if len(passes) > 1 else "a forward pass"
+    peak = max(one.peak for one in passes)
+    return MemoryCurve(f"net {plan.program.net.name}: memory of {what}, at most {readable(peak)}", passes, note)
 
 
-def stretch(array: Array) -> tuple[int, int]:
-    """The address of the lowest byte of an array that has elements, and the one behind its highest."""
-    start = memory_address(array)
-    if array.flags.c_contiguous:
-        return start, start + array.nbytes
-    moves = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    return start + sum(min(move, 0) for move in moves), start + sum(max(move, 0) for move in moves) + array.itemsize
+WIDTH, LEFT, TOP, HEIGHT, RIGHT = 860.0, 74.0, 66.0, 230.0, 20.0
+LANE, ROW, LETTER = 16.0, 16.0, 0.61 * svg.SMALL  # heights of the lane of ops and of rows of the list; of small letters
+NARROW = 30.0  # pixels that an op's name wants at least
+BAR = 180.0  # pixels of the longest bar of the list
+GAP = 14.0  # between the passes
+
+
+def picture_of(curve: MemoryCurve) -> str:
+    """The picture, as a document of its own."""
+    ticks = svg.byte_ticks(curve.peak)
+    moments = [len(one.totals) for one in curve.passes]
+    room = WIDTH - LEFT - RIGHT - GAP * (len(moments) - 1)
+    parts, left = [svg.text(12, 22, curve.title, "title")], LEFT
+    for one, count in zip(curve.passes, moments, strict=True):
+        frame = svg.Frame(left, TOP, room * count / sum(moments), HEIGHT, (0, count), (0, max(ticks[-1][0], 1)))
+        parts += frame.across(ticks if left == LEFT else [(at, "") for at, _ in ticks])
+        parts += _pass(one, frame, one.peak == curve.peak)
+        left += frame.width + GAP
+    kinds = [(kind.split()[0], kind) for kind in KINDS if any(kind in one.kinds for one in curve.passes)]
+    y = TOP + HEIGHT + LANE + 16
+    parts.append(svg.legend(kinds, LEFT, y, WIDTH - LEFT))
+    y += svg.legend_size(kinds, WIDTH - LEFT)[1] + 4
+    for one in curve.passes:
+        rows = list(_list(one, y))
+        parts += rows
+        y += ROW * (len(one.largest()) + 1) + 10
+    return svg.document(max(WIDTH, svg.text_width(curve.title, svg.TITLE) + 24), y, curve.title, parts)
+
+
+def _pass(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:
+    """Areas, the line above them, the peak, and ops."""
+    totals = curve.totals
+    low = [0] * len(totals)
+    for kind in KINDS:
+        if kind in curve.kinds:
+            high = [a + b for a, b in zip(low, curve.kinds[kind], strict=True)]
+            yield frame.area(low, high, kind.split()[0])
+            low = high
+    yield frame.outline(totals, "mark")
+    yield svg.text(frame.left, frame.top - 22, f"{curve.name} pass", "bold")
+    yield from _peak(curve, frame, highest)
+    yield from _ops(curve, frame)
+
+
+def _peak(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:
+    """A line at the peak, with its bytes above the frame, where they do not lie on the name of the pass."""
+    if not curve.peak:
+        return
+    x, y = frame.x(max(curve.moment, 0) + 0.5), frame.y(curve.peak)
+    yield svg.line(x, frame.top - 4, x, y, "way")
+    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" class="dot"/>'
+    said = ("peak " if highest else "") + readable(curve.peak)
+    half = svg.text_width(said, svg.SMALL) / 2
+    at = min(max(x, frame.left + half), frame.left + frame.width - half)
+    yield svg.text(at, frame.top - 8, said, "small bold" if highest else "small", "middle")
+
+
+def _ops(curve: Timeline, frame: svg.Frame) -> Iterator[str]:
+    """A lane of ops; their names where there is room, all of them where somebody points at one."""
+    width, top, totals = frame.x(MOMENTS) - frame.left, frame.bottom + 3, curve.totals
+    for i, name in enumerate(curve.ops):
+        most = max(totals[MOMENTS * i : MOMENTS * (i + 1)])
+        parts = [svg.rect(frame.x(MOMENTS * i) + 0.5, top, max(width - 1, 0.5), LANE, "op", 2)]
+        if width >= NARROW:
+            shown = svg.cut(name.rpartition("/")[2], int((width - 6) / LETTER))
+            parts.append(svg.text(frame.x(MOMENTS * i) + width / 2, top + 11.5, shown, "small", "middle"))
+        yield svg.group(parts, f"{name}: {spaced(most)} bytes at most")
+
+
+def _list(curve: Timeline, y: float) -> Iterator[str]:
+    """The largest pieces of memory at the peak, with bars."""
+    yield svg.text(LEFT, y + 10, curve.most.head, "bold")
+    rows, most = curve.largest(), max((row.nbytes for row in curve.largest()), default=1)
+    right = WIDTH - RIGHT - BAR - 20
+    letters = int((right - LEFT - 110) / LETTER)
+    for number, row in enumerate(rows, 1):
+        at = y + ROW * number
+        parts = [
+            svg.rect(LEFT, at + 2, 10, 10, row.kind.split()[0], 2),
+            svg.text(LEFT + 18, at + 10, svg.cut(f"{row.what} of {row.of}" if row.of else row.what, letters), "small"),
+            svg.text(right, at + 10, spaced(row.nbytes), "small", "end"),
+            svg.rect(right + 14, at + 2, BAR * row.nbytes / max(most, 1), 10, row.kind.split()[0], 2),
+        ]
+        yield svg.group(parts, f"{row.kind}: {row.what} {list(row.shape)} {row.dtype}")

@@ -24,7 +24,7 @@ from rnnops.compiler.lower.scan import Role
 from rnnops.compiler.memory.allocations import allocations_by, buffers_of, part_bytes, results_of
 from rnnops.compiler.memory.choose_saved import runs_again
 from rnnops.compiler.memory.memory import KEPT, Demand
-from rnnops.compiler.report.memory_timeline import PART, aligned, readable, spaced
+from rnnops.compiler.report.memory_timeline import PART
 from rnnops.compiler.run.compile_programs import Runners, demands_of, runner_shown
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.errors import FeedError
@@ -36,7 +36,7 @@ from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.types import OPAQUE, Array, Shape
-from rnnops.util import preformatted, replaced, table
+from rnnops.util import aligned, preformatted, readable, replaced, spaced, table
 
 MICROSECONDS = 1e6  # in a second
 

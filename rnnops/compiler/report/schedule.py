@@ -16,7 +16,6 @@ from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.memory.memory import KINDS, PACKED, Buffer
 from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
-from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.run.backward import BackwardScan
 from rnnops.compiler.run.compile_programs import Runner, Stepped
 from rnnops.compiler.run.compiled_scan import CompiledScan
@@ -25,6 +24,7 @@ from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
 from rnnops.pictures import svg
+from rnnops.util import readable
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
 Share = tuple[int, int]  # the first that a thread takes, and the one after the last

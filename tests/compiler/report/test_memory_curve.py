@@ -13,8 +13,7 @@ from small_runs import lstm_net
 
 import rnnops as ro
 from rnnops.compiler.memory.allocations import MOMENTS
-from rnnops.compiler.report.memory_curve import LARGEST, LINES
-from rnnops.compiler.report.memory_timeline import REST, timelines_of
+from rnnops.compiler.report.memory_timeline import LARGEST, LINES, REST, timelines_of
 from rnnops.compiler.run.compiled_scan import Options
 
 SVG = "{http://www.w3.org/2000/svg}"

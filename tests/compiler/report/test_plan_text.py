@@ -12,8 +12,8 @@ from small_runs import lstm_feeds, lstm_net, product_net
 
 import rnnops as ro
 from rnnops.compiler import PlannedRun
-from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.run.compiled_scan import Options
+from rnnops.util import readable
 
 
 def plain_run(net: ro.Net, **tuning: Any) -> ro.Run:

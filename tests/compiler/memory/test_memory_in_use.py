@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.compiler.memory.memory import HOST_MEMORY, PAGED
-from rnnops.compiler.report.memory_timeline import MemoryInUse, stretch
+from rnnops.compiler.memory.memory import HOST_MEMORY, PAGED, MemoryInUse, stretch
 
 
 def test_stretches_of_arrays_with_strides() -> None:
