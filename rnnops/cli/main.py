@@ -18,8 +18,8 @@ from rnnops.cli.export import WEIGHTS, ExportOptions, add_export, export
 from rnnops.cli.language_model import DTYPES, Settings, option
 from rnnops.cli.onnx_command import OnnxOptions, add_onnx, onnx
 from rnnops.cli.readers import in_options
-from rnnops.cli.session import TrainOptions
 from rnnops.cli.train import train
+from rnnops.cli.trainer import TrainOptions
 from rnnops.compiler import DEVICES
 from rnnops.errors import RnnopsError
 from rnnops.version import VERSION

@@ -1,18 +1,23 @@
-"""`rnnops train`: the training loop, what follows it, and its report."""
+"""`rnnops train`: the training loop, its progress on standard error, when it stops, and its report."""
 
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rnnops.cli.corpus import Corpus
 from rnnops.cli.language_model import Score, SettingsError
-from rnnops.cli.session import Clock, Progress, StopSignals, TrainingSession, TrainOptions, open_session, show_progress
+from rnnops.cli.trainer import TrainingSession, TrainOptions, open_session, say
 from rnnops.errors import RnnopsError
+from rnnops.util import is_terminal, tqdm_or_none
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,6 +162,125 @@ def _draw(axes: Axes, training: Curve, held_out: Curve, baselines: Mapping[str, 
 
 def _columns(curve: Curve) -> tuple[list[float], list[float]]:
     return [point[0] for point in curve], [point[1] for point in curve]
+
+
+LINE_SECONDS = 10.0
+BITS_STEPS = 50  # the bits shown are the mean of so many steps
+
+
+class Lines:
+    """A line every few seconds.
+
+    Args:
+        done: characters that were seen before.
+        seconds: between two lines.
+    """
+
+    def __init__(self, done: int = 0, seconds: float = LINE_SECONDS) -> None:
+        self.done, self.seconds = done, seconds
+        self._last = time.monotonic(), done
+        self._bits: deque[float] = deque(maxlen=BITS_STEPS)
+
+    def advance(self, characters: int, bits: float) -> None:
+        self.done += characters
+        self._bits.append(bits)
+        now, (then, before) = time.monotonic(), self._last
+        if now - then >= self.seconds:
+            rate = (self.done - before) / (now - then)
+            self.say(f"{self.done:,} characters, {rate:,.0f} a second, {mean(self._bits):.3f} bits per character")
+            self._last = now, self.done
+
+    def say(self, text: str) -> None:
+        say(text)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """A tqdm bar that counts characters."""
+
+    def __init__(self, tqdm: Any, done: int, total: int | None) -> None:
+        self._bar = tqdm(initial=done, total=total, unit=" characters", unit_scale=True, mininterval=0.5, leave=False)
+        self._bits: deque[float] = deque(maxlen=BITS_STEPS)
+
+    def advance(self, characters: int, bits: float) -> None:
+        self._bits.append(bits)
+        self._bar.set_postfix_str(f"{mean(self._bits):.3f} bits per character", refresh=False)
+        self._bar.update(characters)
+
+    def say(self, text: str) -> None:
+        self._bar.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+Progress = Lines | Bar
+
+
+def show_progress(done: int = 0, total: int | None = None) -> Progress:
+    """A bar or lines, for `total` characters, some of them done."""
+    tqdm = tqdm_or_none()
+    return Bar(tqdm, done, total) if tqdm is not None and is_terminal() else Lines(done)
+
+
+def mean(values: deque[float]) -> float:
+    return sum(values) / len(values)
+
+
+SAFETY = 1.25  # an evaluation may take so much longer than expected
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """While it is entered, the first Ctrl-C or SIGTERM sets `received` and the second raises KeyboardInterrupt.
+
+    Outside the main thread, where Python allows no handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = True
+
+
+class Clock:
+    """The time limit of a command, counted from its start, less what its end will take.
+
+    Args:
+        limit: in seconds, None for none.
+        closing: seconds that the end takes besides the evaluation.
+    """
+
+    def __init__(self, limit: float | None, closing: float = 0.0, started: float | None = None) -> None:
+        self.started = time.monotonic() if started is None else started
+        self.limit, self.closing, self.evaluation = limit, closing, 0.0
+
+    def expect_evaluation(self, seconds: float) -> None:
+        """Keep time for an evaluation that is expected to take so long; the latest figure counts."""
+        self.evaluation = seconds
+
+    def is_over(self) -> bool:
+        """True if what is left is needed for the end."""
+        if self.limit is None:
+            return False
+        return time.monotonic() - self.started + SAFETY * self.evaluation + self.closing >= self.limit
 
 
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole

@@ -1,4 +1,4 @@
-"""One training step after another, and the state that a checkpoint holds.
+"""A training run from its options: one step after another, and the state that a checkpoint holds.
 
 **The state of a training run besides its model, and the place of both in a checkpoint**. A checkpoint is a file of
 the model. Its user state holds here:
@@ -10,33 +10,34 @@ document  program, settings, text (paths, size limit, SHA-256, alphabet), second
 follows from the settings, the text and the state before it, never from time, so that a resumed run takes the very steps
 of one that was not disturbed. What is evaluated, sampled and shown is not the last parameters but their running average
 over about the last 200 steps (Polyak and Juditsky 1992), which does what a learning rate that decays to zero would do.
+
+**How many threads NumPy's matrix products use**. The products of one step are small: on two idle cores a second thread
+makes a step 10 to 30 % faster, and where another process holds that core the library waits for it at every product and
+a step takes ten times as long. One thread also makes a curve independent of how many cores there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rnnops.cli.corpus import Corpus, Streams
-from rnnops.cli.language_model import (
-    LanguageModel,
-    Score,
-    Settings,
-    carried,
-    evaluate,
-    read_settings,
-    run_each_length,
-    sample,
-)
+from rnnops.cli import language_model
+from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, Streams, baselines, load_text
+from rnnops.cli.language_model import LanguageModel, Score, Settings, SettingsError, carried
 from rnnops.errors import SaveError
 from rnnops.model import store
 from rnnops.model.store import Arrays, check_arrays
 from rnnops.types import Array, Type, type_of
+from rnnops.util import is_terminal, tqdm_or_none
 
 PROGRAM = "rnnops train"
 AVERAGE, CARRIED = "average/", "carried/"
@@ -134,7 +135,7 @@ def load(path: Path) -> Saved:
     _, state = store.load(path)
     if state.get("program") != PROGRAM:
         raise SaveError(f"{path} is the file of a model, but not one of `{PROGRAM}`")
-    settings = read_settings(state.get("settings"))
+    settings = language_model.read_settings(state.get("settings"))
     if not _is_complete(state):
         raise SaveError(f"{path} is not a checkpoint of `{PROGRAM}`: its document is not complete")
     text = state["text"]
@@ -216,11 +217,11 @@ class Trainer:
             weights: as of `evaluate`.
         """
         with self.model.using_params(self.state.average):
-            return evaluate(self.model, self.corpus.held_out, limit, weights)
+            return language_model.evaluate(self.model, self.corpus.held_out, limit, weights)
 
     def prepare_evaluation(self) -> None:
         """Run what an evaluation runs, so that it is compiled."""
-        run_each_length(self.model, self.corpus.held_out)
+        language_model.run_each_length(self.model, self.corpus.held_out)
 
     def record_held_out(self) -> Score:
         """Add a point to the held-out curve."""
@@ -231,7 +232,8 @@ class Trainer:
     def sample(self, length: int, temperature: float) -> Array:
         """Characters that follow the beginning of a line, drawn with the averaged parameters."""
         with self.model.using_params(self.state.average):
-            return sample(self.model, self.corpus.encode(PROMPT), length, temperature, self.settings.seed)
+            prompt = self.corpus.encode(PROMPT)
+            return language_model.sample(self.model, prompt, length, temperature, self.settings.seed)
 
     def _record(self, bits: float) -> None:
         state = self.state
@@ -245,3 +247,205 @@ def moved_average(average: Arrays, params: Arrays, step: int) -> Arrays:
     """The running average after step 0, 1, ...; it forgets faster at the beginning."""
     keep = min(AVERAGE_DECAY, step / (step + AVERAGE_START))
     return {name: np.asarray(keep * average[name] + (1 - keep) * value) for name, value in params.items()}
+
+
+def limit_product_threads(threads: int) -> bool:
+    """Set the number of threads; False, and nothing done, without threadpoolctl, which comes with the extra `demo`."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return False
+    threadpool_limits(threads, user_api="blas")
+    return True
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, above the bar if there is one."""
+    tqdm = tqdm_or_none() if is_terminal() else None
+    if tqdm is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        tqdm.write(text, file=sys.stderr)
+
+
+Result = TypeVar("Result")
+
+
+class Compiling:
+    """Nets that are compiled when they run for the first time, which takes from seconds to minutes.
+
+    Args:
+        say: prints a line; None on a device that compiles nothing.
+        seconds: that compiling took so far, with the first run of each net.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self.seconds = 0.0
+        self._say, self._compiled = say, set[str]()
+
+    def run(self, what: str, function: Callable[[], Result]) -> Result:
+        """Run a net, and if it is for the first time, say so."""
+        first = what not in self._compiled
+        self._compiled.add(what)
+        if self._say is None or not first:
+            return function()
+        self._say(f"compiling {what} ...")
+        began = time.monotonic()
+        result = function()
+        took = time.monotonic() - began
+        self.seconds += took
+        self._say(f"compiled {what} in {took:.1f} s")
+        return result
+
+    def ahead(self, what: str, function: Callable[[], object]) -> None:
+        """Run a net so that it is compiled and planned, unless it ran before."""
+        if what not in self._compiled:
+            self.run(what, function)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The command line of `rnnops train`.
+
+    Args:
+        settings: those settings that were given, by name.
+        max_bytes: of text, 0 for no limit, None where it was not given.
+        time_limit: seconds for the whole command, None for no limit.
+        steps: stop at this step, counted from the run's start, not from the resume.
+        sample: how many characters to print at the end.
+        weights: how the weights of products are kept where the held-out text is scored a second time; None for once.
+        threads: of the kernels, or of NumPy's products on the reference device; None for the device's default.
+    """
+
+    text: tuple[Path, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    max_bytes: int | None = None
+    recompute: bool = False
+    threads: int | None = None
+    time_limit: float | None = None
+    steps: int | None = None
+    save: Path | None = None
+    resume: Path | None = None
+    checkpoint_every: float = 10.0
+    sample: int = 0
+    temperature: float = 0.7
+    plot: Path | None = None
+    weights: str | None = None
+
+
+@dataclass
+class TrainingSession:
+    """A run that is ready to train.
+
+    Args:
+        tables: what the model is compared with, computed during the training.
+        target: the checkpoint file, None for none.
+        compiling: says what is compiled; nothing is on the reference device.
+    """
+
+    settings: Settings
+    source: TextSource
+    corpus: Corpus
+    trainer: Trainer
+    tables: Future[dict[str, float]]
+    target: Path | None
+    saved_at: float = field(default_factory=time.monotonic)
+    compiling: Compiling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.compiling = Compiling(None if self.settings.device == "reference" else say)
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is to be one."""
+        if self.target is not None:
+            tables = self.tables.result() if self.tables.done() else {}
+            save(self.target, self.trainer.model, self.trainer.state, self.corpus, self.source, tables)
+            self.saved_at = time.monotonic()
+
+    def save_if_due(self, every: float) -> None:
+        """Write the checkpoint if the last one is so many seconds old."""
+        if time.monotonic() - self.saved_at >= every:
+            self.save()
+
+
+def open_session(options: TrainOptions, tell: Callable[[Corpus], None]) -> TrainingSession:
+    """Read the checkpoint to resume, or start anew; read the text and build the model.
+
+    Args:
+        tell: called with the text once it is read.
+
+    Raises an RnnopsError for whatever does not fit, before anything is computed.
+    """
+    if options.resume is not None:
+        return _resumed(options, load(options.resume), tell)
+    if options.save is not None:
+        _check_target(options.save)
+    settings = Settings(**options.settings)
+    source = TextSource(_absolute(options.text), _byte_limit(options.max_bytes))
+    corpus = _read(source)
+    tell(corpus)
+    model = _model(settings, corpus, options)
+    return TrainingSession(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
+
+
+def _model(settings: Settings, corpus: Corpus, options: TrainOptions) -> LanguageModel:
+    limit_product_threads((options.threads or 1) if settings.device == "reference" else 1)
+    return LanguageModel(settings, len(corpus.alphabet), options.recompute, options.threads)
+
+
+def _resumed(options: TrainOptions, saved: Saved, tell: Callable[[Corpus], None]) -> TrainingSession:
+    _check_own_cell(options, saved.settings)
+    language_model.check_agreement(saved.settings, options.settings)
+    paths = _absolute(options.text) or saved.source.paths
+    limit = saved.source.max_bytes if options.max_bytes is None else _byte_limit(options.max_bytes)
+    source = TextSource(paths, limit)
+    corpus = _read(source)
+    saved.check_text(corpus)
+    tell(corpus)
+    model = _model(saved.settings, corpus, options)
+    trainer = Trainer(model, corpus, saved.restore(model))
+    tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)
+    return TrainingSession(saved.settings, source, corpus, trainer, tables, options.save or saved.path)
+
+
+def _check_own_cell(options: TrainOptions, settings: Settings) -> None:
+    """A file's word never decides by itself which code is run."""
+    if language_model.is_own(settings.cell) and "cell" not in options.settings:
+        hint = f"Give --cell {settings.cell} again: code is imported only where the command line names it."
+        raise SettingsError(f"the checkpoint {options.resume} has a cell of your own", hint=hint)
+
+
+def _check_target(path: Path) -> None:
+    """Raise SaveError where saving would overwrite something else."""
+    if path.exists() and path.stat().st_size > 0:
+        try:
+            store.load(path)
+        except SaveError as error:
+            hint = "Choose another name for --save, or remove the file."
+            raise SaveError(f"{path} exists and would be overwritten: {error.problem}", hint=hint) from error
+
+
+def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(os.path.abspath(path) for path in paths)
+
+
+def _byte_limit(given: int | None) -> int | None:
+    return DEFAULT_BYTES if given is None else given or None
+
+
+def _read(source: TextSource) -> Corpus:
+    return load_text([Path(path) for path in source.paths], source.max_bytes)
+
+
+def _compute_tables(corpus: Corpus) -> Future[dict[str, float]]:
+    """Start the tables and compressors in a thread of their own; most of their time is spent without Python's lock."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(baselines, corpus)
+    pool.shutdown(wait=False)
+    return future
+
+
+def _known(tables: dict[str, float]) -> Future[dict[str, float]]:
+    future: Future[dict[str, float]] = Future()
+    future.set_result(tables)
+    return future

@@ -9,8 +9,8 @@ import pytest
 from train_runs import TINY, train, write_text
 
 import rnnops as ro
-from rnnops.cli import session
-from rnnops.cli.session import Compiling
+from rnnops.cli import trainer
+from rnnops.cli.trainer import Compiling
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_first_run_of_each_net_is_told_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now, lines, runs = [10.0], list[str](), list[str]()
-    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(trainer.time, "monotonic", lambda: now[0])
 
     def work(name: str) -> str:
         runs.append(name)
@@ -86,6 +86,6 @@ def test_the_text_is_told_before_the_model_is_built(
     def broken(*arguments: object) -> None:
         raise ro.ModelError("no model")
 
-    monkeypatch.setattr(session, "LanguageModel", broken)
+    monkeypatch.setattr(trainer, "LanguageModel", broken)
     assert train(text, *TINY, "--steps", 2) == 2
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["text", "characters"]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.cli import session
+from rnnops.cli import train
 from rnnops.cli.corpus import Corpus, corpus_of
 from rnnops.cli.language_model import LanguageModel, Settings, draw, evaluate, run_each_length, sample, window_size
-from rnnops.cli.session import Bar, Clock, Lines, StopSignals, show_progress
+from rnnops.cli.train import Bar, Clock, Lines, StopSignals, show_progress
 from rnnops.cli.trainer import Trainer, moved_average
 from rnnops.testing import check_gradient
 
@@ -163,7 +163,7 @@ def test_stop_signals_in_another_thread() -> None:
 
 def test_the_clock_keeps_time_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(session.time, "monotonic", lambda: now)
+    monkeypatch.setattr(train.time, "monotonic", lambda: now)
     clock, endless = Clock(50.0, closing=5.0), Clock(None)
     clock.expect_evaluation(30.0)
     clock.expect_evaluation(8.0)

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 from train_runs import COMMAND, TINY, outcome, start, steps_of, train, wait_for_step, write_text
 
-from rnnops.cli import session as session_module
+from rnnops.cli import trainer as trainer_module
 from rnnops.cli.main import main
 from rnnops.model import store
 
@@ -118,7 +118,7 @@ def test_interrupted_before_the_training(monkeypatch: pytest.MonkeyPatch, capsys
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session_module, "load_text", interrupt)
+    monkeypatch.setattr(trainer_module, "load_text", interrupt)
     assert main(["train"]) == 130
     assert capsys.readouterr().err == "rnnops: interrupted\n"
 

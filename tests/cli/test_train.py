@@ -12,7 +12,7 @@ import pytest
 from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
 from rnnops.cells import CELLS
-from rnnops.cli.session import TrainOptions, open_session
+from rnnops.cli.trainer import TrainOptions, open_session
 from rnnops.model import store
 
 OWN_CELL = '''
