@@ -33,9 +33,9 @@ from rnnops.errors import OptimizerError
 from rnnops.kernels.cuda.device_array import on_device, written
 from rnnops.kernels.cuda.facade import card
 from rnnops.kernels.cuda.memory import current_stream
+from rnnops.model.layer import LOSS
 from rnnops.model.optimizers import Optimizer, check_norm
 from rnnops.model.store import Arrays, Confirm, Home
-from rnnops.model.tracing import LOSS
 from rnnops.net.net import Net
 from rnnops.types import is_float
 

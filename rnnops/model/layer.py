@@ -1,8 +1,13 @@
-"""Layer: parameters under a name of their own, and the ops that it appends to a net; arguments of a model's functions.
+"""Layer: parameters under a name of their own, and the ops that it appends to a net; a model's functions as nets.
 
 Layers hold settings and other layers, never arrays: a model keeps those by name, so that one layer can be written into
 any number of nets, and belong to several models. In a model its name is that of the attribute where it was found when
 the model was compiled: `encoder`, `blocks/0/dense`. Arguments are nested structures, placeholders and names.
+
+**Tracing**: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
+Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
+what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
+which the function writes the same ops.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import BoundArguments, Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +24,15 @@ import numpy as np
 
 from rnnops.arguments import named_options
 from rnnops.cells.base import parameter
+from rnnops.compiler import PlannedRun, Run, compile as compile_net
+from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
+from rnnops.compiler.run.pipeline import PlanCache
 from rnnops.errors import ModelError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import check_name
-from rnnops.types import FLOAT, Shape, Type, dtype_name, is_float
+from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float
+from rnnops.util import cached_property
 
 
 def leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -435,3 +444,139 @@ def _key(name: str, key: object, item: object) -> object:
     if isinstance(item, Layer) and not str(key).replace("_", "a").isalnum():
         raise ModelError("a layer's key is not a name", blob=name, wanted="letters, digits and _", came=repr(key))
     return key
+
+
+LOSS, OUTPUT = "loss", "output"
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """A function as a net.
+
+    Args:
+        net: free of sizes and dtypes.
+        structure: what the function returned.
+        written: the layers, outer ones first.
+        dtype: what `"float"` stood for.
+    """
+
+    net: Net
+    structure: Any
+    written: tuple[WrittenLayer, ...]
+    dtype: str
+
+    @property
+    def has_loss(self) -> bool:
+        return LOSS in self.net.output_blobs
+
+    def results(self, outputs: Mapping[str, Array]) -> Any:
+        """Arrays in the structure that the function returned."""
+        return mapped(self.structure, lambda name, _: outputs[name], OUTPUT)
+
+
+def trace(
+    arguments: Arguments,
+    placeholders: Mapping[str, Placeholder],
+    names: LayerNames,
+    training: bool,
+    name: str,
+    dtype: str,
+) -> TracedFunction:
+    """Call a function with blobs.
+
+    Args:
+        placeholders: of the inputs, by name.
+        names: of the model's layers; training: what they see as `is_training`.
+        name: of the net.
+        dtype: what `"float"` stands for.
+
+    Raises ModelError where the function returns anything but blobs.
+    """
+    net = Net(name, sizes_for=dtype)
+    inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
+    with writing(names, training) as now:
+        returned = arguments.call(inputs)
+    outputs = unique(list(leaves(returned, OUTPUT)), "outputs")
+    for key, blob in outputs.items():
+        if not isinstance(blob, Blob) or blob.net is not net:
+            wanted = "a blob, or tuples, lists and dicts of blobs"
+            raise ModelError("a model returns its blobs", net=name, wanted=wanted, came=repr(blob)[:80])
+        net.outputs(**{key: blob})
+    return TracedFunction(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(now.written), dtype)
+
+
+def minimize(loss: Blob) -> Blob:
+    """Mark a blob of one number as what training minimises, once in a net, and return it."""
+    if sizes_of(loss, 0, "[]"):
+        hint = "Take a mean or a sum."
+        raise ModelError("a loss is one number", net=loss.net.name, blob=loss.name, came=loss.type, hint=hint)
+    if not is_float(loss.dtype):
+        raise ModelError("a loss is a float", net=loss.net.name, blob=loss.name, came=loss.dtype)
+    if LOSS in loss.net.output_blobs:
+        raise ModelError("a model has one loss", net=loss.net.name, blob=loss.name, hint="Minimize the sum of several.")
+    loss.net.outputs(**{LOSS: loss})
+    return loss
+
+
+def _without_sizes(net: Net) -> Net:
+    """The net with inputs of any size; parameters keep theirs."""
+    inputs = [spec if spec.initializer is not None else replace(spec, shape=None) for spec in net.input_specs]
+    return net.with_ops(net.ops, inputs=inputs).snapshot()
+
+
+SHAPES = 64  # for which traces are kept
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One function of a model for inputs of certain types.
+
+    Args:
+        run: shared by all shapes for which the same ops were written; it keeps plans by shape.
+    """
+
+    traced: TracedFunction
+    run: Run
+    types: Mapping[str, Type]
+
+    @cached_property
+    def draws(self) -> bool:
+        """True if a step of training needs a seed."""
+        return first_live_random_op(self.traced.net, True) is not None
+
+    def planned(self) -> PlannedRun:
+        """The plan of a call; nothing is computed. Raises BudgetError if no plan fits the budget."""
+        net = self.traced.net
+        shapes = {name: kind.shape for name, kind in self.types.items()}
+        params = [spec.name for spec in net.parameters]
+        dtype = self.traced.dtype
+        wrt = params if self.traced.has_loss else None
+        return self.run.plan(shapes, backward=self.traced.has_loss, wrt=wrt, dtype=dtype)
+
+
+class Graphs:
+    """Graphs by function, mode, structure and types of the inputs.
+
+    Args:
+        name: of the model; names: of its layers.
+        dtype: what `"float"` stands for.
+        options: of `rnnops.compile`.
+    """
+
+    def __init__(self, name: str, names: LayerNames, dtype: str, options: Mapping[str, Any]) -> None:
+        self.name, self.names, self.dtype, self.options = name, names, dtype, options
+        self._graphs: PlanCache[Graph] = PlanCache(SHAPES)
+        self._runs: PlanCache[Run] = PlanCache(SHAPES)
+
+    def graph(self, arguments: Arguments, training: bool) -> Graph:
+        """The graph of a function for such inputs, traced and compiled if there is none yet."""
+        inputs = {name: as_placeholder(name, leaf, self.dtype) for name, leaf in arguments.leaves().items()}
+        types = {name: one.type(self.dtype) for name, one in inputs.items()}
+
+        def make() -> Graph:
+            traced = trace(arguments, inputs, self.names, training, f"{self.name}.{arguments.name}", self.dtype)
+            run = self._runs.get(str(traced.net), lambda: compile_net(traced.net, **self.options))
+            return Graph(traced, run, types)
+
+        form = arguments.form(lambda name, _: types[name])
+        return self._graphs.get((arguments.function, training, form), make)

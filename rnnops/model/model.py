@@ -22,7 +22,10 @@ from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
 from rnnops.model.layer import (
+    LOSS,
     Arguments,
+    Graph,
+    Graphs,
     Layer,
     LayerNames,
     WrittenLayer,
@@ -30,12 +33,12 @@ from rnnops.model.layer import (
     being_written,
     blobs_of,
     layers_in,
+    minimize,
     name_layers,
     takes,
 )
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_names, dotted, home_of
-from rnnops.model.tracing import LOSS, Graph, Graphs, minimize
 from rnnops.net.blob import Blob
 from rnnops.types import FLOATS, dtype_name
 from rnnops.util import aligned, readable, spaced

@@ -48,8 +48,8 @@ from rnnops.compiler.api.feeds import from_dlpack
 from rnnops.compiler.api.run import CUDA
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import ModelError, RnnopsError, SaveError
+from rnnops.model.layer import LOSS
 from rnnops.model.optimizers import Optimizer
-from rnnops.model.tracing import LOSS
 from rnnops.net.net import Net
 from rnnops.net.op import init_params
 from rnnops.types import FLOATS, Array, Type, type_of
