@@ -299,10 +299,9 @@ def choose_residuals(
     targets = [name for name in reads if name not in free]
     saved = _saved(program, policy, targets, free, nbytes)
     if saved is None:
-        price = _redone_by_speed if policy.kind == SPEED else _is_cheap
-        saved = _cut(program, targets, free, forbidden, again, price)
-        return _replayed(program, reads, free, saved, again, price)
-    return _replayed(program, reads, free, saved - forbidden - _known(program), again, lambda call: True)
+        rerun = _Rerun(program, free, again, _redone_by_speed if policy.kind == SPEED else _is_cheap)
+        return rerun.up_to(rerun.cut(targets, forbidden), reads)
+    return _Rerun(program, free, again, lambda call: True).up_to(saved - forbidden - _known(program), reads)
 
 
 def _saved(
@@ -414,73 +413,60 @@ def _ancestors(program: Program, names: Iterable[str], free: Collection[str]) ->
     return found
 
 
-def _cut(
-    program: Program,
-    targets: list[str],
-    free: Collection[str],
-    forbidden: set[str],
-    again: set[str],
-    redone: Callable[[Call], bool],
-) -> set[str]:
-    cost = {
-        name: None if name in forbidden else max(program.types[name].nbytes, 1)
-        for op in program.net.ops
-        for name in op.outputs
-        if name and name not in free
-    }
-    edges: list[tuple[str, str]] = []
-    sources: list[str] = []
-    for call in program.calls:
-        for name, reads in _recipes(call, again, redone):
-            if name not in cost:
-                continue
-            if reads is None:
-                sources.append(name)
-            else:
-                edges += [(read, name) for read in reads if read in cost]
-    return minimum_cut(cost, edges, sources, targets)
+@dataclass(frozen=True)
+class _Rerun:
+    """The ops of a net as backward may run them again.
+
+    Args:
+        free: blobs that cost nothing to keep.
+        again: blobs whose ops run again as a whole, whatever `redone` says.
+        redone: whether an op may run again as a whole; others as their schemas say (`replay`).
+    """
+
+    program: Program
+    free: Collection[str]
+    again: Collection[str]
+    redone: Callable[[Call], bool]
+
+    def cut(self, targets: Iterable[str], forbidden: Collection[str]) -> set[str]:
+        """The smallest set of blobs from which the targets follow; none of it is forbidden."""
+        cost = {
+            name: None if name in forbidden else max(self.program.types[name].nbytes, 1)
+            for op in self.program.net.ops
+            for name in op.outputs
+            if name and name not in self.free
+        }
+        edges: list[tuple[str, str]] = []
+        sources: list[str] = []
+        for call in self.program.calls:
+            op = self._replay(call)
+            for name in (name for name in call.op.outputs if name in cost):
+                if op is None or name not in op.outputs:
+                    sources.append(name)
+                else:
+                    edges += [(read, name) for read in op.inputs if read in cost]
+        return minimum_cut(cost, edges, sources, targets)
+
+    def up_to(self, cut: Collection[str], reads: Sequence[str]) -> Residuals:
+        """Walk backwards from the reads to the cut and collect the ops in between."""
+        needed, rerun, stored = set(reads), [], {*cut, *self.free}
+        for call in reversed(self.program.calls):
+            if any(name in needed and name not in stored for name in call.op.outputs):
+                op = self._replay(call) or call.op
+                rerun.append(_without_stored(op, stored))
+                needed.update(filter(None, op.inputs))
+        net = self.program.net
+        order = [name for name in (*net.input_names, *(o for op in net.ops for o in op.outputs)) if name in needed]
+        kept = tuple(name for name in order if name in cut and name not in self.free)
+        return Residuals(kept, tuple(name for name in order if name in self.free), tuple(rerun[::-1]))
+
+    def _replay(self, call: Call) -> Op | None:
+        """The op that makes some outputs of a call again, the whole one where it may run; None where none does."""
+        whole = self.redone(call) or any(name in self.again for name in call.op.outputs)
+        return call.op if whole else schema_of(call.op.type).replay(call.op)
 
 
-def _recipes(call: Call, again: set[str], redone: Callable[[Call], bool]) -> list[tuple[str, tuple[str, ...] | None]]:
-    """For each output: the blobs it can be computed from again, None where it must not be."""
-    outputs = [name for name in call.op.outputs if name]
-    if redone(call) or any(name in again for name in outputs):
-        return [(name, call.op.inputs) for name in outputs]
-    replay = schema_of(call.op.type).replay(call.op)
-    return [(name, replay.inputs if replay and name in replay.outputs else None) for name in outputs]
-
-
-def _replayed(
-    program: Program,
-    reads: Sequence[str],
-    free: Collection[str],
-    cut: set[str],
-    again: set[str],
-    redone: Callable[[Call], bool],
-) -> Residuals:
-    """Walk backwards from the reads to the cut and collect the ops in between."""
-    needed, rerun = set(reads), []
-    for call in reversed(program.calls):
-        wanted = [name for name in call.op.outputs if name in needed and name not in cut and name not in free]
-        if wanted:
-            whole = redone(call) or any(name in again for name in call.op.outputs)
-            op = (None if whole else schema_of(call.op.type).replay(call.op)) or call.op
-            rerun.append(_without_stored(op, cut, free))
-            needed.update(filter(None, op.inputs))
-    order = [
-        name
-        for name in [*program.net.input_names, *(o for op in program.net.ops for o in op.outputs)]
-        if name in needed
-    ]
-    kept = tuple(name for name in order if name in cut and name not in free)
-    return Residuals(kept, tuple(name for name in order if name in free), tuple(rerun[::-1]))
-
-
-def _without_stored(op: Op, cut: set[str], free: Collection[str]) -> Op:
+def _without_stored(op: Op, stored: Collection[str]) -> Op:
     """An op that runs again must not write blobs that are stored already."""
-    stored = {name for name in op.outputs if name in cut or name in free}
-    return (
-        op
-        if not stored
-        else Op(op.type, op.inputs, tuple("" if o in stored else o for o in op.outputs), op.attributes, op.layer)
-    )
+    outputs = tuple("" if name in stored else name for name in op.outputs)
+    return op if outputs == op.outputs else replace(op, outputs=outputs)

@@ -7,7 +7,7 @@ from rnnops.checkpoints.policy import DEFAULT_POLICY, Policy
 from rnnops.compiler.lower.lower_ops import lower_ops
 from rnnops.compiler.lower.scan import Lowered
 from rnnops.compiler.lower.statements import Access, dense
-from rnnops.compiler.memory.choose_saved import Saved, by_policy
+from rnnops.compiler.memory.choose_saved import ByPolicy, Saved
 from rnnops.interpreter import Program, prepare
 from rnnops.net.schema import Call
 from rnnops.types import Shape, Type
@@ -61,7 +61,7 @@ def recurrence_of(lines: str, **references: Shape) -> ro.Net:
 def saved_of(net: ro.Net, policy: Policy = DEFAULT_POLICY, **shapes: Shape) -> Saved:
     """The net in training form, its gradient net, and what a policy keeps between them."""
     types = {name: Type("float64", shape) for name, shape in shapes.items()}
-    return by_policy(prepare(net, types, "float64"), types, tuple(types), policy)
+    return ByPolicy(prepare(net, types, "float64"), types, tuple(types), policy.residuals)(policy)
 
 
 def recurrence_saved(lines: str, policy: Policy = DEFAULT_POLICY, **references: Shape) -> Saved:

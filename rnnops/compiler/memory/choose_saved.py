@@ -36,6 +36,7 @@ from rnnops.checkpoints.policy import (
     ALL,
     COLLECTION,
     DEFAULT,
+    EXACT,
     MEMORY,
     NAMES,
     SPEED,
@@ -393,69 +394,54 @@ def held_bytes(saved: Saved) -> int:
     return most
 
 
-def choose_saved(
-    live: Program,
-    types: Mapping[str, Type],
-    wrt: tuple[str, ...],
-    saving: Saving,
-    tile: Callable[[int, int], int],
-    segments: StepsOf | None = None,
-) -> Saved:
-    """The forward net in training form, its gradient net, and what is kept between them.
+@dataclass(frozen=True)
+class ByPolicy:
+    """The forward net in training form, its gradient net, and what is kept between them, by policy.
+
+    Args:
+        residuals: the dtype that floats of steps are kept as.
+        segments: says how recurrences can go in segments, None where none can.
+    """
+
+    live: Program
+    types: Mapping[str, Type]
+    wrt: tuple[str, ...]
+    residuals: str = EXACT
+    segments: StepsOf | None = None
+
+    def __call__(self, policy: Policy, whole: frozenset[str] = frozenset()) -> Saved:
+        """The result for a policy; recurrences whose keys are in `whole` do not go in segments.
+
+        Raises CheckpointError where the policy does not fit the net.
+        """
+        policy = replace(policy, residuals=self.residuals)
+        if self.segments is None or policy.kind != DEFAULT or policy.slots is not None:
+            return self._saved(policy, lambda call: False)
+        marked = self._saved(policy, lambda call: call.op.key not in whole and goes_in_segments(call))
+        saved, refused = with_segments(marked, self.segments, policy.longer)
+        return self(policy, whole | refused) if refused else saved
+
+    def _saved(self, policy: Policy, in_segments: Callable[[Call], bool]) -> Saved:
+        live, types = self.live, self.types
+        program = prepare_again(live, training_form(live, self.wrt, policy, in_segments=in_segments), types)
+        if policy.slots is not None:
+            program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
+        gradient = differentiate(program, self.wrt)
+        free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
+        residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
+        _check(program, residuals, policy)
+        return _without_unkept(program, types, residuals), gradient, residuals
+
+
+def choose_saved(by: ByPolicy, saving: Saving, tile: Callable[[int, int], int]) -> Saved:
+    """The result for the policy that is asked for, or for the fastest one that fits a budget.
 
     Args:
         tile: T and N of a recurrence -> steps of a tile of kernels.
-        segments: says how recurrences can go in segments, None where none can.
 
     Raises CheckpointError where a policy or a budget does not fit the net.
     """
-    if saving.budget is None:
-        return by_policy(live, types, wrt, saving.policy, segments)
-
-    def by(policy: Policy) -> Saved:
-        return by_policy(live, types, wrt, replace(policy, residuals=saving.policy.residuals), segments)
-
-    return by(fit_budget(by, saving.budget, tile).policy)
-
-
-def by_policy(
-    live: Program,
-    types: Mapping[str, Type],
-    wrt: tuple[str, ...],
-    policy: Policy,
-    segments: StepsOf | None = None,
-    whole: frozenset[str] = frozenset(),
-) -> Saved:
-    """The residuals of a policy.
-
-    Args:
-        segments: says how recurrences can go in segments, None where none can.
-        whole: keys of recurrences that do not.
-
-    Raises CheckpointError where it does not fit the net.
-    """
-    if segments is None or policy.kind != DEFAULT or policy.slots is not None:
-        return _by_policy(live, types, wrt, policy, lambda call: False)
-    marked = _by_policy(live, types, wrt, policy, lambda call: call.op.key not in whole and goes_in_segments(call))
-    saved, refused = with_segments(marked, segments, policy.longer)
-    return by_policy(live, types, wrt, policy, segments, whole | refused) if refused else saved
-
-
-def _by_policy(
-    live: Program,
-    types: Mapping[str, Type],
-    wrt: tuple[str, ...],
-    policy: Policy,
-    in_segments: Callable[[Call], bool],
-) -> Saved:
-    program = prepare_again(live, training_form(live, wrt, policy, in_segments=in_segments), types)
-    if policy.slots is not None:
-        program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
-    gradient = differentiate(program, wrt)
-    free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
-    residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
-    _check(program, residuals, policy)
-    return _without_unkept(program, types, residuals), gradient, residuals
+    return by(saving.policy if saving.budget is None else fit_budget(by, saving.budget, tile).policy)
 
 
 def in_parts(program: Program, slots: Slots) -> Net:

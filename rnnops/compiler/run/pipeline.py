@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
 from rnnops.compiler.memory.allocations import order_ops
-from rnnops.compiler.memory.choose_saved import Saved, by_policy, choose_saved
+from rnnops.compiler.memory.choose_saved import ByPolicy, Saved, choose_saved
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
 from rnnops.compiler.run.compiled_scan import LITTLE_WORK, REFERENCE, Options, steps_of_tile
@@ -148,9 +148,8 @@ def _training_plan(
     live = _rewritten(net, types, float_dtype)
     options = _decided(options, live)
     segments = SegmentPlans(options)
-    program, gradient, residuals = choose_saved(
-        live, types, wrt, saving, partial(steps_of_tile, options), segments.steps
-    )
+    by = ByPolicy(live, types, wrt, saving.policy.residuals, segments.steps)
+    program, gradient, residuals = choose_saved(by, saving, partial(steps_of_tile, options))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, held = program, (*residuals.kept, *residuals.free)
@@ -224,7 +223,7 @@ def saved_by(
 ) -> Callable[[Policy], Saved]:
     """The residuals of a live net by each policy, floats of steps as `residuals`."""
     live, segments = _rewritten(net, types, float_dtype), SegmentPlans(options)
-    return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals), segments.steps)
+    return ByPolicy(live, types, wrt, residuals, segments.steps)
 
 
 def input_types(net: Net) -> dict[str, Type]:
