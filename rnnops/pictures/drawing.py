@@ -55,17 +55,11 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> Draw
         sizes: key -> width and height, each key after those that it reads.
         edges: (source, target) by key.
     """
-    layer_of = _layers(sizes, edges)
-    chains = {edge: _chain(edge, layer_of) for edge in dict.fromkeys(edges)}
-    widths = {key: width for key, (width, _) in sizes.items()}
-    widths |= {place: WAY for chain in chains.values() for place in chain[1:-1]}
-    layers = _filled(layer_of, chains)
-    links = [pair for chain in chains.values() for pair in pairwise(chain)]
-    above, below = _neighbours(links, 1), _neighbours(links, 0)
-    _order(layers, above, below)
-    centers = _centers(layers, widths, above, below)
-    _straighten(layers, chains, widths, centers)
-    return _placed(layers, sizes, centers, widths, chains)
+    moved = _Layered(sizes, edges)
+    moved.order()
+    moved.center()
+    moved.straighten()
+    return moved.placed()
 
 
 def _layers(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
@@ -113,39 +107,8 @@ def _filled(layer_of: Mapping[str, int], chains: Mapping[tuple[str, str], list[s
     return layers
 
 
-def _order(layers: list[list[str]], above: Mapping[str, list[str]], below: Mapping[str, list[str]]) -> None:
-    """Sort each layer by the mean place of neighbours above, then below, and so on."""
-    places = {key: float(i) for layer in layers for i, key in enumerate(layer)}
-    for sweep in range(SWEEPS):
-        neighbours = below if sweep % 2 else above
-        for layer in layers[::-1] if sweep % 2 else layers:
-            layer.sort(key=lambda key, near=neighbours: _mean(places, near.get(key, [key])))  # type: ignore[misc]
-            places.update((key, float(i)) for i, key in enumerate(layer))
-
-
 def _mean(places: Mapping[str, float], keys: Sequence[str]) -> float:
     return sum(places[key] for key in keys) / len(keys)
-
-
-def _centers(
-    layers: Sequence[Sequence[str]],
-    widths: Mapping[str, float],
-    above: Mapping[str, list[str]],
-    below: Mapping[str, list[str]],
-) -> dict[str, float]:
-    """Horizontal centers: side by side at first, then towards neighbours as far as there is room."""
-    centers: dict[str, float] = {}
-    for layer in layers:
-        x = 0.0
-        for key in layer:
-            centers[key] = x + widths[key] / 2
-            x += widths[key] + GAP
-    for sweep in range(2 * SWEEPS):
-        neighbours = below if sweep % 2 else above
-        for layer in layers:
-            wanted = [_mean(centers, neighbours.get(key, [key])) for key in layer]
-            centers.update(zip(layer, _apart(wanted, [widths[key] for key in layer]), strict=True))
-    return centers
 
 
 def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
@@ -163,76 +126,98 @@ def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
     return [(a + b) / 2 for a, b in zip(right, left, strict=True)]
 
 
-def _straighten(
-    layers: Sequence[Sequence[str]],
-    chains: Mapping[tuple[str, str], list[str]],
-    widths: Mapping[str, float],
-    centers: dict[str, float],
-) -> None:
-    """Move the places of each long edge below each other, as many at a time as there is room for."""
-    beside: dict[str, tuple[str | None, str | None]] = {}
-    for layer in layers:
-        beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
+class _Layered:
+    """Boxes and places of edges in layers, while they are moved.
 
-    def straight(x: float, keys: Sequence[str]) -> int:
-        """How many places from the first on may lie there."""
-        free = takewhile(lambda key: _has_room(x, key, beside[key], widths, centers), keys)
-        return sum(1 for _ in free)
+    Args:
+        chains: edge -> its boxes and places, one in each layer that it passes.
+        above, below: key -> its neighbours.
+    """
 
-    for source, *between, target in chains.values():
-        while between:
-            near = [centers[key] for key in (source, target, *between[:NEAR])]
-            count, _, x = max((straight(x, between), -abs(x - centers[between[0]]), x) for x in near)
-            centers.update(dict.fromkeys(between[:count], x))
-            source, between = between[max(count, 1) - 1], between[max(count, 1) :]
+    def __init__(self, sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> None:
+        layer_of = _layers(sizes, edges)
+        self.sizes, self.chains = sizes, {edge: _chain(edge, layer_of) for edge in dict.fromkeys(edges)}
+        self.widths = {key: width for key, (width, _) in sizes.items()}
+        self.widths |= {place: WAY for chain in self.chains.values() for place in chain[1:-1]}
+        self.layers = _filled(layer_of, self.chains)
+        links = [pair for chain in self.chains.values() for pair in pairwise(chain)]
+        self.above, self.below = _neighbours(links, 1), _neighbours(links, 0)
+        self.centers: dict[str, float] = {}
 
+    def order(self) -> None:
+        """Sort each layer by the mean place of neighbours above, then below, and so on."""
+        places = {key: float(i) for layer in self.layers for i, key in enumerate(layer)}
+        for sweep in range(SWEEPS):
+            neighbours = self.below if sweep % 2 else self.above
+            for layer in self.layers[::-1] if sweep % 2 else self.layers:
+                layer.sort(key=lambda key, near=neighbours: _mean(places, near.get(key, [key])))  # type: ignore[misc]
+                places.update((key, float(i)) for i, key in enumerate(layer))
 
-def _has_room(
-    x: float,
-    key: str,
-    beside: tuple[str | None, str | None],
-    widths: Mapping[str, float],
-    centers: Mapping[str, float],
-) -> bool:
-    """True if a place may have its center there."""
-    left, right = beside
-    far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + GAP
-    return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + GAP)
+    def center(self) -> None:
+        """Horizontal centers: side by side at first, then towards neighbours as far as there is room."""
+        for layer in self.layers:
+            x = 0.0
+            for key in layer:
+                self.centers[key] = x + self.widths[key] / 2
+                x += self.widths[key] + GAP
+        for sweep in range(2 * SWEEPS):
+            neighbours = self.below if sweep % 2 else self.above
+            for layer in self.layers:
+                wanted = [_mean(self.centers, neighbours.get(key, [key])) for key in layer]
+                self.centers.update(zip(layer, _apart(wanted, [self.widths[key] for key in layer]), strict=True))
 
+    def straighten(self) -> None:
+        """Move the places of each long edge below each other, as many at a time as there is room for."""
+        beside: dict[str, tuple[str | None, str | None]] = {}
+        for layer in self.layers:
+            beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
 
-def _placed(
-    layers: Sequence[Sequence[str]],
-    sizes: Mapping[str, Size],
-    centers: Mapping[str, float],
-    widths: Mapping[str, float],
-    chains: Mapping[tuple[str, str], list[str]],
-) -> DrawingLayout:
-    """Corners and ways, moved so that all is right of 0."""
-    left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
-    tops: dict[str, float] = {}
-    heights: dict[str, float] = {}
-    y = 0.0
-    for layer in layers:
-        height = max((sizes[key][1] for key in layer if key in sizes), default=0.0)
-        tops.update((key, y) for key in layer)
-        heights.update((key, height) for key in layer)
-        y += height + LAYER_GAP
-    boxes = {key: (centers[key] - widths[key] / 2 - left, tops[key]) for key in sizes}
-    ways = {}
-    for edge, chain in chains.items():
-        source, *between, target = chain
-        points = [(_port(source, chain[1], widths, centers) - left, tops[source] + sizes[source][1])]
-        for place in between:
-            points += [(centers[place] - left, tops[place]), (centers[place] - left, tops[place] + heights[place])]
-        ways[edge] = [*points, (_port(target, chain[-2], widths, centers) - left, tops[target])]
-    right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
-    return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
+        def straight(x: float, keys: Sequence[str]) -> int:
+            """How many places from the first on may lie there."""
+            free = takewhile(lambda key: self._has_room(x, key, beside[key]), keys)
+            return sum(1 for _ in free)
 
+        for source, *between, target in self.chains.values():
+            while between:
+                near = [self.centers[key] for key in (source, target, *between[:NEAR])]
+                count, _, x = max((straight(x, between), -abs(x - self.centers[between[0]]), x) for x in near)
+                self.centers.update(dict.fromkeys(between[:count], x))
+                source, between = between[max(count, 1) - 1], between[max(count, 1) :]
 
-def _port(box: str, other: str, widths: Mapping[str, float], centers: Mapping[str, float]) -> float:
-    """Where an edge begins or ends at a box: as near to its other end as may be."""
-    reach = max(widths[box] / 2 - CORNER, 0.0)
-    return min(max(centers[other], centers[box] - reach), centers[box] + reach)
+    def _has_room(self, x: float, key: str, beside: tuple[str | None, str | None]) -> bool:
+        """True if a place may have its center there."""
+        left, right = beside
+        widths, centers = self.widths, self.centers
+        far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + GAP
+        return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + GAP)
+
+    def placed(self) -> DrawingLayout:
+        """Corners and ways, moved so that all is right of 0."""
+        sizes, centers, widths = self.sizes, self.centers, self.widths
+        left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
+        tops: dict[str, float] = {}
+        heights: dict[str, float] = {}
+        y = 0.0
+        for layer in self.layers:
+            height = max((sizes[key][1] for key in layer if key in sizes), default=0.0)
+            tops.update((key, y) for key in layer)
+            heights.update((key, height) for key in layer)
+            y += height + LAYER_GAP
+        boxes = {key: (centers[key] - widths[key] / 2 - left, tops[key]) for key in sizes}
+        ways = {}
+        for edge, chain in self.chains.items():
+            source, *between, target = chain
+            points = [(self._port(source, chain[1]) - left, tops[source] + sizes[source][1])]
+            for place in between:
+                points += [(centers[place] - left, tops[place]), (centers[place] - left, tops[place] + heights[place])]
+            ways[edge] = [*points, (self._port(target, chain[-2]) - left, tops[target])]
+        right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
+        return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
+
+    def _port(self, box: str, other: str) -> float:
+        """Where an edge begins or ends at a box: as near to its other end as may be."""
+        reach = max(self.widths[box] / 2 - CORNER, 0.0)
+        return min(max(self.centers[other], self.centers[box] - reach), self.centers[box] + reach)
 
 
 LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # from line to line, around texts, and above the first one

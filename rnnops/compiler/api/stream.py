@@ -22,7 +22,7 @@ import numpy as np
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
-from rnnops.compiler.api.stream_states import States, check_names, first_states, is_number, read_states
+from rnnops.compiler.api.stream_states import StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
 from rnnops.net.net import Net
@@ -94,7 +94,8 @@ def open_stream(
     if rows is not None and not (is_number(rows) and rows >= 0):
         raise StreamError("no number of rows", net=net.name, wanted="an integer of 0 or more", came=repr(rows))
     arrays = {name: on_host(read(net.name, name, value)).copy() for name, value in initial.items()}
-    links = read_states(net, states, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
+    reader = StateReader(net, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
+    links = [reader.state(output, name) for output, name in states.items()]
     if rows is not None and all(state.axis is None for state in links):
         raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
     others = tuple(name for name in net.input_names if name not in bound and name not in states.values())

@@ -198,33 +198,8 @@ def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) <= len(wanted) and all(came in (1, size) for came, size in pairs)
 
 
+SEVERAL_AXES = "several axes may be that of rows"
 SHAPE_HINT = "Say shapes={{'{0}': ...}}: numbers, and a name for the axis of rows, as in (1, 'N', 64)."
-
-
-def read_states(
-    net: Net,
-    links: Mapping[str, str],
-    shapes: Mapping[str, Any],
-    rows: int | None,
-    initial: Mapping[str, Array],
-    float_dtype: str,
-) -> tuple[StreamState, ...]:
-    """The states of a stream, in the order in which they are given.
-
-    Args:
-        links: output name -> input name.
-        shapes: input name -> numbers, and a name or None in place of the number of rows; also of others than states.
-        rows: if it is said.
-        initial: input name -> initial state.
-        float_dtype: of floats.
-
-    Raises StreamError for outputs whose dtype is not that of the input they feed, and for shapes that are unknown, no
-    shapes, not as declared, or have several axes that may be that of rows.
-    """
-    return tuple(
-        _state(net, output, name, _sizes(net, name, shapes, rows, initial), rows, float_dtype)
-        for output, name in links.items()
-    )
 
 
 def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str]) -> None:
@@ -251,86 +226,77 @@ def _check_known(net: Net, problem: str, names: Iterable[Any], known: Collection
         raise StreamError(problem, net=net.name, blob=", ".join(unknown), wanted=f"one of {', '.join(known) or 'none'}")
 
 
-def _state(
-    net: Net, output: str, name: str, sizes: tuple[Shape, int | None], rows: int | None, float_dtype: str
-) -> StreamState:
-    """One state. Raises StreamError where dtypes differ, or the net declares another shape."""
-    given, wanted = (
-        float_dtype if dtype == FLOAT else dtype
-        for dtype in (net.dtype_of(net.output_blobs[output]), net.dtype_of(name))
-    )
-    if given != wanted:
-        raise StreamError(
-            f"output '{output}' has another dtype than the input that it feeds",
-            net=net.name,
-            blob=name,
-            wanted=wanted,
-            came=given,
-        )
-    declared = _declared(net, name)
-    state = StreamState(output, name, wanted, *sizes)
-    if declared is None:
-        return state
-    fixed = None if state.axis is None or len(declared) <= state.axis else declared[state.axis]
-    came = state.type(1 if rows is None else rows).shape
-    if came != declared:
-        raise StreamError("not the shape that is declared", net=net.name, blob=name, wanted=declared, came=came)
-    return StreamState(output, name, wanted, *sizes, fixed)
-
-
-def _declared(net: Net, name: str) -> Shape | None:
-    return next(spec.shape for spec in net.input_specs if spec.name == name)
-
-
-def _sizes(
-    net: Net, name: str, shapes: Mapping[str, Any], rows: int | None, initial: Mapping[str, Array]
-) -> tuple[Shape, int | None]:
-    """The sizes of a state and its axis of rows: as said, else as declared, else those of its initial array."""
-    if name in shapes:
-        return _read_shape(net, name, shapes[name])
-    known = _declared(net, name)
-    if known is None and name in initial:
-        known = initial[name].shape
-    if known is None:
-        raise StreamError("the shape of a state is not known", net=net.name, blob=name, hint=SHAPE_HINT.format(name))
-    return known, None if rows is None else _axis_of(net, name, known, rows)
-
-
 def is_number(value: Any) -> bool:
     """True if a value is an integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _read_shape(net: Net, name: str, shape: Any) -> tuple[Shape, int | None]:
-    """Sizes and the axis of rows from what a user writes, as `(1, "N", 64)`."""
-    entries = tuple(shape) if isinstance(shape, tuple | list) else (True,)
-    free = [axis for axis, size in enumerate(entries) if size is None or isinstance(size, str)]
-    numbers = [size for axis, size in enumerate(entries) if axis not in free]
-    if not all(is_number(size) and size >= 0 for size in numbers):
-        wanted = "numbers of 0 or more, and a name for the axis of rows"
-        raise StreamError("no shape of a state", net=net.name, blob=name, wanted=wanted, came=repr(shape))
-    if len(free) > 1:
-        raise StreamError(
-            "several axes may be that of rows",
-            net=net.name,
-            blob=name,
-            wanted="one without a number",
-            came=repr(shape),
-            hint=SHAPE_HINT.format(name),
-        )
-    return tuple(1 if axis in free else int(size) for axis, size in enumerate(entries)), free[0] if free else None
+@dataclass(frozen=True)
+class StateReader:
+    """Reads the states of a stream.
 
+    Args:
+        shapes: input name -> numbers, and a name or None in place of the number of rows; also of others than states.
+        rows: if it is said.
+        initial: input name -> initial state.
+        float_dtype: of floats.
+    """
 
-def _axis_of(net: Net, name: str, sizes: Shape, rows: int) -> int:
-    """The one axis that has as many elements as there are rows."""
-    found = [axis for axis, size in enumerate(sizes) if size == rows]
-    if len(found) != 1:
-        raise StreamError(
-            "several axes may be that of rows" if found else "no axis is that of rows",
-            net=net.name,
-            blob=name,
-            wanted=f"one of {rows} elements",
-            came=list(sizes),
-            hint=SHAPE_HINT.format(name),
-        )
-    return found[0]
+    net: Net
+    shapes: Mapping[str, Any]
+    rows: int | None
+    initial: Arrays
+    float_dtype: str
+
+    def state(self, output: str, name: str) -> StreamState:
+        """The state that an output hands to an input.
+
+        Raises StreamError where the dtypes of the two differ, and for shapes that are unknown, no shapes, not as
+        declared, or have several axes that may be that of rows.
+        """
+        dtypes = self.net.dtype_of(self.net.output_blobs[output]), self.net.dtype_of(name)
+        given, wanted = (self.float_dtype if dtype == FLOAT else dtype for dtype in dtypes)
+        if given != wanted:
+            problem = f"output '{output}' has another dtype than the input that it feeds"
+            raise self._error(name, problem, wanted=wanted, came=given)
+        declared = next(spec.shape for spec in self.net.input_specs if spec.name == name)
+        state = StreamState(output, name, wanted, *self._sizes(name, declared))
+        if declared is None:
+            return state
+        came = state.type(1 if self.rows is None else self.rows).shape
+        if came != declared:
+            raise self._error(name, "not the shape that is declared", wanted=declared, came=came)
+        return replace(state, fixed=None if state.axis is None else declared[state.axis])
+
+    def _sizes(self, name: str, declared: Shape | None) -> tuple[Shape, int | None]:
+        """The sizes of a state and its axis of rows: as said, else as declared, else those of its initial array."""
+        if name in self.shapes:
+            return self._said(name, self.shapes[name])
+        known = self.initial[name].shape if declared is None and name in self.initial else declared
+        if known is None:
+            raise self._error(name, "the shape of a state is not known", hint=SHAPE_HINT.format(name))
+        return known, None if self.rows is None else self._axis(name, known, self.rows)
+
+    def _said(self, name: str, shape: Any) -> tuple[Shape, int | None]:
+        """Sizes and the axis of rows from what a user writes, as `(1, "N", 64)`."""
+        entries = tuple(shape) if isinstance(shape, tuple | list) else (True,)
+        free = [axis for axis, size in enumerate(entries) if size is None or isinstance(size, str)]
+        numbers = [size for axis, size in enumerate(entries) if axis not in free]
+        if not all(is_number(size) and size >= 0 for size in numbers):
+            wanted = "numbers of 0 or more, and a name for the axis of rows"
+            raise self._error(name, "no shape of a state", wanted=wanted, came=repr(shape))
+        if len(free) > 1:
+            wanted, hint = "one without a number", SHAPE_HINT.format(name)
+            raise self._error(name, SEVERAL_AXES, wanted=wanted, came=repr(shape), hint=hint)
+        return tuple(1 if axis in free else int(size) for axis, size in enumerate(entries)), free[0] if free else None
+
+    def _axis(self, name: str, sizes: Shape, rows: int) -> int:
+        """The one axis that has as many elements as there are rows."""
+        found = [axis for axis, size in enumerate(sizes) if size == rows]
+        if len(found) != 1:
+            problem, hint = SEVERAL_AXES if found else "no axis is that of rows", SHAPE_HINT.format(name)
+            raise self._error(name, problem, wanted=f"one of {rows} elements", came=list(sizes), hint=hint)
+        return found[0]
+
+    def _error(self, name: str, problem: str, **details: Any) -> StreamError:
+        return StreamError(problem, net=self.net.name, blob=name, **details)
