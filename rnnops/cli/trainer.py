@@ -108,28 +108,6 @@ class Saved:
         return TrainingState(average, states, self.state["seconds"], *(list(self.state[name]) for name in LISTS))
 
 
-def save(
-    path: Path,
-    model: LanguageModel,
-    state: TrainingState,
-    corpus: Corpus,
-    source: TextSource,
-    tables: Mapping[str, float],
-) -> None:
-    """Write a checkpoint; the file holds the old or the new one, whatever happens."""
-    text = {"paths": list(source.paths), "max_bytes": source.max_bytes}
-    document = {
-        "program": PROGRAM,
-        "settings": model.settings.as_dict(),
-        "text": {**text, "sha256": corpus.sha256, "alphabet": corpus.alphabet},
-        **{name: getattr(state, name) for name in ("seconds", *LISTS)},
-        "baselines": dict(tables),
-    }
-    average = {AVERAGE + name: array for name, array in state.average.items()}
-    states = {f"{CARRIED}{place}": array for place, array in enumerate(state.carried)}
-    model.save(path, {**document, **average, **states})
-
-
 def load(path: Path) -> Saved:
     """Read a checkpoint of `rnnops train`. Raises SaveError or SettingsError for anything else."""
     _, state = store.load(path)
@@ -356,11 +334,22 @@ class TrainingSession:
         self.compiling = Compiling(None if self.settings.device == "reference" else say)
 
     def save(self) -> None:
-        """Write the checkpoint, where there is to be one."""
-        if self.target is not None:
-            tables = self.tables.result() if self.tables.done() else {}
-            save(self.target, self.trainer.model, self.trainer.state, self.corpus, self.source, tables)
-            self.saved_at = time.monotonic()
+        """Write the checkpoint, if one is wanted; the file holds the old or the new one, whatever happens."""
+        if self.target is None:
+            return
+        model, state, source = self.trainer.model, self.trainer.state, self.source
+        text = {"paths": list(source.paths), "max_bytes": source.max_bytes}
+        document = {
+            "program": PROGRAM,
+            "settings": model.settings.as_dict(),
+            "text": {**text, "sha256": self.corpus.sha256, "alphabet": self.corpus.alphabet},
+            **{name: getattr(state, name) for name in ("seconds", *LISTS)},
+            "baselines": self.tables.result() if self.tables.done() else {},
+        }
+        average = {AVERAGE + name: array for name, array in state.average.items()}
+        states = {f"{CARRIED}{place}": array for place, array in enumerate(state.carried)}
+        model.save(self.target, {**document, **average, **states})
+        self.saved_at = time.monotonic()
 
     def save_if_due(self, every: float) -> None:
         """Write the checkpoint if the last one is so many seconds old."""
