@@ -14,6 +14,7 @@ the net as it is, unless weights are kept as int8: these have no gradients.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -28,20 +29,19 @@ from rnnops.compiler.memory.choose_saved import Saved
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
 from rnnops.compiler.run.c_source import checked_name, name_of
-from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.run.compile_programs import Runners
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
 from rnnops.compiler.run.recorder import (
     JobList,
     NotRecordedError,
     Recorded,
-    RecordedArray,
     Recorder,
     held,
     made_array,
 )
 from rnnops.compiler.targets.target import PROCESSOR, Processor
 from rnnops.errors import DeviceError, FeedError, GradientError
-from rnnops.interpreter import Workspace, execute, prepare
+from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
 from rnnops.recurrent.cell_rewrites import lift_from_cells
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
 
+Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 KINDS = 8  # types of feeds whose lists are kept
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
 
@@ -121,37 +122,75 @@ class NativeCalls:
         return idle
 
 
-def record(
-    net: Net,
-    bound: Mapping[str, Array],
-    feeds: Sequence[Type],
-    float_dtype: str,
-    options: Options,
-    recorder: Recorder,
-) -> Recorded:
-    """The recorded call for feeds of certain types, in the order of the inputs that are not bound.
+class Recording(ABC):
+    """A dry run of a plan with arrays that are not there yet.
 
     Args:
-        net: live.
-        recorder: a new one.
-
-    Raises NotRecordedError where Python has a part in it.
+        recorder: a new one, which is the plan's device.
+        count: how many arrays the caller gives.
     """
-    names = [name for name in net.input_names if name not in bound]
-    types = {**{name: type_of(array) for name, array in bound.items()}, **dict(zip(names, feeds, strict=True))}
-    plan = forward_structure(net, types, float_dtype, replace(options, device=recorder, recycle=False))
-    stepped = [key for key, runner in plan.compiled.forward.items() if runner.compiled is None]
-    if stepped:
-        raise NotRecordedError(f"recurrence '{stepped[0]}' is stepped from Python")
-    _run(plan, recorder, bound, names)  # whose sizes say that nothing is packed
-    unpacked = [sizes.copy() for sizes in recorder.sizes]
-    recorder.clear()
-    outputs = {name: _own(array) for name, array in _run(plan, recorder, bound, names).items()}
-    for number, array in enumerate(outputs.values()):
-        made_array(array.shape, array.dtype, recorder.note, len(names) + number).assign(array)
-    sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
-    kinds = tuple((name, array.dtype, array.shape) for name, array in outputs.items())
-    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
+
+    def __init__(self, plan: ForwardPlan | TrainingPlan, recorder: Recorder, training: bool = False) -> None:
+        self.plan, self.recorder, self.context, self.count = plan, recorder, RunContext(training=training), 0
+
+    @abstractmethod
+    def run(self) -> Any:
+        """Run the plan once."""
+
+    def twice(self, target: Processor) -> tuple[Any, tuple[tuple[Array, Array, Array], ...]]:
+        """The result of a second run, and sizes of drivers: those of the first run say that nothing is packed.
+
+        Raises NotRecordedError where Python or threads of another library have a part in it.
+        """
+        compiled, recorder = self.plan.compiled, self.recorder
+        for key, runner in (*compiled.forward.items(), *compiled.backward.items()):
+            if runner.compiled is None:
+                raise NotRecordedError(f"recurrence '{key}' is stepped from Python")
+        self.run()
+        unpacked, self.count = [sizes.copy() for sizes in recorder.sizes], 0
+        recorder.clear()
+        found = self.run()
+        if target.openmp is not None and any(job.threads > 1 for job in recorder.jobs):
+            raise NotRecordedError("threads of another library run it")
+        return found, tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
+
+    def execute(self, program: Program, runners: Runners, workspace: Workspace, *kept: Any) -> None:
+        """Run the ops of one pass; what is kept and dropped is as of `execute` of the interpreter."""
+        keep, kept_in, *dropped = kept or ((), None)
+        kernels: dict[str, Any] = {**self.recorder.references(program), **runners}
+        execute(program, workspace, self.context, keep, kept_in, kernels, *dropped)
+
+    def given(self, kind: Type) -> Any:
+        """One more array that the caller gives."""
+        self.count += 1
+        return made_array(kind.shape, kind.dtype, self.recorder.note, self.count - 1)
+
+    def outputs(self, program: Program, workspace: Workspace) -> dict[str, Kind]:
+        """Outputs, copied where they are views of what is given: where that lies, another may be put before them."""
+        found: dict[str, Any] = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
+        return self.assigned({name: a.copy() if a.memory.given >= 0 else a for name, a in found.items()})
+
+    def assigned(self, arrays: Mapping[str, Any]) -> dict[str, Kind]:
+        """Arrays of the caller that get what these hold."""
+        for array in arrays.values():
+            self.given(type_of(array)).assign(array)
+        return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+
+
+class _CallRecording(Recording):
+    """A dry run of a forward pass; some inputs are bound."""
+
+    def __init__(self, plan: ForwardPlan, recorder: Recorder, names: Sequence[str], bound: Mapping[str, Array]) -> None:
+        super().__init__(plan, recorder)
+        self.names, self.bound = names, bound
+
+    def run(self) -> dict[str, Kind]:
+        program, workspace = self.plan.program, Workspace()
+        given: dict[str, Any] = {name: self.given(program.types[name]) for name in self.names}
+        fixed: dict[str, Any] = {name: held(array, self.recorder.note) for name, array in self.bound.items()}
+        workspace.local.update({**given, **fixed})
+        self.execute(program, self.plan.compiled.forward, workspace)
+        return self.outputs(program, workspace)
 
 
 def recorded_for(net: Net, run: Run, names: Sequence[str], feeds: Sequence[Array]) -> Recorded:
@@ -175,35 +214,23 @@ def refuse_other_integers(net: Net, names: Sequence[str], feeds: Sequence[Array]
 def recorded(
     run: Run, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
 ) -> Recorded:
-    """The recorded call of a run for feeds of certain types, with some options changed."""
-    options, target = replace(run._options, **changed), run._options.target
+    """The recorded call of a run for feeds of certain types, with some options changed.
+
+    Args:
+        feeds: in the order of the inputs that are not bound.
+        recorder: a new one.
+
+    Raises NotRecordedError where Python has a part in it.
+    """
+    options, target, recorder = replace(run._options, **changed), run._options.target, recorder or Recorder()
     if not isinstance(target, Processor) or options.interpreted:
         raise NotRecordedError("kernels are not compiled for this machine")
-    made = record(run._live, run._bound, feeds, float_dtype, options, recorder or Recorder())
-    if target.openmp is not None and any(job.threads > 1 for job in made.jobs):
-        raise NotRecordedError("threads of another library run it")
-    return made
-
-
-def _own(output: RecordedArray) -> RecordedArray:
-    """An output, copied where it is a view of what is given: where that lies, another output may be put before it."""
-    return output.copy() if output.memory.given >= 0 else output
-
-
-def _run(
-    plan: ForwardPlan, recorder: Recorder, bound: Mapping[str, Array], names: Sequence[str]
-) -> dict[str, RecordedArray]:
-    """Run a plan with arrays that are not there yet; its outputs."""
-    program, workspace = plan.program, Workspace()
-    kinds = [program.types[name] for name in names]
-    given: list[Any] = [made_array(kind.shape, kind.dtype, recorder.note, n) for n, kind in enumerate(kinds)]
-    workspace.local.update(zip(names, given, strict=True))
-    fixed: dict[str, Any] = {name: held(array, recorder.note) for name, array in bound.items()}
-    workspace.local.update(fixed)
-    kernels = {**recorder.references(program), **plan.compiled.forward}
-    execute(program, workspace, RunContext(), kernels=kernels)
-    outputs: dict[str, Any] = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
-    return outputs
+    names = [name for name in run._live.input_names if name not in run._bound]
+    types = {name: type_of(array) for name, array in run._bound.items()} | dict(zip(names, feeds, strict=True))
+    plan = forward_structure(run._live, types, float_dtype, replace(options, device=recorder, recycle=False))
+    outputs, sizes = _CallRecording(plan, recorder, names, run._bound).twice(target)
+    kinds = tuple((name, dtype, shape) for name, (shape, dtype) in outputs.items())
+    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
 
 
 Result = TypeVar("Result")

@@ -19,24 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.arguments import named_arguments
-from rnnops.compiler.api.bound_run import refuse_other_integers
+from rnnops.compiler.api.bound_run import Kind, Recording, refuse_other_integers
 from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
-from rnnops.compiler.run.recorder import (
-    JobList,
-    NotRecordedError,
-    Recorded,
-    Recorder,
-    Region,
-    array_maker,
-    held,
-    made_array,
-)
+from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, array_maker, held
 from rnnops.compiler.targets.target import Processor
-from rnnops.interpreter import Workspace, execute
-from rnnops.net.schema import RunContext
+from rnnops.interpreter import Workspace
 from rnnops.types import Array, Type, type_of
 from rnnops.util import cached_property
 
@@ -45,7 +35,6 @@ if TYPE_CHECKING:
     from rnnops.compiler.run.layer_plan import LayerGradients
 
 KINDS = 8  # types of feeds whose lists are kept
-Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 Passes = tuple[JobList, JobList]
 
 
@@ -66,46 +55,30 @@ class RecordedTraining:
         return sum(one.nbytes for one in self.passes) + sum(size for (size,), _ in self.kept)
 
 
-class _Recording:
-    """Records both passes of a plan with arrays that are not there yet."""
+class _StepRecording(Recording):
+    """A dry run of both passes of a plan."""
 
     def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str], training: bool) -> None:
-        self.plan, self.recorder, self.names, self.count = plan, recorder, names, 0
-        self.context = RunContext(training=training)
+        super().__init__(plan, recorder, training)
+        self.training_plan, self.names = plan, names
 
     def run(self) -> tuple[tuple[int, int], list[dict[str, Kind]]]:
         """How many jobs, and sizes of drivers, the forward pass has; outputs, their gradients and results by name."""
-        plan, note, self.count = self.plan, self.recorder.note, 0
+        plan, note = self.training_plan, self.recorder.note
         workspace, kept, back = Workspace(), Workspace(), Workspace()
-        workspace.local.update((name, self._given(plan.program.types[name])) for name in self.names)
+        workspace.local.update((name, self.given(plan.program.types[name])) for name in self.names)
         kept.parent = workspace
-        self._execute(plan.program, plan.compiled.forward, workspace, plan.residuals.kept, kept)
-        outputs: dict[str, Any] = {name: kept[blob] for name, blob in plan.program.net.output_blobs.items()}
-        made = self._assigned({name: a.copy() if a.memory.given >= 0 else a for name, a in outputs.items()})
+        self.execute(plan.program, plan.compiled.forward, workspace, plan.residuals.kept, kept)
+        made = self.outputs(plan.program, kept)
         ahead = len(self.recorder.jobs), len(self.recorder.sizes)
         back.local.update((name, kept[name]) for name in (*plan.residuals.kept, *plan.residuals.free))
         grads = {output: plan.backward.types[blob] for output, blob in plan.gradient.output_grads.items()}
         for output, blob in plan.gradient.output_grads.items():
-            back[blob] = self._given(grads[output])
-        self._execute(plan.backward, plan.compiled.backward, back, (), None, plan.residuals.kept)
+            back[blob] = self.given(grads[output])
+        self.execute(plan.backward, plan.compiled.backward, back, (), None, plan.residuals.kept)
         results = {name: back[blob] for name, blob in plan.backward.net.output_blobs.items()}
         every = {name: a if hasattr(a, "memory") else held(a, note) for name, a in results.items()}
-        return ahead, [made, {name: (kind.shape, kind.dtype) for name, kind in grads.items()}, self._assigned(every)]
-
-    def _execute(self, program: Any, runners: Mapping[str, Any], *given: Any) -> None:
-        workspace, keep, kept, *dropped = given
-        kernels = {**self.recorder.references(program), **runners}
-        execute(program, workspace, self.context, keep, kept, kernels, *dropped)
-
-    def _given(self, kind: Type) -> Any:
-        self.count += 1
-        return made_array(kind.shape, kind.dtype, self.recorder.note, self.count - 1)
-
-    def _assigned(self, arrays: Mapping[str, Any]) -> dict[str, Kind]:
-        """Arrays of the caller that get what these hold."""
-        for array in arrays.values():
-            self._given(type_of(array)).assign(array)
-        return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        return ahead, [made, {name: (kind.shape, kind.dtype) for name, kind in grads.items()}, self.assigned(every)]
 
 
 def record_training(
@@ -118,17 +91,8 @@ def record_training(
     options = replace(run._options, device=recorder, recycle=False)
     types = dict(zip(names, feeds, strict=True))
     plan = training_structure(run._live, types, float_dtype, wrt, options, run._saving)
-    runners = {**plan.compiled.forward, **plan.compiled.backward}
-    if stepped := [key for key, runner in runners.items() if runner.compiled is None]:
-        raise NotRecordedError(f"recurrence '{stepped[0]}' is stepped from Python")
-    recording = _Recording(plan, recorder, names, training)
-    recording.run()  # whose sizes say that nothing is packed
-    unpacked = [sizes.copy() for sizes in recorder.sizes]
-    recorder.clear()
-    (count, first), (outputs, grads, results) = recording.run()
-    if target.openmp is not None and any(job.threads > 1 for job in recorder.jobs):
-        raise NotRecordedError("threads of another library run it")
-    sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
+    recording = _StepRecording(plan, recorder, names, training)
+    ((count, first), (outputs, grads, results)), sizes = recording.twice(target)
     jobs = recorder.jobs[:count], recorder.jobs[count:]
     shared = _shared(*jobs)
     for number, region in enumerate(shared, recording.count):
