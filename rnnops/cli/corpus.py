@@ -254,15 +254,11 @@ class Window:
 
     Args:
         inputs, targets: [T, N] int32; a target is the character after its input.
-        position: how many windows came before this one since the start of training.
-        epoch: how many times the whole text came before it.
         reset: whether the streams start anew, so that carried states must be set back.
     """
 
     inputs: npt.NDArray[np.int32]
     targets: npt.NDArray[np.int32]
-    position: int
-    epoch: int
     reset: bool
 
 
@@ -299,8 +295,8 @@ class Streams:
     def window(self, position: int) -> Window:
         """Return the window at `position`; positions beyond the first epoch wrap."""
         _check_count("position", position, 0)
-        epoch, index = divmod(position, self.windows_per_epoch)
-        return self._window(slice(index * self.steps, (index + 1) * self.steps), position, epoch)
+        index = position % self.windows_per_epoch
+        return self._window(slice(index * self.steps, (index + 1) * self.steps))
 
     def one_epoch(self, partial: bool = False) -> Iterator[Window]:
         """Yield the windows of one epoch; with `partial` also a last shorter one, so that only N - 1 or fewer targets
@@ -309,11 +305,11 @@ class Streams:
             yield self.window(position)
         done = self.windows_per_epoch * self.steps
         if partial and done < self.stream_length:
-            yield self._window(slice(done, None), self.windows_per_epoch, 0)
+            yield self._window(slice(done, None))
 
-    def _window(self, rows: slice, position: int, epoch: int) -> Window:
+    def _window(self, rows: slice) -> Window:
         inputs, targets = (table[rows].astype(np.int32, order="C") for table in (self._inputs, self._targets))
-        return Window(inputs, targets, position, epoch, reset=rows.start == 0)
+        return Window(inputs, targets, reset=rows.start == 0)
 
 
 def _check_count(what: str, value: int, least: int) -> None:

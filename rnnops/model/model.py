@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import memory_named
-from rnnops.compiler.memory.memory import on_host
+from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
 from rnnops.model.layer import (
@@ -192,9 +192,7 @@ class Model(Layer):
         """
         if not isinstance(optimizer, Optimizer):
             raise ModelError("this is not an optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
-        patterns = (
-            (freeze,) if isinstance(freeze, str) else tuple(freeze) if isinstance(freeze, Sequence) else (freeze,)
-        )
+        patterns = tuple(freeze) if isinstance(freeze, Sequence) and not isinstance(freeze, str) else (freeze,)
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ModelError("freeze= is not a list of patterns", wanted="strings", came=repr(freeze)[:80])
         self._store.set_optimizer(optimizer, patterns)
@@ -240,9 +238,8 @@ class Model(Layer):
         self._seed = _checked_seed(seed)
         try:
             self._store.held = before[0].at(home_of(options["device"], type(self).__name__))
-            compiled = {
-                one.name: self._started(graphs, one, one.name == TRAINING) for one in self._functions(inputs, is_train)
-            }
+            functions = self._functions(inputs, is_train)
+            compiled = {one.name: self._started(graphs, one, one.name == TRAINING) for one in functions}
             self._store.held.check_frozen(self._store.model)
             for graph in compiled.values():
                 graph.planned()
@@ -384,10 +381,7 @@ class Model(Layer):
     @property
     def arrays(self) -> Arrays:
         """All parameters by the names that they have in nets, read-only."""
-        views = {name: on_host(array).view() for name, array in self._store.params.items()}
-        for view in views.values():
-            view.flags.writeable = False
-        return views
+        return read_only({name: on_host(array).view() for name, array in self._store.params.items()})
 
     def get_params(self) -> Arrays:
         """Copies of all parameters, by dotted names such as `encoder.layer_0.gates_t_w`."""

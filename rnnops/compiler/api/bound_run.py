@@ -330,9 +330,8 @@ class BoundRun(Run):
     def served(self) -> Run:
         """The run that serves calls."""
         if self._options.weights:
-            net, arrays = folded(
-                lift_from_cells(self._live, self._bound), self._bound, large=inf
-            )  # a constant is not a weight
+            lifted = lift_from_cells(self._live, self._bound)
+            net, arrays = folded(lifted, self._bound, large=inf)  # a constant is not a weight
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
             net, arrays = folded(self._live, self._bound)

@@ -41,7 +41,7 @@ from rnnops.compiler.api.planned_run import (
 )
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.memory.choose_saved import Saved, fit_budget
-from rnnops.compiler.memory.memory import Pool
+from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
@@ -262,9 +262,8 @@ class Run(Attributes):
         arrays, _ = as_arrays(self.net, {**self._bound, **params}, self._fed)
         kept = weights or self._options.weights
         options = replace(self._options, fixed=frozenset(arrays), weights=kept)
-        copies = {name: array.copy().view() for name, array in arrays.items()}
-        for array in copies.values():
-            array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
+        # Packed copies would not follow what is written; kernels take the memory behind the view.
+        copies = read_only({name: array.copy().view() for name, array in arrays.items()})
         if options.interpreted and not kept:
             return Run(self.net, self.device, options, copies, self._saving)
         made = bound_run.BoundRun(self.net, self.device, options, copies, self._saving)

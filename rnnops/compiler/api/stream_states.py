@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.memory.memory import on_host
+from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import StreamError
 from rnnops.net.net import Net
 from rnnops.twin_array import TwinArray
@@ -183,13 +183,6 @@ def fixed(array: Array) -> Array:
     """The array, not to be written any more."""
     array.flags.writeable = False
     return array
-
-
-def read_only(arrays: dict[str, Array]) -> dict[str, Array]:
-    """Arrays, not to be written any more."""
-    for array in arrays.values():
-        array.flags.writeable = False
-    return arrays
 
 
 def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:

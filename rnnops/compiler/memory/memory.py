@@ -213,6 +213,13 @@ def on_host(array: Any) -> Any:
     return array.to_host() if hasattr(array, "to_host") else array
 
 
+def read_only(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Arrays, not to be written any more."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
+
+
 def contiguous(array: Array) -> Array:
     """The array, or a copy without gaps; arrays of another device than the host too."""
     return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array.contiguous()

@@ -100,7 +100,22 @@ class BudgetCurve(svg.Picture):
     @property
     def svg(self) -> str:
         """The picture, as a document of its own."""
-        return picture_of(self)
+        rows = [*self.rows, self.chosen]
+        low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
+        slowest = max(row.time for row in rows)
+        across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
+        frame = svg.Frame(
+            LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04)
+        )
+        parts = [svg.text(12, 22, self.title, "title"), *_scales(frame, slowest, across)]
+        corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, self.rows))
+        parts += [svg.path(f"M {corners}", "way"), *(_point(frame, row) for row in self.rows), *_named(frame, self)]
+        there = set(map(colour_of, self.rows))
+        colours = [(colour, said) for colour, said in SAID.items() if colour in there]
+        y = TOP + HEIGHT + 44
+        parts.append(svg.legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
+        height = y + svg.legend_size(colours, PICTURE_WIDTH - LEFT)[1]
+        return svg.document(max(PICTURE_WIDTH, svg.text_width(self.title, svg.TITLE) + 24), height, self.title, parts)
 
     def __str__(self) -> str:
         most = self.rows[0].nbytes
@@ -147,25 +162,6 @@ APART = 22.0  # pixels between lines of the grid at least
 SAID = {"kept": "kept for all steps", "checkpoint": "states alone kept", "tile": "in parts"}
 NEAR, FAR = (-10.0, 18.0, 4.0, -24.0), (-38.0, -52.0, -66.0)  # heights of texts above points
 Area = tuple[float, float, float, float]  # left, top, right, bottom
-
-
-def picture_of(curve: BudgetCurve) -> str:
-    """The picture, as a document of its own."""
-    rows = [*curve.rows, curve.chosen]
-    low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
-    slowest = max(row.time for row in rows)
-    across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
-    frame = svg.Frame(
-        LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04)
-    )
-    parts = [svg.text(12, 22, curve.title, "title"), *_scales(frame, slowest, across)]
-    corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, curve.rows))
-    parts += [svg.path(f"M {corners}", "way"), *(_point(frame, row) for row in curve.rows), *_named(frame, curve)]
-    colours = [(colour, said) for colour, said in SAID.items() if any(colour_of(row) == colour for row in curve.rows)]
-    y = TOP + HEIGHT + 44
-    parts.append(svg.legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
-    height = y + svg.legend_size(colours, PICTURE_WIDTH - LEFT)[1]
-    return svg.document(max(PICTURE_WIDTH, svg.text_width(curve.title, svg.TITLE) + 24), height, curve.title, parts)
 
 
 def colour_of(row: Estimate) -> str:

@@ -419,7 +419,24 @@ class MemoryCurve(svg.Picture):
     @property
     def svg(self) -> str:
         """The picture, as a document of its own."""
-        return picture_of(self)
+        ticks = svg.byte_ticks(self.peak)
+        moments = [len(one.totals) for one in self.passes]
+        room = WIDTH - LEFT - RIGHT - GAP * (len(moments) - 1)
+        parts, left = [svg.text(12, 22, self.title, "title")], LEFT
+        for one, count in zip(self.passes, moments, strict=True):
+            frame = svg.Frame(left, TOP, room * count / sum(moments), HEIGHT, (0, count), (0, max(ticks[-1][0], 1)))
+            parts += frame.across(ticks if left == LEFT else [(at, "") for at, _ in ticks])
+            parts += _pass(one, frame, one.peak == self.peak)
+            left += frame.width + GAP
+        kinds = [(kind.split()[0], kind) for kind in KINDS if any(kind in one.kinds for one in self.passes)]
+        y = TOP + HEIGHT + LANE + 16
+        parts.append(svg.legend(kinds, LEFT, y, WIDTH - LEFT))
+        y += svg.legend_size(kinds, WIDTH - LEFT)[1] + 4
+        for one in self.passes:
+            rows = list(_list(one, y))
+            parts += rows
+            y += ROW * (len(one.largest()) + 1) + 10
+        return svg.document(max(WIDTH, svg.text_width(self.title, svg.TITLE) + 24), y, self.title, parts)
 
     def __str__(self) -> str:
         scale = max(self.peak, 1)
@@ -440,28 +457,6 @@ LANE, ROW, LETTER = 16.0, 16.0, 0.61 * svg.SMALL  # heights of the lane of ops a
 NARROW = 30.0  # pixels that an op's name wants at least
 BAR = 180.0  # pixels of the longest bar of the list
 GAP = 14.0  # between the passes
-
-
-def picture_of(curve: MemoryCurve) -> str:
-    """The picture, as a document of its own."""
-    ticks = svg.byte_ticks(curve.peak)
-    moments = [len(one.totals) for one in curve.passes]
-    room = WIDTH - LEFT - RIGHT - GAP * (len(moments) - 1)
-    parts, left = [svg.text(12, 22, curve.title, "title")], LEFT
-    for one, count in zip(curve.passes, moments, strict=True):
-        frame = svg.Frame(left, TOP, room * count / sum(moments), HEIGHT, (0, count), (0, max(ticks[-1][0], 1)))
-        parts += frame.across(ticks if left == LEFT else [(at, "") for at, _ in ticks])
-        parts += _pass(one, frame, one.peak == curve.peak)
-        left += frame.width + GAP
-    kinds = [(kind.split()[0], kind) for kind in KINDS if any(kind in one.kinds for one in curve.passes)]
-    y = TOP + HEIGHT + LANE + 16
-    parts.append(svg.legend(kinds, LEFT, y, WIDTH - LEFT))
-    y += svg.legend_size(kinds, WIDTH - LEFT)[1] + 4
-    for one in curve.passes:
-        rows = list(_list(one, y))
-        parts += rows
-        y += ROW * (len(one.largest()) + 1) + 10
-    return svg.document(max(WIDTH, svg.text_width(curve.title, svg.TITLE) + 24), y, curve.title, parts)
 
 
 def _pass(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:

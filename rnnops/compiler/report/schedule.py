@@ -152,7 +152,18 @@ class Schedule(svg.Picture):
     @property
     def svg(self) -> str:
         """The picture, as a document of its own."""
-        return picture_of(self)
+        parts, y = [svg.text(EDGE, 22, self.title, "title")], 36.0
+        for one in self.passes:
+            drawn, y = _pass(one, y)
+            parts += drawn
+        scans = [part for one in self.passes for part in one.parts if isinstance(part, ScanSchedule)]
+        lanes = {lane.when for scan in scans for lane in scan.lanes}
+        named = [("tick" if when == STEP else when, said) for when, said in SAID.items() if when in lanes]
+        named += [(kind.split()[0], kind) for kind in KINDS if any(kind in scan.nbytes for scan in scans)]
+        if named:
+            parts.append(svg.legend(named, EDGE, y, WIDTH))
+            y += svg.legend_size(named, WIDTH)[1]
+        return svg.document(max(WIDTH, svg.text_width(self.title, svg.TITLE) + 2 * EDGE), y, self.title, parts)
 
     def __str__(self) -> str:
         lines = [self.title]
@@ -297,22 +308,6 @@ TICK, MARK = 3.0, 14.0  # pixels that a step takes at least, and the height of m
 BETWEEN = 5.0  # tiles
 SAID = {ONCE: "once", TILE: "all steps of a tile at once", STEP: "step by step"}
 Slot = tuple[float, float, tuple[int, int] | None]  # left, right, and the tile that lies there, if one does
-
-
-def picture_of(schedule: Schedule) -> str:
-    """The picture, as a document of its own."""
-    parts, y = [svg.text(EDGE, 22, schedule.title, "title")], 36.0
-    for one in schedule.passes:
-        drawn, y = _pass(one, y)
-        parts += drawn
-    scans = [part for one in schedule.passes for part in one.parts if isinstance(part, ScanSchedule)]
-    lanes = {lane.when for scan in scans for lane in scan.lanes}
-    named = [("tick" if when == STEP else when, said) for when, said in SAID.items() if when in lanes]
-    named += [(kind.split()[0], kind) for kind in KINDS if any(kind in scan.nbytes for scan in scans)]
-    if named:
-        parts.append(svg.legend(named, EDGE, y, WIDTH))
-        y += svg.legend_size(named, WIDTH)[1]
-    return svg.document(max(WIDTH, svg.text_width(schedule.title, svg.TITLE) + 2 * EDGE), y, schedule.title, parts)
 
 
 def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
