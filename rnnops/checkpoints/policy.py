@@ -88,17 +88,6 @@ class Policy:
     residuals: str = EXACT
     longer: int = 1
 
-    def saved(self, net: Net) -> frozenset[str] | None:
-        """The blobs of a net that `collection` and `names` keep; None where they say nothing of the net."""
-        made = [name for op in net.ops for name in op.outputs if name]
-        if self.kind == COLLECTION:
-            found = frozenset(net.checkpoints)
-        elif self.kind == NAMES:
-            found = frozenset(name for name in made if any(fnmatchcase(name, pattern) for pattern in self.names))
-        else:
-            return None
-        return found or None
-
     def __str__(self) -> str:
         if self.slots is not None:
             return str(self.slots) + (", states kept within parts" if self.kind == MEMORY else "")
@@ -325,8 +314,11 @@ def _saved(
                 hint='Give the blobs to keep as a list, or use checkpoints="speed".',
             )
         return states | kept if kept else None
-    named = policy.saved(program.net)
-    return None if named is None else set(named)
+    named = set(program.net.checkpoints) if policy.kind == COLLECTION else set[str]()
+    if policy.kind == NAMES:
+        made = {name for op in program.net.ops for name in op.outputs if name}
+        named = {name for name in made if any(fnmatchcase(name, pattern) for pattern in policy.names)}
+    return named or None
 
 
 def _known(program: Program) -> set[str]:

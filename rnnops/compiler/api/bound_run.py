@@ -21,11 +21,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rnnops.arguments import check_flags
-from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.memory.choose_saved import Saved
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
 from rnnops.compiler.run.c_source import checked_name, name_of
@@ -40,7 +38,7 @@ from rnnops.compiler.run.recorder import (
     made_array,
 )
 from rnnops.compiler.targets.target import PROCESSOR, Processor
-from rnnops.errors import DeviceError, FeedError, GradientError
+from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
@@ -355,22 +353,6 @@ class BoundRun(Run):
         self, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
     ) -> Recorded:
         return recorded(self.served, feeds, float_dtype, recorder, **changed)
-
-    def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
-        self._check_gradients()
-        return super()._planned_training(wrt, types, float_dtype)
-
-    def _saved_by(
-        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
-    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
-        self._check_gradients()
-        return super()._saved_by(dicts, wrt, dtype, feeds)
-
-    def _check_gradients(self) -> None:
-        if self._options.weights:
-            hint = "Differentiate a run bound without weights=; plan and profile calls by backward=False."
-            problem = f"weights that are kept as {self._options.weights} are only for calls"
-            raise GradientError(problem, net=self.net.name, hint=hint)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
         """Work on the served run. Raises FeedError with the names of the original net."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnops.arguments import did_you_mean
 from rnnops.compiler.run.compiled_scan import EXACT, Options
-from rnnops.errors import DeviceError, FeedError, out_of_memory_of
+from rnnops.errors import DeviceError, FeedError, GradientError, out_of_memory_of
 from rnnops.interpreter import Program, Workspace, is_whole
 from rnnops.kernels.cpu.room import MIB, has_room, held_back
 from rnnops.net.blob import Blob
@@ -121,6 +121,13 @@ def check_floats(net: Net, precision: str, float_dtype: str) -> None:
     if precision != EXACT and float_dtype != "float32":
         problem = f"precision='{precision}' rounds what would be float32"
         raise DeviceError(problem, net=net.name, wanted="feeds of float32", came=float_dtype)
+
+
+def check_gradients(net: Net, options: Options) -> None:
+    """Raise GradientError for a run whose bound weights are not floats."""
+    if options.weights:
+        hint = "Differentiate a run bound without weights=; plan and profile calls by backward=False."
+        raise GradientError(f"weights that are kept as {options.weights} are only for calls", net=net.name, hint=hint)
 
 
 FLOAT16_ON_CUDA = (

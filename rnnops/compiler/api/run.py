@@ -20,6 +20,7 @@ from rnnops.compiler.api.feeds import (
     as_arrays,
     check_bound,
     check_floats,
+    check_gradients,
     check_weights,
     checked_seed,
     checked_wrt,
@@ -518,6 +519,7 @@ class Run(Attributes):
 
     def _saved_by(self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds) -> SavedBy:
         """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
+        check_gradients(self.net, self._options)
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         check_floats(self.net, self._options.precision, float_dtype)
         how = checked_wrt(self.net, wrt), self._saving.policy.residuals, self._options
@@ -562,6 +564,7 @@ class Run(Attributes):
 
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         """A plan of `vjp` with feeds of certain types."""
+        check_gradients(self.net, self._options)
         check_floats(self.net, self._options.precision, float_dtype)
 
         def make(types: Mapping[str, Type]) -> TrainingPlan:
