@@ -33,6 +33,11 @@ def check_size(layer: str, what: str, value: object) -> int:
     return value
 
 
+def checked_indices(indices: Blob, count: int) -> Blob:
+    """Indices; a run raises an error where one is not below the count."""
+    return indices.net.apply("CheckLabels", [indices], classes=count, wrong="an index is out of range")
+
+
 class Dense(Layer):
     """A product with a matrix, a bias, and an activation: `activation(x @ w.T + b)`.
 
@@ -119,9 +124,7 @@ class Embedding(Layer):
         """
         start = ("normal", 0.0, self.deviation)
         table = self.parameter(indices.net, "table", (self.count, self.size), start)
-        return gather(
-            table, indices.net.apply("CheckLabels", [indices], classes=self.count, wrong="an index is out of range")
-        )
+        return gather(table, checked_indices(indices, self.count))
 
 
 class Dropout(Layer):

@@ -7,7 +7,7 @@ import numpy as np
 from rnnops.cells.attention import valid_steps
 from rnnops.errors import ModelError
 from rnnops.model.layer import Layer, sizes_of
-from rnnops.model.layers import check_size
+from rnnops.model.layers import check_size, checked_indices
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.ops.activation import softplus
@@ -189,9 +189,8 @@ def log_partition(
         references["left"] = lengths - np.int32(1)  # the first step is outside: step 0 of the recurrence is the second
     step.outputs(after=after)
     net = scores.net
-    scope = next(
-        name for name in (f"{STEP}_{k}" for k in range(len(net.blob_names) + 1)) if f"{name}/after_all" not in net
-    )
+    names = (f"{STEP}_{k}" for k in range(len(net.blob_names) + 1))
+    scope = next(name for name in names if f"{name}/after_all" not in net)
     results = recurrent_net(
         net,
         step,
@@ -331,7 +330,7 @@ def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
     if lengths is not None:
         inside = transpose(valid_steps(indices, lengths), perm=[1, 0])
         indices = where(inside, indices, (np.int64 if indices.dtype == "int64" else np.int32)(0))
-    return indices.net.apply("CheckLabels", [indices], classes=count, wrong="an index is out of range")
+    return checked_indices(indices, count)
 
 
 def _ends(net: Net, T: int, N: int, lengths: Blob | None) -> tuple[Blob, Blob]:

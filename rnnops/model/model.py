@@ -348,12 +348,9 @@ class Model(Layer):
             raise ModelError("train_one_batch minimises nothing", hint="Give a loss to self.minimize.")
         params, moved = self._store.of(graph.traced.net), set(self._store.held.trainable)
         home, leaves = self._store.held.home, arguments.leaves()
-        outputs, pullback = graph.run.vjp(
-            params,
-            home.fed(graph.traced.net.name, leaves),
-            seed=step_seed(self._seed, self.step_count) if graph.draws else None,
-            wrt=[name for name in params if name in moved],
-        )
+        seed = step_seed(self._seed, self.step_count) if graph.draws else None
+        fed, wrt = home.fed(graph.traced.net.name, leaves), [name for name in params if name in moved]
+        outputs, pullback = graph.run.vjp(params, fed, seed=seed, wrt=wrt)
         confirm = self._store.update(home.gradients(pullback, outputs[LOSS]))
         given = home.given(outputs, leaves)
         confirm()

@@ -282,13 +282,8 @@ class Drawing(svg.Picture):
 
     def _below(self) -> str:
         """The contents of closed boxes, to be opened there."""
-        inner = [(box, box.inner) for box in self.boxes.values() if box.inner is not None]
-        shut = (
-            []
-            if self.opened
-            else [folded(": ".join(box.lines), scrolled(one.svg) + one._below()) for box, one in inner]
-        )
-        return "".join(shut)
+        shut = [(box, box.inner) for box in self.boxes.values() if box.inner is not None and not self.opened]
+        return "".join(folded(": ".join(box.lines), scrolled(one.svg) + one._below()) for box, one in shut)
 
     def _said(self) -> Iterator[str]:
         reads: dict[str, list[str]] = {}
@@ -503,9 +498,8 @@ class _Drawer:
             title = f"{op.type} of cell '{inner.name}'" if "cell" in op.attributes else op.type
             results = [name for name in made if name not in self.types or self.types[name].dtype != OPAQUE]
             lines = (title, *wrap(", ".join(results), WIDTH, **WHOLE))
-            return Box(
-                lines, "recurrence" if "cell" in op.attributes else "fused", self._inner(op, inner), mark, _told(op)
-            )
+            kind = "recurrence" if "cell" in op.attributes else "fused"
+            return Box(lines, kind, self._inner(op, inner), mark, _told(op))
         kind = "constant" if op.type == "Constant" else "op"
         lines = (op.type + _shortened(op), self._called(made[0]) if len(made) == 1 else ", ".join(shown))
         return Box(lines, kind, None, mark, self.marks.note_of(made))

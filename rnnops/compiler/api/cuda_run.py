@@ -228,12 +228,8 @@ def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | 
 
     Raises DeviceError where there is none.
     """
-    chosen = replace(
-        options,
-        device=options.device or cuda_target(net.name, weights, options.precision),
-        around="all",
-        recycle=False,
-    )
+    device = options.device or cuda_target(net.name, weights, options.precision)
+    chosen = replace(options, device=device, around="all", recycle=False)
     return CudaRun(net.snapshot(), "cuda", chosen, saving=saving)
 
 

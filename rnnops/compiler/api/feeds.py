@@ -140,10 +140,8 @@ def check_weights(net: str, weights: str, device: str, options: Options) -> None
     if weights != INT8:
         raise FeedError("no such way to keep weights", net=net, wanted="'int8', or None", came=repr(weights))
     if not options.interpreted and INT8 not in options.target.weight_types:
-        problem, hint = (
-            f"device '{device}' has no products with weights of int8",
-            FLOAT16_ON_CUDA if device == "cuda" else None,
-        )
+        problem = f"device '{device}' has no products with weights of int8"
+        hint = FLOAT16_ON_CUDA if device == "cuda" else None
         raise DeviceError(problem, net=net, wanted="device='cpu' or 'reference'", came=repr(weights), hint=hint)
     if options.precision != EXACT:
         problem = "weights of int8 are for products that round nothing else"

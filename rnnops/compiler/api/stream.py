@@ -54,10 +54,8 @@ def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedE
     for name, array in arrays.items():
         came = str(array.dtype)
         if wanted is not None and is_float(net.dtype_of(name)) and came in FLOATS and came != wanted:
-            problem, short = (
-                "a feed of another dtype than the stream's states",
-                name if name.isidentifier() else "array",
-            )
+            problem = "a feed of another dtype than the stream's states"
+            short = name if name.isidentifier() else "array"
             hint = f"Convert it: {short}.astype('{wanted}'); dtype= of run.stream says which dtype states have."
             return FeedError(problem, net=net.name, blob=name, wanted=wanted, came=came, hint=hint)
     return None

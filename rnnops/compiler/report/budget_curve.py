@@ -104,9 +104,8 @@ class BudgetCurve(svg.Picture):
         low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
         slowest = max(row.time for row in rows)
         across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
-        frame = svg.Frame(
-            LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04)
-        )
+        up = log2(0.97), log2(max(slowest, 1.2)) + 0.04
+        frame = svg.Frame(LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, up)
         parts = [svg.text(12, 22, self.title, "title"), *_scales(frame, slowest, across)]
         corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, self.rows))
         parts += [svg.path(f"M {corners}", "way"), *(_point(frame, row) for row in self.rows), *_named(frame, self)]

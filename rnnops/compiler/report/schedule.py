@@ -460,9 +460,8 @@ def _letters(width: float, size: float = svg.SMALL) -> int:
 
 
 def _wrapped(said: str, letters: int) -> list[str]:
-    return [svg.cut(one, letters) for one in wrap(said, letters, break_long_words=False, break_on_hyphens=False)] or [
-        ""
-    ]
+    lines = wrap(said, letters, break_long_words=False, break_on_hyphens=False)
+    return [svg.cut(one, letters) for one in lines] or [""]
 
 
 def _shortened(lines: Sequence[str], most: int) -> list[str]:
