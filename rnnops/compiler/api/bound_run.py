@@ -284,9 +284,6 @@ class BoundRun(Run):
             return super().profile(*dicts, **given)
         return self.served.profile(*dicts, backward=False, **given)
 
-    def _bound_for_export(self) -> BoundRun:
-        return self
-
     def write_export(
         self,
         call: Callable[[Run], PlannedRun],

@@ -188,18 +188,11 @@ class Pullback(Attributes):
         """
         self._asked_for_parts()
         arrays = self._step_arrays()
-        found = [
-            stack
-            for (first, blob), stack in arrays.items()
-            if isinstance(name, str) and name in (blob, f"{first}:{blob}")
-        ]
+        found = [stack for key, stack in arrays.items() if isinstance(name, str) and name in (key[1], ":".join(key))]
         if len(found) != 1:
-            raise GradientError(
-                "several recurrences keep a blob of this name" if found else "this step blob is not kept",
-                net=self._plan.program.net.name,
-                blob=str(name),
-                wanted=f"one of {', '.join(map(':'.join, arrays)) or 'none'}",
-            )
+            problem = "several recurrences keep a blob of this name" if found else "this step blob is not kept"
+            wanted = f"one of {', '.join(map(':'.join, arrays)) or 'none'}"
+            raise self._error(problem, blob=str(name), wanted=wanted)
         return self._own(found[0]())
 
     def _asked_for_parts(self) -> None:

@@ -310,12 +310,9 @@ class Run(Attributes):
         def call(run: Run) -> PlannedRun:
             return run.plan(*dicts, backward=False, dtype=dtype, **feeds)
 
-        return self._bound_for_export().write_export(call, (dicts, feeds), folder, name, states, source)
-
-    def _bound_for_export(self) -> bound_run.BoundRun:
-        run = self.bind()
+        run = self if isinstance(self, bound_run.BoundRun) else self.bind()
         assert isinstance(run, bound_run.BoundRun)
-        return run
+        return run.write_export(call, (dicts, feeds), folder, name, states, source)
 
     @memory_named(of_run)
     @named_arguments
