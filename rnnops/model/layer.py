@@ -474,37 +474,6 @@ class TracedFunction:
         return mapped(self.structure, lambda name, _: outputs[name], OUTPUT)
 
 
-def trace(
-    arguments: Arguments,
-    placeholders: Mapping[str, Placeholder],
-    names: LayerNames,
-    training: bool,
-    name: str,
-    dtype: str,
-) -> TracedFunction:
-    """Call a function with blobs.
-
-    Args:
-        placeholders: of the inputs, by name.
-        names: of the model's layers; training: what they see as `is_training`.
-        name: of the net.
-        dtype: what `"float"` stands for.
-
-    Raises ModelError where the function returns anything but blobs.
-    """
-    net = Net(name, sizes_for=dtype)
-    inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
-    with writing(names, training) as now:
-        returned = arguments.call(inputs)
-    outputs = unique(list(leaves(returned, OUTPUT)), "outputs")
-    for key, blob in outputs.items():
-        if not isinstance(blob, Blob) or blob.net is not net:
-            wanted = "a blob, or tuples, lists and dicts of blobs"
-            raise ModelError("a model returns its blobs", net=name, wanted=wanted, came=repr(blob)[:80])
-        net.outputs(**{key: blob})
-    return TracedFunction(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(now.written), dtype)
-
-
 def minimize(loss: Blob) -> Blob:
     """Mark a blob of one number as what training minimises, once in a net, and return it."""
     if sizes_of(loss, 0, "[]"):
@@ -574,9 +543,24 @@ class Graphs:
         types = {name: one.type(self.dtype) for name, one in inputs.items()}
 
         def make() -> Graph:
-            traced = trace(arguments, inputs, self.names, training, f"{self.name}.{arguments.name}", self.dtype)
+            traced = self._traced(arguments, inputs, training)
             run = self._runs.get(str(traced.net), lambda: compile_net(traced.net, **self.options))
             return Graph(traced, run, types)
 
         form = arguments.form(lambda name, _: types[name])
         return self._graphs.get((arguments.function, training, form), make)
+
+    def _traced(self, arguments: Arguments, placeholders: Mapping[str, Placeholder], training: bool) -> TracedFunction:
+        """Call a function with blobs. Raises ModelError where it returns anything else."""
+        net = Net(f"{self.name}.{arguments.name}", sizes_for=self.dtype)
+        inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
+        with writing(self.names, training) as now:
+            returned = arguments.call(inputs)
+        outputs = unique(list(leaves(returned, OUTPUT)), "outputs")
+        for key, blob in outputs.items():
+            if not isinstance(blob, Blob) or blob.net is not net:
+                wanted = "a blob, or tuples, lists and dicts of blobs"
+                raise ModelError("a model returns its blobs", net=net.name, wanted=wanted, came=repr(blob)[:80])
+            net.outputs(**{key: blob})
+        structure = mapped(returned, lambda key, _: key, OUTPUT)
+        return TracedFunction(_without_sizes(net), structure, tuple(now.written), self.dtype)

@@ -210,11 +210,8 @@ def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: s
 
 
 def _part(title: str, call: Call, runner: Runner | None) -> Part:
-    if isinstance(runner, ForwardScan | BackwardScan):
-        before = runner.hoisted.prologue.calls if runner.hoisted.prologue is not None else ()
-        return _scan(title, runner.compiled, runner, before, stepless=False, facts=[*said_of_parts(call)])
-    if isinstance(runner, RowPass):
-        return _scan(title, runner.compiled, runner, (), stepless=True)
+    if isinstance(runner, ForwardScan | BackwardScan | RowPass):
+        return _scan(title, call, runner)
     if isinstance(runner, Stepped) and runner.reason:
         ops = _listed(one for one in runner.program.calls if one.op.type not in (*RECURRENT, FUSED))
         return OpsSchedule(f"{title}, steps one by one, as {runner.reason}; in the interpreter at each step", ops)
@@ -226,19 +223,15 @@ def _listed(calls: Iterable[Call]) -> tuple[str, ...]:
     return tuple(f"{call.op.type} -> {call.op.key}" for call in calls)
 
 
-def _scan(
-    title: str,
-    compiled: CompiledScan,
-    runner: Runner,
-    before: Sequence[Call],
-    stepless: bool,
-    facts: Sequence[str] = (),
-) -> ScanSchedule:
+def _scan(title: str, call: Call, runner: ForwardScan | BackwardScan | RowPass) -> ScanSchedule:
+    compiled, stepless = runner.compiled, isinstance(runner, RowPass)
+    once = None if isinstance(runner, RowPass) else runner.hoisted.prologue
+    before = () if once is None else once.calls
     plan, steps = compiled.plan, compiled.scan.steps
     stages = [_lane(stage, steps, stepless) for stage in plan.stages]
     over = [_lane(stage, steps, stepless, OVER) for stage in plan.past_end]
     lanes = [*_first(compiled, before), *(over + stages if compiled.scan.reverse else stages + over), *_last(compiled)]
-    facts = (*facts, *facts_of(compiled, stepless))
+    facts = (*said_of_parts(call), *facts_of(compiled, stepless))
     known = (0, 0, False) if stepless else (steps, compiled.tile, compiled.scan.reverse)
     return ScanSchedule(title, facts, *known, tuple(lanes), _shares(compiled), _nbytes(runner))
 
