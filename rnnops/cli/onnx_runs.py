@@ -27,15 +27,16 @@ from rnnops.onnx.compare import (
     distance_of,
     distances_of_steps,
     one_size,
+    open_states,
     random_feeds,
     split_steps,
+    state_pairs,
     step_times,
 )
-from rnnops.onnx.load import OnnxModel, fixed_inputs
+from rnnops.onnx.load import OnnxModel, fixed_inputs, read_proto
 from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes, open_sizes
-from rnnops.onnx.outline import Outline, outline, read_proto
+from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import GraphProto, MissingPackageError, OnnxError, about
-from rnnops.onnx.state_pairs import open_states, state_pairs
 from rnnops.pictures.drawing import draw_net
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property

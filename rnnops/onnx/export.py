@@ -22,7 +22,6 @@ from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
 from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
 from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
-from rnnops.onnx.node import write_tensor
 from rnnops.onnx.open_sizes import Dims, MadeUpSizes
 from rnnops.onnx.package import (
     NEWEST_OPSET,
@@ -33,6 +32,7 @@ from rnnops.onnx.package import (
     about,
     checker,
     helper,
+    numpy_helper,
     onnx_opset_version,
 )
 from rnnops.recurrent.recurrence import Recurrence
@@ -132,7 +132,7 @@ def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphP
             writer.node("Identity", [writer.name(blob)], [name])
     inputs = [described(model, spec.name, spec.name) for spec in net.input_specs if spec.name not in params]
     outputs = [described(model, blob, name) for name, blob in net.output_blobs.items()]
-    weights = [write_tensor(params[spec.name], spec.name) for spec in net.input_specs if spec.name in params]
+    weights = [numpy_helper.from_array(params[spec.name], spec.name) for spec in net.input_specs if spec.name in params]
     return helper.make_graph(writer.nodes, net.name, inputs, outputs, weights)
 
 

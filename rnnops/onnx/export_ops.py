@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnops.net.schema import Call, schema_of
-from rnnops.onnx.node import element_type, write_tensor
-from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper
+from rnnops.onnx.node import element_type
+from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper, numpy_helper
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.windows import geometry_of
 from rnnops.types import BOOL, Array, Shape, is_float
@@ -76,7 +76,7 @@ class GraphWriter:
     def constant(self, value: Any, dtype: str, hint: str) -> str:
         """Write a Constant and return its name."""
         array: Array = np.asarray(value, dtype)
-        return self.result("Constant", [], hint, value=write_tensor(array, ""))
+        return self.result("Constant", [], hint, value=numpy_helper.from_array(array))
 
     def sizes(self, sizes: Sequence[int], hint: str) -> str:
         """Write a list of sizes or axes and return its name."""
@@ -154,13 +154,13 @@ def static_input(writer: GraphWriter, call: Call, port: str, value: Any) -> str:
 def write_constant(writer: GraphWriter, call: Call) -> None:
     """The value as a tensor of the output's dtype."""
     array = np.asarray(call.attr("value")).astype(call.output_types[0].dtype)
-    writer.node("Constant", [], writer.outputs_of(call), value=write_tensor(array, ""))
+    writer.node("Constant", [], writer.outputs_of(call), value=numpy_helper.from_array(array))
 
 
 def write_constant_of_shape(writer: GraphWriter, call: Call) -> None:
     """The number as a tensor of one element."""
     inputs, attributes = with_static_inputs(writer, call)
-    attributes["value"] = write_tensor(np.full(1, call.attr("value"), call.output_types[0].dtype), "")
+    attributes["value"] = numpy_helper.from_array(np.full(1, call.attr("value"), call.output_types[0].dtype))
     writer.node("ConstantOfShape", inputs, writer.outputs_of(call), **attributes)
 
 

@@ -27,7 +27,7 @@ from rnnops.net.schema import Call
 from rnnops.net.text import format_net, format_value, is_net
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
-from rnnops.onnx.node import KINDS as ATTRIBUTE_KINDS, Node
+from rnnops.onnx.node import Attributes, Node
 from rnnops.onnx.open_sizes import MadeUpSizes, Probes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError
 from rnnops.onnx.read_graph import result_names
@@ -86,7 +86,7 @@ class Guess:
     """A node that a recurrence may be: its attributes and which inputs it has."""
 
     op: str
-    attributes: Mapping[str, tuple[str, Any]]
+    attributes: Attributes
     given: frozenset[str]
 
     def pattern(self) -> tuple[Net, dict[str, str], list[str]]:
@@ -94,10 +94,9 @@ class Guess:
         net = Net("pattern")
         places = {port: net.input(port, "int32" if port == "sequence_lens" else None) for port in PORTS}
         inputs = [blob if port in self.given else None for port, blob in places.items()]
-        attributes = {name: (ATTRIBUTE_KINDS[kind], value) for name, (kind, value) in self.attributes.items()}
         states = len(CELL_KINDS[self.op].states)
         node = Node(
-            self.op, NEWEST_OPSET, attributes, net, [True] * (1 + states), Probes(MadeUpSizes(), "float32"), inputs
+            self.op, NEWEST_OPSET, self.attributes, net, [True] * (1 + states), Probes(MadeUpSizes(), "float32"), inputs
         )
         results = result_names(node, list(recurrent_layer(node)), [f"result {i}" for i in range(1 + states)])
         net.outputs(*map(net.blob, results))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rnnops.net.text import free_name
-from rnnops.onnx.node import copied, graphs_of
+from rnnops.onnx.node import Attributes, copied, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper
 from rnnops.types import BOOL
@@ -44,7 +44,7 @@ class Branch:
     results: list[str]
 
 
-def read_if(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+def read_if(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
     """Read an If node into the graph around it."""
     branches = {taken: branch_of(attributes, name, len(proto.output)) for taken, name in BRANCHES.items()}
     if unread := set(attributes) - set(BRANCHES.values()):
@@ -100,7 +100,7 @@ def appended(reader: GraphReader, name: str, op: str, inputs: Sequence[str], **a
     return free
 
 
-def branch_of(attributes: Mapping[str, tuple[int, Any]], name: str, outputs: int) -> GraphProto:
+def branch_of(attributes: Attributes, name: str, outputs: int) -> GraphProto:
     """A branch, which has as many results as the node."""
     graph = attributes.get(name, (0, None))[1]
     if not isinstance(graph, GraphProto):
@@ -247,7 +247,7 @@ class SequencePart:
 Parts: TypeAlias = tuple[SequencePart, ...]
 
 
-def read_sequence(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+def read_sequence(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
     """Read a node that makes a sequence or reads one."""
     given = {name: value for name, (_, value) in attributes.items()}
     if not proto.output or not proto.output[0]:

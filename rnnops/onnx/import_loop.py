@@ -7,7 +7,7 @@ read from around, so neither is a state; a sequence that collects a step at each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, rena
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.loop_trips import LoopSteps, Trips
-from rnnops.onnx.node import copied, element_type, nodes_of
+from rnnops.onnx.node import Attributes, copied, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
 from rnnops.types import Type
@@ -30,7 +30,7 @@ TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
 Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
 
 
-def read_loop(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+def read_loop(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
     """Read a Loop node."""
     graph = attributes.get("body", (0, None))[1]
     carried = len(proto.input) - 2

@@ -161,7 +161,7 @@ def plain(**kinds: str) -> Rule:
     """A rule for an op that means the same here, with attributes of these kinds."""
 
     def rule(node: Node) -> Sequence[Blob]:
-        return append(node, **{name: node.attr(name, kind) for name, kind in kinds.items()})
+        return append(node, **node.given(kinds))
 
     return rule
 
@@ -170,7 +170,7 @@ def sized(port: str, since: int, **kinds: str) -> Rule:
     """A rule for an op whose shape-valued input was an attribute before op set `since`."""
 
     def rule(node: Node) -> Sequence[Blob]:
-        given = {name: node.attr(name, kind) for name, kind in kinds.items()}
+        given = node.given(kinds)
         if node.opset < since:
             if len(node.inputs) > 1:
                 node.fail("an input too many for this version of the op set", came=len(node.inputs))
@@ -330,9 +330,7 @@ def max_pool(node: Node) -> Sequence[Blob]:
     node.attr("storage_order", "int")
     if node.wants(1):
         node.fail("MaxPool gives no indices", wanted="the second result left out")
-    return append(
-        node, ceil_mode=node.attr("ceil_mode", "int"), **{name: node.attr(name, kind) for name, kind in WINDOWS.items()}
-    )
+    return append(node, **node.given({**WINDOWS, "ceil_mode": "int"}))
 
 
 def range_(node: Node) -> Sequence[Blob]:

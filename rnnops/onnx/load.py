@@ -48,33 +48,31 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
 
     Raises OnnxError where it is not a model, is of an op set that is not implemented, or has ops outside of `known`.
     """
-    if not path.is_file():
-        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
-    if path.stat().st_size > MAX_BYTES:
-        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
-    model = parse_model(path.read_bytes())
+    model, _ = read_proto(path)
     read_beside(model, path.parent)
     put_functions_in_place(model)
     opset = opset_of(model)
     put_definitions_in_place(model, opset, known)
     check_ops(model, known)
-    if any(
-        node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
-    ):  # whose graphs are read with values around
+    if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):  # they are read with values around
         check_scopes(model.graph)
     return model, opset
 
 
-def parse_model(data: bytes) -> ModelProto:
-    """The model that bytes encode. Raises OnnxError for anything else."""
-    model = ModelProto()
+def read_proto(path: Path) -> tuple[ModelProto, int]:
+    """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
+    if not path.is_file():
+        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
+    if path.stat().st_size > MAX_BYTES:
+        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
+    data, model = path.read_bytes(), ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # which class it is depends on protobuf's version
         raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})") from error
     if not model.HasField("graph"):
         raise OnnxError("it has no graph", hint="Is it an ONNX file?")
-    return model
+    return model, len(data)
 
 
 def opset_of(model: ModelProto) -> int:

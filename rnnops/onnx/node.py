@@ -13,7 +13,7 @@ package `onnx` opens and reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -32,7 +32,6 @@ from rnnops.onnx.package import (
     NodeProto,
     OnnxError,
     TensorProto,
-    helper,
     load_external_data_for_tensor,
 )
 from rnnops.ops.internal import numbers_of
@@ -61,8 +60,13 @@ def graphs_of(node: NodeProto) -> list[GraphProto]:
     """The graphs in a node's attributes."""
     found: list[GraphProto] = []
     for attribute in node.attribute:
-        found += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+        found += graphs_in(attribute)
     return found
+
+
+def graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
+    """The graphs that an attribute holds."""
+    return [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
 
 
 def copied(proto: Any) -> Any:
@@ -91,10 +95,15 @@ def element_dtype(element_type: int, what: str) -> str:
     if element_type in HALVES:
         return HALVES[element_type]
     if element_type not in ELEMENT_TYPES:
-        known = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
-        came = str(known.get(element_type, element_type)).lower()
-        raise OnnxError(f"{what} has an element type that is not supported", wanted=", ".join(_names()), came=came)
+        wanted, came = ", ".join([*HALVES.values(), *ELEMENT_TYPES.values()]), dtype_in_words(element_type)
+        raise OnnxError(f"{what} has an element type that is not supported", wanted=wanted, came=came)
     return ELEMENT_TYPES[element_type]
+
+
+def dtype_in_words(element_type: int) -> str:
+    """An ONNX element type as people read it, also one that rnnops does not have."""
+    known = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
+    return ELEMENT_TYPES.get(element_type) or str(known.get(element_type, f"type {element_type}")).lower()
 
 
 def dtype_in_net(name: str, float_dtype: str) -> str:
@@ -113,7 +122,7 @@ def read_tensor(tensor: TensorProto, what: str, float_dtype: str = "float32") ->
     Args:
         float_dtype: what numbers of half precision become.
     """
-    if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+    if lies_elsewhere(tensor):
         raise OnnxError(f"{what} lies in another file", hint="Save the model with its data in one file.")
     name, dims = element_dtype(tensor.data_type, what), tuple(tensor.dims)
     dtype = "uint16" if name in LIMITS else name
@@ -133,13 +142,6 @@ def from_bits(bits: Array, name: str, float_dtype: str) -> Array:
         return (bits.view(np.float16) if name == "float16" else numbers_of(bits)).astype(float_dtype)
 
 
-def write_tensor(array: Array, name: str) -> TensorProto:
-    """A tensor of this name with an array's bytes."""
-    plain = np.asarray(array, order="C")
-    data = plain.astype(plain.dtype.newbyteorder("<")).tobytes()
-    return helper.make_tensor(name, element_type(plain.dtype.name), plain.shape, data, raw=True)
-
-
 def _raw(tensor: TensorProto, dtype: str, what: str) -> Array:
     data, stored = tensor.raw_data, np.dtype("uint8" if dtype == BOOL else dtype).newbyteorder("<")
     if len(data) % stored.itemsize:
@@ -155,10 +157,6 @@ def _listed(tensor: TensorProto, dtype: str, what: str) -> Array:
     if dtype not in FLOATS and not np.array_equal(flat, wide):
         raise OnnxError(f"{what} has elements out of range", wanted=dtype)
     return flat
-
-
-def _names() -> list[str]:
-    return [*HALVES.values(), *ELEMENT_TYPES.values()]
 
 
 Where = tuple[Path, int, int]  # a file, the place of the first byte in it, bytes
@@ -236,27 +234,17 @@ def tensors_within(graph: GraphProto | FunctionProto) -> Iterator[TensorProto]:
                 yield from inner.initializer
 
 
-GET: dict[int, Callable[[AttributeProto], Any]] = {
-    AttributeProto.INT: lambda a: int(a.i),
-    AttributeProto.FLOAT: lambda a: float(a.f),
-    AttributeProto.STRING: lambda a: str(a.s, "utf-8"),
-    AttributeProto.INTS: lambda a: tuple(map(int, a.ints)),
-    AttributeProto.FLOATS: lambda a: tuple(map(float, a.floats)),
-    AttributeProto.STRINGS: lambda a: tuple(str(s, "utf-8") for s in a.strings),
-    AttributeProto.TENSOR: lambda a: a.t,
-    AttributeProto.GRAPH: lambda a: a.g,
+GET: dict[str, Callable[[AttributeProto], Any]] = {
+    "int": lambda a: int(a.i),
+    "float": lambda a: float(a.f),
+    "string": lambda a: str(a.s, "utf-8"),
+    "ints": lambda a: tuple(map(int, a.ints)),
+    "floats": lambda a: tuple(map(float, a.floats)),
+    "strings": lambda a: tuple(str(s, "utf-8") for s in a.strings),
+    "tensor": lambda a: a.t,
+    "graph": lambda a: a.g,
 }
-KINDS = {
-    "int": AttributeProto.INT,
-    "float": AttributeProto.FLOAT,
-    "string": AttributeProto.STRING,
-    "ints": AttributeProto.INTS,
-    "floats": AttributeProto.FLOATS,
-    "strings": AttributeProto.STRINGS,
-    "tensor": AttributeProto.TENSOR,
-    "graph": AttributeProto.GRAPH,
-}
-
+Attributes: TypeAlias = Mapping[str, tuple[str, Any]]  # name -> (kind, value)
 Rule: TypeAlias = "Callable[[Node], Sequence[Blob | None]]"
 
 
@@ -265,7 +253,7 @@ class Node:
     """A node under a rule.
 
     Args:
-        op: its type; opset: the version of the op set; attributes: name -> (ONNX kind, value).
+        op: its type; opset: the version of the op set.
         net: the small net; wanted: for each result, whether it has a name.
         probes: what is known of the small net's blobs.
         inputs: the node's inputs as blobs of the small net, None for one left out.
@@ -278,7 +266,7 @@ class Node:
 
     op: str
     opset: int
-    attributes: Mapping[str, tuple[int, Any]]
+    attributes: Attributes
     net: Net
     wanted: list[bool]
     probes: Probes
@@ -295,8 +283,8 @@ class Node:
         self.read.add(name)
         if name not in self.attributes:
             return default
-        number, value = self.attributes[name]
-        if number != KINDS[kind]:
+        came, value = self.attributes[name]
+        if came != kind:
             self.fail(f"attribute '{name}' is of another kind", wanted=kind)
         return value
 
@@ -305,6 +293,11 @@ class Node:
         if name not in self.attributes:
             self.fail(f"attribute '{name}' is missing")
         return self.attr(name, kind)
+
+    def given(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """The attributes of these names and kinds that the node has."""
+        found = {name: self.attr(name, kind) for name, kind in kinds.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
     def has(self, i: int) -> bool:
         """True if the i-th input is given."""
@@ -349,17 +342,18 @@ class Node:
         raise OnnxError(problem, **details)
 
 
-def attributes_of(proto: NodeProto) -> dict[str, tuple[int, Any]]:
+def attributes_of(proto: NodeProto) -> Attributes:
     """All attributes of a node. Raises OnnxError for one given twice, or of a kind that no op here has."""
-    found: dict[str, tuple[int, Any]] = {}
+    found: dict[str, tuple[str, Any]] = {}
     for attribute in proto.attribute:
-        if attribute.name in found or attribute.ref_attr_name or attribute.type not in GET:
+        kind = AttributeProto.AttributeType.Name(attribute.type).lower()
+        if attribute.name in found or attribute.ref_attr_name or kind not in GET:
             raise OnnxError(f"attribute '{attribute.name}' is given twice, or is of a kind that is not supported")
-        found[attribute.name] = (attribute.type, GET[attribute.type](attribute))
+        found[attribute.name] = (kind, GET[kind](attribute))
     return found
 
 
-def constant_value(attributes: Mapping[str, tuple[int, Any]], float_dtype: str) -> Array:
+def constant_value(attributes: Attributes, float_dtype: str) -> Array:
     """The array of a Constant node.
 
     Args:

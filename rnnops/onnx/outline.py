@@ -11,15 +11,13 @@ from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
-from rnnops.onnx.load import MAX_BYTES, READABLE, check_ops, opset_of, parse_model
-from rnnops.onnx.node import ELEMENT_TYPES, MAX_DEPTH, copied, graphs_of, op_name
-from rnnops.onnx.open_sizes import Dims
+from rnnops.onnx.load import READABLE, opset_of
+from rnnops.onnx.node import MAX_DEPTH, copied, dtype_in_words, graphs_in, graphs_of, op_name
+from rnnops.onnx.open_sizes import Dims, dims_of
 from rnnops.onnx.package import (
     AttributeProto,
     GraphProto,
@@ -81,8 +79,7 @@ class _RecurrenceWalk:
         dims.update({tensor.name: tuple(tensor.dims) for tensor in graph.initializer})
         deepest = 0
         for node in graph.node:
-            if node.op_type == "Constant":
-                dims.update({name: size for name in node.output for size in constant_sizes(node)})
+            dims.update({name: tuple(tensor.dims) for name in node.output for tensor in constants_of(node)})
             depth = self.node(node, places, depths, dims)
             depths.update(dict.fromkeys(node.output, depth))
             deepest = max(deepest, depth)
@@ -94,23 +91,21 @@ class _RecurrenceWalk:
         if is_recurrent := node.op_type in (*CELLS, *LOOPS):
             depth += 1
             self.found.append(layer_of(node, depth, places, dims))
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                place = f"{attribute.name} of {node.op_type} '{node.name or next(filter(None, node.output), '')}'"
-                inside = self.walk(inner, (*places, place), depths.new_child(), dims.new_child())
-                depth = depth if is_recurrent else max(depth, inside)
+        for place, inner in placed_graphs(node, places):
+            inside = self.walk(inner, place, depths.new_child(), dims.new_child())
+            depth = depth if is_recurrent else max(depth, inside)
         return depth
 
 
-def constant_sizes(node: NodeProto) -> Iterator[tuple[int, ...]]:
-    """Sizes of the tensor of a Constant node, if it has one."""
-    yield from (tuple(one.t.dims) for one in node.attribute if one.type == AttributeProto.TENSOR)
+def constants_of(node: NodeProto) -> list[TensorProto]:
+    """The tensor of a Constant node, if it has one; nothing of other nodes."""
+    found = node.attribute if node.op_type == "Constant" else ()
+    return [attribute.t for attribute in found if attribute.type == AttributeProto.TENSOR]
 
 
 def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
     """The recurrence of a node."""
-    attributes = {attribute.name: attribute for attribute in node.attribute}
-    name = node.name or next(filter(None, node.output), "")
+    attributes, name = {attribute.name: attribute for attribute in node.attribute}, called(node)
     if node.op_type in LOOPS:
         return OutlineLayer(node.op_type, number, "", loop_sizes(node, attributes), None, name, places)
     direction = attributes["direction"].s.decode("utf-8", "replace") if "direction" in attributes else "forward"
@@ -208,16 +203,6 @@ class Outline:
     unsupported: tuple[Unsupported, ...]
 
 
-def read_proto(path: Path) -> tuple[ModelProto, int]:
-    """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
-    if not path.is_file():
-        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
-    if path.stat().st_size > MAX_BYTES:
-        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
-    data = path.read_bytes()
-    return parse_model(data), len(data)
-
-
 def outline(model: ModelProto, nbytes: int) -> Outline:
     """The outline of a model. Raises OnnxError where graphs lie too deep inside each other."""
     graph = as_read(model).graph
@@ -246,14 +231,20 @@ def placed_nodes(graph: GraphProto, places: Places = ()) -> Iterator[tuple[NodeP
         raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
     for node in graph.node:
         yield node, places
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                yield from placed_nodes(inner, (*places, f"{attribute.name} of {node.op_type} {called(node)}"))
+        for place, inner in placed_graphs(node, places):
+            yield from placed_nodes(inner, place)
+
+
+def placed_graphs(node: NodeProto, places: Places) -> Iterator[tuple[Places, GraphProto]]:
+    """The graphs in a node's attributes, each with the branches that it lies in, itself included."""
+    for attribute in node.attribute:
+        place = f"{attribute.name} of {node.op_type} '{called(node)}'"
+        yield from (((*places, place), inner) for inner in graphs_in(attribute))
 
 
 def called(node: NodeProto) -> str:
     """The name of a node, else that of its first result."""
-    return f"'{node.name or next(filter(None, node.output), '')}'"
+    return str(node.name or next(filter(None, node.output), ""))
 
 
 def value_of(value: ValueInfoProto) -> Value:
@@ -261,40 +252,28 @@ def value_of(value: ValueInfoProto) -> Value:
     kind = value.type.WhichOneof("value") or "nothing said"
     if kind != "tensor_type":
         return Value(value.name, kind.removesuffix("_type"), None)
-    tensor = value.type.tensor_type
-    dtype = dtype_name(tensor.elem_type)
-    if not tensor.HasField("shape"):
-        return Value(value.name, dtype, None)
-    dims = (dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim)
-    return Value(value.name, dtype, tuple(dims))
-
-
-def dtype_name(element_type: int) -> str:
-    """An element type in words, also one that rnnops does not have."""
-    known = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
-    return ELEMENT_TYPES.get(element_type) or str(known.get(element_type, f"type {element_type}")).lower()
+    return Value(value.name, dtype_in_words(value.type.tensor_type.elem_type), dims_of(value))
 
 
 def tensors_of(graph: GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[TensorCounts, ...]]:
     """Parameters, tensors of floats and bytes with axes, and other tensors, by dtype, those of inner graphs too."""
     found: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
     for tensor in all_tensors(graph):
-        dtype = dtype_name(tensor.data_type)
+        dtype = dtype_in_words(tensor.data_type)
         weighs = "float" in dtype or dtype in QUANTISED
         found[weighs and len(tensor.dims) > 0, dtype].append(prod(max(size, 0) for size in tensor.dims))
-    rows = {
-        key: TensorCounts(key[1], len(sizes), sum(sizes), sum(sizes) * BYTES.get(key[1], 1))
-        for key, sizes in found.items()
-    }
-    return tuple(rows[key] for key in rows if key[0]), tuple(rows[key] for key in rows if not key[0])
+    rows = [
+        (is_parameter, TensorCounts(dtype, len(sizes), sum(sizes), sum(sizes) * BYTES.get(dtype, 1)))
+        for (is_parameter, dtype), sizes in found.items()
+    ]
+    return tuple(row for is_parameter, row in rows if is_parameter), tuple(row for other, row in rows if not other)
 
 
 def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Initializers and values of Constant nodes, those of graphs inside a graph too."""
     yield from graph.initializer
     for node in graph.node:
-        if node.op_type == "Constant":
-            yield from (attribute.t for attribute in node.attribute if attribute.type == AttributeProto.TENSOR)
+        yield from constants_of(node)
         for inner in graphs_of(node):
             yield from all_tensors(inner)
 
@@ -312,21 +291,8 @@ def unsupported_of(nodes: list[tuple[NodeProto, Places]]) -> Iterator[Unsupporte
     """The ops among nodes that rnnops does not read, by name."""
     found: defaultdict[tuple[str, str], list[tuple[NodeProto, Places]]] = defaultdict(list)
     for node, places in nodes:
-        if not is_read(node.domain, node.op_type):
+        if op_name(node) not in READABLE:
             found[op_name(node), node.domain].append((node, places))
     for (op, domain), these in sorted(found.items(), key=lambda item: item[0]):
-        first = tuple(" in ".join((called(node), *reversed(places))) for node, places in these[:FIRST])
+        first = tuple(" in ".join((f"'{called(node)}'", *reversed(places))) for node, places in these[:FIRST])
         yield Unsupported(op, domain or "ai.onnx", len(these), first)
-
-
-@cache
-def is_read(domain: str, op_type: str) -> bool:
-    """True if rnnops reads an op, as reading itself says of a model that has it alone."""
-    model = ModelProto()
-    node = model.graph.node.add()
-    node.domain, node.op_type = domain, op_type
-    try:
-        check_ops(model, READABLE)
-    except OnnxError:
-        return False
-    return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
 from rnnops.onnx.node import (
+    Attributes,
     Node,
     Rule,
     attributes_of,
@@ -268,7 +269,7 @@ class GraphReader:
         with about(f"node {proto.name or next(iter(proto.output), '')!r} ({proto.op_type})"):
             self._node(proto, attributes_of(proto))
 
-    def _node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+    def _node(self, proto: NodeProto, attributes: Attributes) -> None:
         if proto.op_type == "Constant":
             return self._constant_node(proto, attributes)
         if proto.op_type == "If":
@@ -307,13 +308,13 @@ class GraphReader:
         """Names of a node's results; of a Scan, which must name all of them, those that are read."""
         return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
 
-    def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+    def _constant_node(self, proto: NodeProto, attributes: Attributes) -> None:
         (name,) = proto.output
         self._check_new([name])
         value = constant_value(attributes, self.model.float_dtype)
         self._weight(name, value, LARGE_CONSTANT)
 
-    def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
+    def _small_net(self, proto: NodeProto, attributes: Attributes, bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
         node = Node(
             op=proto.op_type,

@@ -18,11 +18,12 @@ from rnnops.onnx.compare import (
     choose_sizes,
     distances_of_steps,
     join_steps,
+    open_states,
     random_feeds,
     split_steps,
+    state_pairs,
     time_in_turns,
 )
-from rnnops.onnx.state_pairs import open_states, state_pairs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 WEIGHTS = "float[1,8,3] w, float[1,8,2] r, float[2,1,2] zeros"

@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 
 import rnnops as ro
-from rnnops.onnx.compare import OURS, THEIRS, Session, call_times, step_times
-from rnnops.onnx.state_pairs import state_pairs
+from rnnops.onnx.compare import OURS, THEIRS, Session, call_times, state_pairs, step_times
 from tools.real_models.checks import input_dtypes
 from tools.real_models.feeds import make_feeds
 from tools.real_models.table import RealFile
