@@ -330,7 +330,7 @@ def max_pool(node: Node) -> Sequence[Blob]:
     node.attr("storage_order", "int")
     if node.wants(1):
         node.fail("MaxPool gives no indices", wanted="the second result left out")
-    return append(node, **node.given({**WINDOWS, "ceil_mode": "int"}))
+    return append(node, **node.given({"ceil_mode": "int", **WINDOWS}))
 
 
 def range_(node: Node) -> Sequence[Blob]:
