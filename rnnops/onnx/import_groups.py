@@ -1,4 +1,4 @@
-"""ONNX ops that become several ops of rnnops."""
+"""ONNX ops that become several ops of rnnops, those of the domain `com.microsoft` on floats among them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from rnnops.net.blob import Blob
-from rnnops.onnx.import_ops import append, layer_normalization, sized
+from rnnops.onnx.import_ops import CONV, append, layer_normalization as normalized, sized
+from rnnops.onnx.import_rnn import read_activations
 from rnnops.onnx.node import Node, Rule, element_dtype
-from rnnops.onnx.open_sizes import fixed_dims
-from rnnops.ops.activation import elu, hard_sigmoid, sigmoid, softplus, tanh
+from rnnops.ops.activation import elu, gelu, hard_sigmoid, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as abs_, log, reciprocal, sqrt
 from rnnops.ops.comparison import and_, cast, equal, greater, greater_or_equal, less, less_or_equal, not_, or_, where
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, reshape, squeeze, transpose, unsqueeze
-from rnnops.ops.products import matmul
+from rnnops.ops.normalization import layer_normalization
+from rnnops.ops.products import gemm, matmul
 from rnnops.ops.reduction import reduce_mean, reduce_prod, reduce_sum
 from rnnops.ops.shapes import range as range_, shape
 from rnnops.types import BOOL, is_float
@@ -53,8 +54,7 @@ def space_to_depth(node: Node) -> Sequence[Blob]:
 def settings(node: Node) -> tuple[Blob, int, int, str]:
     """The image, the side of a block, the channels, which must be fixed, and the mode."""
     x, size, mode = node.input(0), node.required("blocksize", "int"), node.attr("mode", "string", "DCR")
-    known = node.known(x)
-    dims = fixed_dims(known) if known else ()
+    dims = node.dims(x)
     channels = dims[1] if len(dims) == 4 else None
     if not isinstance(channels, int) or size < 1 or mode not in MODES:
         node.fail(
@@ -141,7 +141,7 @@ NORMALIZATION_RULES: dict[str, Rule] = {
     "InstanceNormalization": instance,
     "LpNormalization": lengths,
     "MeanVarianceNormalization": mean_variance,
-    "RMSNormalization": layer_normalization,
+    "RMSNormalization": normalized,
 }
 
 
@@ -388,8 +388,7 @@ def number(node: Node, i: int) -> int:
 
 def fixed(node: Node, x: Blob, axis: int) -> int:
     """The size of an axis, which the file must fix."""
-    known = node.known(x)
-    dims = fixed_dims(known) if known else ()
+    dims = node.dims(x)
     size = dims[axis] if -len(dims) <= axis < len(dims) else None
     if not isinstance(size, int):
         node.fail("a size decides a table, and the file leaves it open", hint="Give it: load(path, sizes={...}).")
@@ -401,4 +400,83 @@ SPECTRUM_RULES: dict[str, Rule] = {
     "DFT": dft,
     "MelWeightMatrix": mel_weights,
     "STFT": stft,
+}
+
+
+def fused_conv(node: Node) -> Sequence[Blob]:
+    """A convolution, an array that is added where there is one, and an activation."""
+    (y,) = node.net.append("Conv", node.inputs[:3], node.given(CONV))
+    y = y + node.input(3) if node.has(3) else y
+    name, numbers_of = node.attr("activation", "string", ""), node.attr("activation_params", "floats", ())
+    if not name:
+        return (y,)
+    (activation,) = read_activations([name], numbers_of[:1], numbers_of[1:])
+    return (activation(y),)
+
+
+def biased_gelu(approximate: str) -> Rule:
+    """A rule for Gelu of an input, plus a bias if there is one."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        return (gelu(biased(node, node.input(0), 1), approximate),)
+
+    return rule
+
+
+def biased(node: Node, x: Blob, i: int) -> Blob:
+    """x and the i-th input, where that is given."""
+    return x + node.input(i) if node.has(i) else x
+
+
+def quick_gelu(node: Node) -> Sequence[Blob]:
+    """`x sigmoid(alpha x)`."""
+    x = node.input(0)
+    return (x * sigmoid(x * node.attr("alpha", "float", 1.702)),)
+
+
+def fused_matmul(node: Node) -> Sequence[Blob]:
+    """A product, of operands whose last two axes may change places, times a number."""
+    for name in ("transBatchA", "transBatchB"):
+        if node.attr(name, "int", 0):
+            node.fail(f"attribute '{name}' is not supported", wanted=0)
+    product = matmul(*(turned(node, node.input(i), f"trans{side}") for i, side in enumerate("AB")))
+    alpha = node.attr("alpha", "float", 1.0)
+    return (product if alpha == 1.0 else product * alpha,)
+
+
+def turned(node: Node, x: Blob, attribute: str) -> Blob:
+    """x with its last two axes changed where an attribute says so; a list has but one."""
+    if not node.attr(attribute, "int", 0) or node.rank(x) < 2:
+        return x
+    axes = list(range(node.rank(x)))
+    return transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+
+
+def fused_gemm(node: Node) -> Sequence[Blob]:
+    """Gemm and one of the activations that recurrent ops have."""
+    options = {name: node.attr(name, "float", 1.0) for name in ("alpha", "beta")}
+    turns = {name: node.attr(name, "int", 0) for name in ("transA", "transB")}
+    y = gemm(node.input(0), node.input(1), node.optional(2), **options, **turns)
+    given = [node.attr(f"activation_{name}", "float") for name in ("alpha", "beta")]
+    numbers_of = [[] if number is None else [number] for number in given]
+    (activation,) = read_activations([node.required("activation", "string")], *numbers_of)
+    return (activation(y),)
+
+
+def skip_layer_normalization(node: Node) -> Sequence[Blob | None]:
+    """LayerNormalization of a sum, and that sum."""
+    total = biased(node, node.input(0) + node.input(1), 4)
+    epsilon = node.attr("epsilon", "float", 1e-12)
+    return layer_normalization(total, node.input(2), node.optional(3), axis=-1, epsilon=epsilon), None, None, total
+
+
+MICROSOFT_RULES: dict[str, Rule] = {
+    "com.microsoft::BiasGelu": biased_gelu("none"),
+    "com.microsoft::FastGelu": biased_gelu("tanh"),
+    "com.microsoft::FusedConv": fused_conv,
+    "com.microsoft::FusedGemm": fused_gemm,
+    "com.microsoft::FusedMatMul": fused_matmul,
+    "com.microsoft::Gelu": biased_gelu("none"),
+    "com.microsoft::QuickGelu": quick_gelu,
+    "com.microsoft::SkipLayerNormalization": skip_layer_normalization,
 }

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from rnnops.net.blob import Blob
-from rnnops.onnx.import_groups import extent, inside, numbers_along
-from rnnops.onnx.import_ops import append
+from rnnops.onnx.import_groups import extent, inside, number, numbers_along
+from rnnops.onnx.import_ops import along_axis, plain
 from rnnops.onnx.node import Node, Rule, element_dtype
-from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
 from rnnops.ops.indexing import gather, slice as slice_
 from rnnops.ops.loss import one_hot
-from rnnops.ops.movement import concat, flatten, reshape, squeeze, transpose, unsqueeze
+from rnnops.ops.movement import concat, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.ordering import argmax, cumprod, cumsum, topk
 from rnnops.ops.products import matmul
 from rnnops.ops.scatter import scatter_elements
@@ -52,11 +51,8 @@ def compress(node: Node) -> Sequence[Blob]:
     x, condition, axis = node.input(0), _known(node, 1, "which slices stay"), node.attr("axis", "int")
     if condition.ndim != 1:
         node.fail("the condition has one axis", came=condition.ndim)
-    taken = node.net.constant(np.flatnonzero(condition), "int64") if axis is not None else None
-    if taken is not None:
-        return (gather(x, taken, axis),)
-    flat = reshape(x, [-1])
-    return (gather(flat, node.net.constant(np.flatnonzero(condition), "int64"), 0),)
+    of = x if axis is not None else reshape(x, [-1])
+    return (gather(of, node.net.constant(np.flatnonzero(condition), "int64"), axis or 0),)
 
 
 def _known(node: Node, i: int, what: str) -> np.ndarray[Any, Any]:
@@ -71,22 +67,6 @@ def _known(node: Node, i: int, what: str) -> np.ndarray[Any, Any]:
     return value
 
 
-MASK_RULES: dict[str, Rule] = {
-    "Compress": compress,
-    "EyeLike": eye_like,
-    "NonZero": non_zero,
-}
-
-
-def elements(node: Node) -> Sequence[Blob]:
-    """Reductions are younger than the op."""
-    return append(node, axis=node.attr("axis", "int"), reduction=node.attr("reduction", "string"))
-
-
-def slices(node: Node) -> Sequence[Blob]:
-    return append(node, reduction=node.attr("reduction", "string"))
-
-
 def old_scatter(node: Node) -> Sequence[Blob]:
     """Scatter is the former name of ScatterElements."""
     return (scatter_elements(node.input(0), node.input(1), node.input(2), node.attr("axis", "int", 0)),)
@@ -95,8 +75,8 @@ def old_scatter(node: Node) -> Sequence[Blob]:
 def gather_nd(node: Node) -> Sequence[Blob]:
     """Slices by their places in an array whose first axes are one."""
     data, indices, batch = node.input(0), node.input(1), node.attr("batch_dims", "int", 0)
-    known, rank, of = node.known(indices), node.rank(data), node.rank(indices)
-    columns = fixed_dims(known)[-1] if known and of else None
+    rank, of = node.rank(data), node.rank(indices)
+    columns = node.dims(indices)[-1] if of else None
     if not isinstance(columns, int) or not 0 <= batch < min(rank, of) or not 0 < columns <= rank - batch:
         node.fail("the last axis of indices is the number of axes that they are of", came=columns)
     whole, first = cast(indices, "int64"), batch + columns
@@ -118,14 +98,6 @@ def rows_of(data: Blob, first: int, rank: int) -> Blob:
         return reshape(data, [-1])
     rest = shape(data, first)  # before the constant, which a file has right before the op that reads it
     return reshape(data, concat(data.net.constant([-1], "int64"), rest, axis=0))
-
-
-SCATTER_RULES: dict[str, Rule] = {
-    "GatherND": gather_nd,
-    "Scatter": old_scatter,
-    "ScatterElements": elements,
-    "ScatterND": slices,
-}
 
 
 FIRST, PAST = -(2**31), 2**31 - 1  # beyond any axis, for slices that go backwards
@@ -153,7 +125,7 @@ def top_k(node: Node) -> Sequence[Blob]:
     if node.opset < 10:
         k: Blob | int = node.required("k", "int")
     else:
-        k = _integer(node, 1) if node.value(1) is not None else node.input(1)
+        k = number(node, 1) if node.value(1) is not None else node.input(1)
     values, indices = topk(x if largest else turned(x), k, axis)
     return values if largest else turned(values), indices
 
@@ -163,16 +135,9 @@ def cumulated(function: Callable[..., Blob]) -> Rule:
 
     def rule(node: Node) -> Sequence[Blob]:
         exclusive, reverse = (node.attr(name, "int", 0) for name in ("exclusive", "reverse"))
-        return (function(node.input(0), _integer(node, 1), exclusive, reverse),)
+        return (function(node.input(0), number(node, 1), exclusive, reverse),)
 
     return rule
-
-
-def _integer(node: Node, i: int) -> int:
-    value = node.value(i)
-    if value is None or value.size != 1:
-        node.fail(f"input {i} is one number that is known before a run", came=None if value is None else value.shape)
-    return int(value.item())
 
 
 def turned(x: Blob) -> Blob:
@@ -182,28 +147,10 @@ def turned(x: Blob) -> Blob:
     return (np.iinfo(x.dtype).max if x.dtype.startswith("u") else -1) - x
 
 
-def hardmax(node: Node) -> Sequence[Blob]:
-    """1 at the first largest element, 0 elsewhere; before op set 13 all axes from `axis` on were one."""
-    x, axis = node.input(0), node.attr("axis", "int", 1 if node.opset < 13 else -1)
-    if node.opset >= 13:
-        return (_first_largest(node, x, axis),)
-    rows = flatten(x, axis=axis)
-    return (reshape(_first_largest(node, rows, 1), shape(x), allowzero=1),)
-
-
-def _first_largest(node: Node, x: Blob, axis: int) -> Blob:
+def first_largest(node: Node, x: Blob, axis: int) -> Blob:
+    """1 at the first largest element along an axis, 0 elsewhere."""
     size, place = shape(x, axis, None if axis == -1 else axis + 1), argmax(x, axis, 0)
     return one_hot(place, size, np.array([0, 1], node.float_dtype), axis=axis)
-
-
-ORDERING_RULES: dict[str, Rule] = {
-    "ArgMax": extremum(smallest=False),
-    "ArgMin": extremum(smallest=True),
-    "CumProd": cumulated(cumprod),
-    "CumSum": cumulated(cumsum),
-    "Hardmax": hardmax,
-    "TopK": top_k,
-}
 
 
 SAME = 1e-7  # of an axis: float32 numbers closer than this are one
@@ -325,7 +272,7 @@ def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way:
     i = range_(0, wanted)
     above, below = fraction(way, i, size, wanted)
     if way.mode == "nearest":
-        return gather(x, nearest(way, above, below, size), axis)
+        return gather(x, place_inside(OPEN_NEAREST[way.nearest](above, below), size), axis)
     first = floor_of(above, below)
     along = [-1, *(1,) * (rank - axis - 1)]
     weight = reshape(cast(above - first * below, x.dtype) / cast(below, x.dtype), along)
@@ -357,22 +304,17 @@ def fraction(way: ResizeMode, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, 
     return (i * 2 + 1) * size - wanted, max_(wanted * 2, 1)
 
 
-def nearest(way: ResizeMode, above: Blob, below: Blob, size: Blob) -> Blob:
-    """The nearest place; halves go down, or up."""
-    if way.nearest == "floor":
-        found = floor_of(above, below)
-    elif way.nearest == "ceil":
-        found = floor_of(above + below - 1, below)
-    elif way.nearest == "round_prefer_ceil":
-        found = floor_of(above * 2 + below, below * 2)
-    else:
-        found = floor_of(above * 2 + below - 1, below * 2)
-    return place_inside(found, size)
-
-
 def floor_of(above: Blob, below: Blob) -> Blob:
     """The quotient rounded down; it is not below -1."""
     return (above + below) / below - 1
+
+
+OPEN_NEAREST: dict[str, Callable[[Blob, Blob], Blob]] = {
+    "round_prefer_floor": lambda above, below: floor_of(above * 2 + below - 1, below * 2),
+    "round_prefer_ceil": lambda above, below: floor_of(above * 2 + below, below * 2),
+    "floor": floor_of,
+    "ceil": lambda above, below: floor_of(above + below - 1, below),
+}
 
 
 def place_inside(place: Blob, size: Blob) -> Blob:
@@ -392,7 +334,7 @@ TRANSFORMS = (
     "tf_crop_and_resize",
 )
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
-NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+NEAREST_MODES = tuple(NEAREST)
 Region = dict[int, tuple[float, float]]  # axis -> where it begins and ends, from 0 to 1
 Targets = dict[int, tuple[int | None, float]]  # axis -> its new size, None where only a scale says it, and the scale
 
@@ -468,8 +410,7 @@ def targets(
         if min(scales, default=1.0) <= 0:
             node.fail("a scale is not above 0", came=scales)
         return [(None, float(scale)) for scale in scales]
-    known = node.known(node.input(0))
-    dims = [fixed_dims(known)[axis] if known else None for axis in axes]
+    dims = [node.dims(node.input(0))[axis] for axis in axes]
     wanted = [int(size) for size in sizes or ()]
     if any(not isinstance(dim, int) for dim in dims) or min(wanted, default=0) < 0:
         node.fail(
@@ -497,8 +438,7 @@ def regions(node: Node, axes: Sequence[int], way: ResizeMode) -> Region:
 
 def resized(node: Node, x: Blob, pairs: Targets, way: ResizeMode, region: Region, value: float) -> Blob:
     """An array resized along axes, one after the other."""
-    known, y = node.known(x), x
-    dims = fixed_dims(known) if known else ()
+    dims, y = node.dims(x), x
     outside: Any = None
     for axis, (wanted, scale) in pairs.items():
         if scale == 1.0 and axis not in region and wanted in (None, dims[axis]):
@@ -560,4 +500,20 @@ def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: ResizeMode) -> 
     return identity(y)
 
 
-RESIZE_RULES: dict[str, Rule] = {"Resize": resize, "Upsample": upsample}
+INDEXING_RULES: dict[str, Rule] = {
+    "ArgMax": extremum(smallest=False),
+    "ArgMin": extremum(smallest=True),
+    "Compress": compress,
+    "CumProd": cumulated(cumprod),
+    "CumSum": cumulated(cumsum),
+    "EyeLike": eye_like,
+    "GatherND": gather_nd,
+    "Hardmax": along_axis(first_largest),
+    "NonZero": non_zero,
+    "Resize": resize,
+    "Scatter": old_scatter,
+    "ScatterElements": plain(axis="int", reduction="string"),
+    "ScatterND": plain(reduction="string"),
+    "TopK": top_k,
+    "Upsample": upsample,
+}

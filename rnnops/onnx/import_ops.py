@@ -11,7 +11,7 @@ decide a shape and are constants of the file become attributes, as if they had b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,13 +259,21 @@ def dropout_ratio(node: Node) -> float | None:
     return None if value is None else float(value.item())
 
 
-def softmax(node: Node) -> Sequence[Blob]:
-    """Before op set 13 all axes from `axis` on were one."""
-    x = node.input(0)
-    if node.opset >= 13:
-        return append(node, axis=node.attr("axis", "int", -1))
-    rows = flatten(x, axis=node.attr("axis", "int", 1))
-    return (reshape(node.net.apply(node.op, [rows], axis=-1), shape(x), allowzero=1),)
+def along_axis(function: Callable[[Node, Blob, int], Blob]) -> Rule:
+    """A rule for a function along an axis; before op set 13 all axes from `axis` on were one."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        x = node.input(0)
+        if node.opset >= 13:
+            return (function(node, x, node.attr("axis", "int", -1)),)
+        rows = flatten(x, axis=node.attr("axis", "int", 1))
+        return (reshape(function(node, rows, -1), shape(x), allowzero=1),)
+
+    return rule
+
+
+def softmax(node: Node, x: Blob, axis: int) -> Blob:
+    return node.net.apply(node.op, [x], axis=axis)
 
 
 def cast_(node: Node) -> Sequence[Blob]:
@@ -372,6 +380,7 @@ AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
 )
 
 WINDOWS = {"auto_pad": "string", "dilations": "ints", "kernel_shape": "ints", "pads": "ints", "strides": "ints"}
+CONV = {**WINDOWS, "group": "int"}
 
 PLAIN_RULES: dict[str, Rule] = {
     **{name: plain() for name in SAME},
@@ -384,8 +393,8 @@ PLAIN_RULES: dict[str, Rule] = {
     "Clip": import_clip,
     "Concat": plain(axis="int"),
     "ConstantOfShape": constant_of_shape_,
-    "Conv": plain(**WINDOWS, group="int"),
-    "ConvTranspose": plain(**WINDOWS, group="int", output_padding="ints", output_shape="ints"),
+    "Conv": plain(**CONV),
+    "ConvTranspose": plain(**CONV, output_padding="ints", output_shape="ints"),
     "Dropout": dropout,
     "Einsum": einsum_,
     "Elu": plain(alpha="float"),
@@ -398,7 +407,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "HardSigmoid": plain(alpha="float", beta="float"),
     "LayerNormalization": layer_normalization,
     "LeakyRelu": plain(alpha="float"),
-    "LogSoftmax": softmax,
+    "LogSoftmax": along_axis(softmax),
     "LpPool": plain(**WINDOWS, ceil_mode="int", p="int"),
     "MaxPool": max_pool,
     "Mod": plain(fmod="int"),
@@ -411,7 +420,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "Selu": plain(alpha="float", gamma="float"),
     "Shape": plain(start="int", end="int"),
     "Slice": import_slice,
-    "Softmax": softmax,
+    "Softmax": along_axis(softmax),
     "SoftmaxCrossEntropyLoss": plain(reduction="string", ignore_index="int"),
     "Split": split,
     "Squeeze": sized("axes", 13),

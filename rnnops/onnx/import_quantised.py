@@ -1,4 +1,4 @@
-"""Quantised ops of ONNX, computed in float.
+"""Quantised ops of ONNX and of the domain `com.microsoft`, computed in float.
 
 **Quantised numbers as floats**: zero points, scales and their axes, and sums of products that stay exact. A quantised
 array holds whole numbers q of 8 or 16 bits, which stand for `(q - zero_point) * scale`. Whole numbers are floats
@@ -16,22 +16,27 @@ the middle of two whole numbers that it depends on the order of operations which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
 from rnnops.net.blob import Blob
+from rnnops.onnx.import_groups import biased
+from rnnops.onnx.import_ops import CONV, WINDOWS
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.node import Node, Rule, element_dtype
+from rnnops.ops.activation import leaky_relu, sigmoid
 from rnnops.ops.comparison import cast, clip, equal, max as max_, min as min_, where
 from rnnops.ops.functions import round as round_
-from rnnops.ops.movement import reshape, tile, transpose, unsqueeze
+from rnnops.ops.movement import concat, reshape, tile, transpose, unsqueeze
 from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_max, reduce_min
 from rnnops.ops.shapes import shape
 from rnnops.types import FLOAT, Array, Shape, is_float
 
 EXACT = 2**24  # whole numbers up to here are float32 numbers
+OPEN_TERMS = "how many products are summed up does not follow from the file"
 WIDTH = 255  # between the smallest and the largest number of 8 bits
 BYTES = ("int8", "uint8")
 NARROW = (*BYTES, "int16", "uint16")
@@ -147,17 +152,17 @@ def results(node: Node, *blobs: tuple[Blob, str]) -> list[Blob]:
     return found
 
 
-def fixed_weight(node: Node, i: int, zero_point: int, axis: int) -> Array | None:
+def fixed_weight(node: Node, i: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
     """Whole numbers of a weight without their zero points as float32, where the file fixes both.
 
     Args:
-        axis: of the weight, along which a list of zero points lies.
+        axis, block: as of `along`, for a list of zero points.
     """
     check_zero(node, zero_point, node.input(i).dtype)
     value, zero = node.value(i), node.value(zero_point)
     if value is None or (node.has(zero_point) and zero is None):
         return None
-    shift = np.zeros((), "int64") if zero is None else along(node, zero.astype("int64"), value.shape, axis)
+    shift = np.zeros((), "int64") if zero is None else along(node, zero.astype("int64"), value.shape, axis, block)
     return np.asarray((value.astype("int64") - shift).astype("float32"))
 
 
@@ -200,11 +205,9 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
 
 def terms_of(node: Node, b: Blob) -> int:
     """How many products a product with b sums up. Raises OnnxError where that is open."""
-    kind = node.known(b)
-    axis = -2 if kind is not None and kind[0].rank > 1 else -1
-    if kind is None or kind[0].shape[axis] != kind[1].shape[axis]:
-        node.fail("how many products are summed up does not follow from the file")
-    return kind[0].shape[axis]
+    dims = node.dims(b)
+    terms = dims[-2:][0] if dims else None
+    return terms if isinstance(terms, int) else node.fail(OPEN_TERMS)
 
 
 def exact_sizes(weight: Array) -> list[int]:
@@ -231,10 +234,7 @@ def worst_sizes(terms: int, each: int = 1) -> list[int]:
 
 def added(blobs: list[Blob]) -> Blob:
     """The sum of a few blobs."""
-    total = blobs[0]
-    for blob in blobs[1:]:
-        total = total + blob
-    return total
+    return sum(blobs[1:], blobs[0])
 
 
 def dynamic_quantize_linear(node: Node) -> Sequence[Blob]:
@@ -301,12 +301,8 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
     """The float values of a quantised weight, where the file fixes all of it, as a runtime computes it: in float32."""
     check_parts(node, i, scale, zero_point)
-    value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
-    if value is None or factor is None or (node.has(zero_point) and zero is None):
-        return None
-    by = along(node, factor.astype("float32"), value.shape, axis, block)
-    shift = np.zeros((), "int64") if zero is None else along(node, zero.astype("int64"), value.shape, axis, block)
-    return np.asarray((value.astype("int64") - shift).astype("float32") * by)
+    whole, factor = fixed_weight(node, i, zero_point, axis, block), node.value(scale)
+    return None if whole is None or factor is None else whole * along(node, factor, whole.shape, axis, block)
 
 
 def check_whole(node: Node, i: int) -> None:
@@ -338,11 +334,7 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
         a: an input, or whole numbers as floats.
         a_zero: None where a has lost its zero point already.
     """
-    for i in (a, b):
-        if not isinstance(i, Blob) and node.input(i).dtype not in BYTES:
-            node.fail(
-                f"input {i} is not an array of numbers of 8 bits", wanted=" or ".join(BYTES), came=node.input(i).dtype
-            )
+    checked_bytes(node, *(i for i in (a, b) if not isinstance(i, Blob)))
     left = a if isinstance(a, Blob) else numbers(node, a)
     if not isinstance(a, Blob) and a_zero is not None:
         left = centred(left, zero_of(node, a_zero, left, -2, node.input(a).dtype))
@@ -403,13 +395,143 @@ def unsqueeze_to(node: Node, blob: Blob) -> Blob:
     return unsqueeze(blob, [1, 2] if node.rank(blob) == 1 else [1])
 
 
+def conv_integer(node: Node) -> Sequence[Blob]:
+    """What is around x stands for 0, whatever the zero point is."""
+    parts = integer_convolution(node, 0, 1, 2, 3)
+    node.twins[0] = added(parts)
+    return (added([cast(part, "int32") for part in parts]),)
+
+
+def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) -> list[Blob]:
+    """Summands of the convolution of two inputs without their zero points; each is exact in float32."""
+    checked_bytes(node, x, w)
+    whole = numbers(node, x)
+    whole = centred(whole, zero_of(node, x_zero, whole, 1, node.input(x).dtype))
+    fixed = fixed_weight(node, w, w_zero, 0)
+    if fixed is not None and fixed.ndim > 1:
+        weight: Blob = node.reader.parameter(w, fixed)
+        sizes = exact_sizes(fixed.reshape(*fixed.shape[:2], -1).swapaxes(0, 1))
+    else:
+        given = numbers(node, w)
+        weight = centred(given, zero_of(node, w_zero, given, 0, node.input(w).dtype))
+        sizes = sizes_of_open_weight(node, weight)
+    return convolutions(node, whole, weight, sizes)
+
+
+def sizes_of_open_weight(node: Node, weight: Blob) -> list[int]:
+    """How many channels a convolution may sum up at once, whatever the weight will be."""
+    dims = node.dims(weight)
+    sizes = [size for size in dims[1:] if isinstance(size, int)]
+    if not sizes or len(sizes) < len(dims) - 1:
+        node.fail(OPEN_TERMS)
+    channels, *kernel = sizes
+    if prod(kernel) * WIDTH * WIDTH >= EXACT:
+        node.fail("a kernel of so many numbers is not summed up exactly", came=kernel)
+    return worst_sizes(channels, prod(kernel))
+
+
+def convolutions(node: Node, x: Blob, w: Blob, sizes: list[int]) -> list[Blob]:
+    """The convolution as a sum over pieces of the channels."""
+    attributes = node.given(CONV)
+    if len(sizes) == 1:
+        return list(node.net.append("Conv", [x, w], attributes))
+    if attributes.get("group", 1) != 1:
+        node.fail("sums of groups are too long to be exact", wanted="one group, or fewer channels")
+    left, right = (node.net.append("Split", [blob], {"axis": 1, "split": sizes}) for blob in (x, w))
+    return [node.net.append("Conv", pair, attributes)[0] for pair in zip(left, right, strict=True)]
+
+
+def qlinear_conv(node: Node) -> Sequence[Blob]:
+    """A convolution of quantised arrays with a bias of whole numbers, quantised; weights may have scales by channel."""
+    y = added(integer_convolution(node, 0, 3, 2, 5))
+    if node.has(8):
+        y = y + reshape(numbers(node, 8), [-1 if axis == 1 else 1 for axis in range(node.rank(y))])
+    y = y * scale_of(node, 4, y, 1) * storable(node, scale_of(node, 1, y, 1) / scale_of(node, 6, y, 1))
+    dtype = quantised_dtype_of(node, node.input(7).dtype)
+    return results(node, (rounded(y, zero_of(node, 7, y, 1, dtype), dtype), dtype))
+
+
+def matmul_integer_to_float(node: Node) -> Sequence[Blob]:
+    """A product of whole numbers, scaled; scales may differ from row to row and from column to column."""
+    product = added(integer_product(node, 0, 1, 4, 5))
+    return (biased(node, scaled(node, scaled(node, product, 2, -2), 3, -1), 6),)
+
+
+def dynamic_quantize_matmul(node: Node) -> Sequence[Blob]:
+    """A float operand, rounded to 8 bits by its own range, times a quantised one."""
+    whole, scale, zero = quantised_by_range(node.input(0))
+    product = added(integer_product(node, whole - zero, 1, None, 3)) * scale
+    return (biased(node, scaled(node, product, 2, -1), 4),)
+
+
+def scaled(node: Node, x: Blob, i: int, axis: int) -> Blob:
+    """x times the scale that is the i-th input."""
+    return x * scale_of(node, i, x, axis)
+
+
+def meant(node: Node, i: int) -> Blob:
+    """The float values of a quantised input; its scale and its zero point, which may be left out, come after it."""
+    quantised_dtype_of(node, node.input(i).dtype)
+    x = numbers(node, i)
+    return scaled(node, centred(x, zero_of(node, i + 2, x, 0, node.input(i).dtype)), i + 1, 0)
+
+
+def quantised(node: Node, y: Blob, scale: int, zero_point: int, like: int) -> list[Blob]:
+    """A result with the scale and the zero point of two inputs, of the dtype of a third."""
+    dtype = quantised_dtype_of(node, node.input(like).dtype)
+    return results(
+        node, (rounded(y / scale_of(node, scale, y, 0), zero_of(node, zero_point, y, 0, dtype), dtype), dtype)
+    )
+
+
+def of_meant(function: Callable[..., Blob], *places: int) -> Rule:
+    """A rule for a function of the node and of the quantised inputs at these places, quantised."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        y = function(node, *(meant(node, i) for i in places))
+        return quantised(node, y, places[-1] + 3, places[-1] + 4, like=0)
+
+    return rule
+
+
+def pooled(op: str, **kinds: str) -> Callable[[Node, Blob], Blob]:
+    """An op on windows with attributes of these kinds, channels as the second axis."""
+
+    def function(node: Node, x: Blob) -> Blob:
+        if node.attr("channels_last", "int", 0):
+            node.fail("channels as the last axis are not supported", wanted="channels_last=0")
+        return node.net.append(op, [x], node.given(kinds))[0]
+
+    return function
+
+
+def quantised_concat(node: Node) -> Sequence[Blob]:
+    """Scale and zero point of the result come first, then each array with its own."""
+    parts = [meant(node, i) for i in range(2, len(node.inputs), 3)]
+    return quantised(node, concat(parts, axis=node.required("axis", "int")), 0, 1, like=1)
+
+
 QUANTISED_RULES: dict[str, Rule] = {
+    "ConvInteger": conv_integer,
     "DequantizeLinear": dequantize_linear,
     "DynamicQuantizeLinear": dynamic_quantize_linear,
     "MatMulInteger": matmul_integer,
+    "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_matmul,
     "QuantizeLinear": quantize_linear,
     "com.microsoft::DequantizeLinear": dequantize_linear,
     "com.microsoft::DynamicQuantizeLSTM": dynamic_quantize_lstm,
+    "com.microsoft::DynamicQuantizeMatMul": dynamic_quantize_matmul,
+    "com.microsoft::MatMulIntegerToFloat": matmul_integer_to_float,
+    "com.microsoft::QLinearAdd": of_meant(lambda node, a, b: a + b, 0, 3),
+    "com.microsoft::QLinearAveragePool": of_meant(
+        pooled("AveragePool", **WINDOWS, ceil_mode="int", count_include_pad="int"), 0
+    ),
+    "com.microsoft::QLinearConcat": quantised_concat,
+    "com.microsoft::QLinearConv": qlinear_conv,
+    "com.microsoft::QLinearGlobalAveragePool": of_meant(pooled("GlobalAveragePool"), 0),
+    "com.microsoft::QLinearLeakyRelu": of_meant(lambda node, x: leaky_relu(x, node.attr("alpha", "float", 0.01)), 0),
+    "com.microsoft::QLinearMul": of_meant(lambda node, a, b: a * b, 0, 3),
+    "com.microsoft::QLinearSigmoid": of_meant(lambda node, x: sigmoid(x), 0),
     "com.microsoft::QuantizeLinear": quantize_linear,
 }

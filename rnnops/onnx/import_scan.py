@@ -14,7 +14,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import free_name
 from rnnops.onnx.node import Node
-from rnnops.onnx.open_sizes import Known, fixed_dims
+from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto
 from rnnops.onnx.read_graph import GraphReader
 from rnnops.ops.indexing import slice as slice_
@@ -213,13 +213,8 @@ class ScanStep:
         """Sizes of the features of states that have not just one axis of them."""
         shapes: dict[str, Features] = {}
         for port, blob in zip(ports, self.states, strict=False):
-            rank = self.node.rank(blob)
-            known = self.node.known(blob)
-            dims = () if known is None else fixed_dims(known)[1:]
-            if rank != 2 and known is None:
-                self.node.fail("the sizes of a Scan state do not follow from the file", blob=port)
-            if rank != 2:
-                shapes[port] = tuple(dim if isinstance(dim, int) else None for dim in dims)
+            if self.node.rank(blob) != 2:
+                shapes[port] = tuple(dim if isinstance(dim, int) else None for dim in self.node.dims(blob)[1:])
         return shapes
 
 

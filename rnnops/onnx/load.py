@@ -13,10 +13,9 @@ import numpy as np
 from rnnops.net.net import Net
 from rnnops.net.text import absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
-from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
+from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_OPS
-from rnnops.onnx.import_indexing import MASK_RULES, ORDERING_RULES, RESIZE_RULES, SCATTER_RULES
-from rnnops.onnx.import_microsoft import MICROSOFT_RULES, QUANTISED_CONV_RULES
+from rnnops.onnx.import_indexing import INDEXING_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
@@ -121,15 +120,11 @@ def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,
-    **MASK_RULES,
     **NORMALIZATION_RULES,
-    **ORDERING_RULES,
     **GROUP_RULES,
-    **RESIZE_RULES,
-    **SCATTER_RULES,
+    **INDEXING_RULES,
     **QUANTISED_RULES,
     **MICROSOFT_RULES,
-    **QUANTISED_CONV_RULES,
     **SPECTRUM_RULES,
     **BLOCK_RULES,
     "LSTM": recurrent_layer,

@@ -23,7 +23,7 @@ import numpy as np
 
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.onnx.open_sizes import Known, Probes
+from rnnops.onnx.open_sizes import Dims, Known, Probes, fixed_dims
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
@@ -332,6 +332,11 @@ class Node:
         """The known part of the type of a blob of the small net."""
         self.probes.follow(self.net)
         return self.probes.known(blob.name)
+
+    def dims(self, blob: Blob) -> Dims:
+        """The sizes of a blob of the small net, None for those that are open; empty where the type is unknown."""
+        known = self.known(blob)
+        return fixed_dims(known) if known else ()
 
     def rank(self, blob: Blob) -> int:
         """The number of axes of a blob, which must be known."""
