@@ -6,20 +6,33 @@ Sizes and axes that are attributes here are constant inputs there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from rnnops.net.blob import Blob
+from rnnops.net.infer import infer
+from rnnops.net.net import Net
 from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.node import element_type
 from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper, numpy_helper
-from rnnops.ops.indexing import cuts_and_fills
+from rnnops.ops.activation import tanh
+from rnnops.ops.arithmetic import exp, log, sqrt
+from rnnops.ops.comparison import and_, equal, identity, less, not_, or_, where
+from rnnops.ops.functions import mod
+from rnnops.ops.indexing import cuts_and_fills, pad, slice as slice_
+from rnnops.ops.movement import unsqueeze
+from rnnops.ops.reduction import reduce_mean
 from rnnops.ops.windows import geometry_of
-from rnnops.types import BOOL, Array, Shape, is_float
+from rnnops.types import BOOL, FLOAT, Array, Shape, Type, is_float
 
 FLOAT_ATTRIBUTES = ("alpha", "beta", "gamma", "epsilon", "momentum")
+
+
+Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
+Function: TypeAlias = "Callable[..., Sequence[Blob]]"
 
 
 @dataclass
@@ -58,16 +71,23 @@ class GraphWriter:
         """A writer of a graph inside this one."""
         return GraphWriter(self.opset, self.float_dtype, set(self.taken), self.open_sizes)
 
-    def node(self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        """Write a node; inputs and outputs are names in the file, inputs left out at the end are not written."""
+    def node(self, op: str, inputs: Sequence[Operand], outputs: Sequence[str], **attributes: Any) -> None:
+        """Write a node; inputs and outputs are names in the file, inputs left out at the end are not written.
+
+        Integers among the inputs become constants.
+        """
         for key in FLOAT_ATTRIBUTES:
             if key in attributes:
                 attributes[key] = float(attributes[key])
         given = {key: value for key, value in attributes.items() if value is not None}
         name = next(filter(None, outputs), op)
-        self.nodes.append(helper.make_node(op, trimmed(inputs), list(outputs), name=name, **given))
+        names = [
+            operand if isinstance(operand, str) else self.constant(operand, "int64", f"{name}/input_{i}")
+            for i, operand in enumerate(inputs)
+        ]
+        self.nodes.append(helper.make_node(op, trimmed(names), list(outputs), name=name, **given))
 
-    def result(self, op: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
+    def result(self, op: str, inputs: Sequence[Operand], hint: str, **attributes: Any) -> str:
         """Write a node with one output and return its name."""
         name = self.fresh(hint)
         self.node(op, inputs, [name], **attributes)
@@ -78,9 +98,28 @@ class GraphWriter:
         array: Array = np.asarray(value, dtype)
         return self.result("Constant", [], hint, value=numpy_helper.from_array(array))
 
-    def sizes(self, sizes: Sequence[int], hint: str) -> str:
-        """Write a list of sizes or axes and return its name."""
-        return self.constant(list(sizes), "int64", hint)
+    def written(
+        self, inputs: Sequence[str], kinds: Sequence[Type | None], key: str, function: Function, *outputs: str
+    ) -> list[str]:
+        """Write the ops that a function makes of blobs and return the names of its results.
+
+        Args:
+            inputs, kinds: names of values, with their types; key: what made-up names begin with.
+            outputs: names of the results, made up where they are left out.
+        """
+        types = {f"in_{i}": kind for i, kind in enumerate(kinds) if kind is not None}
+        net, writer = Net(key), replace(self, names=dict(zip(types, inputs, strict=True)))
+        results = function(*(net.input(name, self.net_dtype(kind)) for name, kind in types.items()))
+        writer.names.update((blob.name, name) for blob, name in zip(results, outputs, strict=False))
+        for call in infer(net, types, self.float_dtype).values():
+            for name in call.op.outputs:
+                writer.names[name] = writer.names.get(name) or self.fresh(f"{key}/{name}")
+            write_op(writer, call)
+        return [writer.name(blob.name) for blob in results]
+
+    def net_dtype(self, kind: Type) -> str:
+        """A dtype as nets have it."""
+        return FLOAT if kind.dtype == self.float_dtype else kind.dtype
 
     def inputs_of(self, call: Call) -> list[str]:
         """Names of an op's inputs."""
@@ -194,13 +233,9 @@ def write_pad(writer: GraphWriter, call: Call) -> None:
         )
     if attributes.get("mode", "constant") == "constant" or not cuts_and_fills(pads):
         return writer.node("Pad", inputs, writer.outputs_of(call), **attributes)
-    key, axes = writer.name(call.op.key), inputs[3:]
-    more, less = (
-        writer.sizes(part, f"{key}/{name}")
-        for name, part in (("more", np.maximum(pads, 0)), ("less", np.minimum(pads, 0)))
-    )
-    wide = writer.result("Pad", [inputs[0], more, "", *axes], f"{key}/wide", **attributes)
-    writer.node("Pad", [wide, less, "", *axes], writer.outputs_of(call))
+    wider, narrower, axes = np.maximum(pads, 0).tolist(), np.minimum(pads, 0).tolist(), inputs[3:]
+    wide = writer.result("Pad", [inputs[0], wider, "", *axes], f"{writer.name(call.op.key)}/wide", **attributes)
+    writer.node("Pad", [wide, narrower, "", *axes], writer.outputs_of(call))
     return None
 
 
@@ -218,56 +253,14 @@ def write_pool(writer: GraphWriter, call: Call) -> None:
 
 def write_top_k(writer: GraphWriter, call: Call) -> None:
     """The number is an input there."""
-    inputs, key, k = writer.inputs_of(call), writer.name(call.op.key), call.attr("k")
-    if k is not None:
-        inputs = [inputs[0], writer.constant([k], "int64", f"{key}/k")]
-    writer.node("TopK", inputs, writer.outputs_of(call), axis=call.attr("axis"))
+    inputs, k = writer.inputs_of(call), call.attr("k")
+    writer.node("TopK", inputs if k is None else [inputs[0], [k]], writer.outputs_of(call), axis=call.attr("axis"))
 
 
 def write_cumulated(writer: GraphWriter, call: Call) -> None:
     """The axis is an input there."""
-    inputs, key = writer.inputs_of(call), writer.name(call.op.key)
-    axis = writer.constant(call.attr("axis"), "int64", f"{key}/axis")
     flags = {name: call.attr(name) for name in ("exclusive", "reverse")}
-    writer.node(call.op.type, [*inputs, axis], writer.outputs_of(call), **flags)
-
-
-def write_cum_prod(writer: GraphWriter, call: Call) -> None:
-    """By its name since op set 26; before that each product with that of twice as many elements, and so on."""
-    if writer.opset >= CUM_PROD_SINCE:
-        return write_cumulated(writer, call)
-    axis, (total,), key = call.axis(call.attr("axis"), call.rank(0)), writer.inputs_of(call), writer.name(call.op.key)
-    size = call.shape(0)[axis]
-    if size in writer.open_sizes:
-        problem, wanted = "the op set has no such op, and the axis is open", f"opset={CUM_PROD_SINCE} or later"
-        raise OnnxError(problem, net=call.net, op=call.op.label, wanted=wanted, came=writer.opset)
-    one, axes = writer.constant(1, call.dtype(0), f"{key}/one"), writer.sizes([axis], f"{key}/axes")
-
-    def moved(distance: int) -> str:
-        first = distance if call.attr("reverse") else 0
-        pads = writer.sizes([0, distance] if call.attr("reverse") else [distance, 0], f"{key}/pads")
-        starts, ends = (writer.sizes([place], f"{key}/place") for place in (first, first + size))
-        wide = writer.result("Pad", [total, pads, one, axes], f"{key}/wide")
-        return writer.result("Slice", [wide, starts, ends, axes], f"{key}/moved")
-
-    total, distance = moved(1) if call.attr("exclusive") and size else total, 1
-    while distance < size:
-        total, distance = writer.result("Mul", [total, moved(distance)], f"{key}/product"), 2 * distance
-    writer.node("Identity", [total], writer.outputs_of(call))
-    return None
-
-
-def write_select_valid(writer: GraphWriter, call: Call) -> None:
-    """`Where(timestep < lengths, new, previous)`, the rows' condition widened to their features."""
-    new, previous, lengths, timestep = writer.inputs_of(call)
-    key, kind = writer.name(call.op.key), call.output_types[0]
-    valid = writer.result("Less", [timestep, lengths], f"{key}/valid")
-    if kind.rank > 1:
-        axes = writer.sizes(range(1, kind.rank), f"{key}/axes")
-        valid = writer.result("Unsqueeze", [valid, axes], f"{key}/rows")
-    if call.attr("drop"):
-        previous = writer.constant(0, kind.dtype, f"{key}/zero")
-    writer.node("Where", [valid, new, previous], writer.outputs_of(call))
+    writer.node(call.op.type, [*writer.inputs_of(call), call.attr("axis")], writer.outputs_of(call), **flags)
 
 
 def write_copy(writer: GraphWriter, call: Call) -> None:
@@ -275,62 +268,86 @@ def write_copy(writer: GraphWriter, call: Call) -> None:
     writer.node("Identity", writer.inputs_of(call)[:1], writer.outputs_of(call))
 
 
-def write_log1p(writer: GraphWriter, call: Call) -> None:
-    """`Log(u) + (x - d) / u` with u = 1 + x and d = u - 1: what rounding took from x comes back (at inf, d is x)."""
-    (x,), key = writer.inputs_of(call), writer.name(call.op.key)
-    zero, one = (writer.constant(value, call.output_types[0].dtype, f"{key}/{value}") for value in (0, 1))
-    u = writer.result("Add", [x, one], f"{key}/u")
-    d = writer.result("Sub", [u, one], f"{key}/d")
-    lost = writer.result("Div", [writer.result("Sub", [x, d], f"{key}/lost"), u], f"{key}/part")
-    same = writer.result("Equal", [x, d], f"{key}/same")
-    rest = writer.result("Where", [same, zero, lost], f"{key}/rest")
-    writer.node("Add", [writer.result("Log", [u], f"{key}/log"), rest], writer.outputs_of(call))
+def in_other_words(function: Callable[..., Blob | None], plain: WriteRule = write_plain) -> WriteRule:
+    """A rule for an op that is written as the ops that a function of writer, call and operands makes.
+
+    Args:
+        function: gives None where the op is written by its own name.
+        plain: writes it then.
+    """
+
+    def rule(writer: GraphWriter, call: Call) -> None:
+        def results(*operands: Blob) -> list[Blob]:
+            result = function(writer, call, *operands)
+            return [] if result is None else [result]
+
+        key, outputs = writer.name(call.op.key), writer.outputs_of(call)
+        if not writer.written(writer.inputs_of(call), call.types, key, results, *outputs):
+            plain(writer, call)
+
+    return rule
 
 
-def write_expm1(writer: GraphWriter, call: Call) -> None:
-    """`Tanh(x / 2) * (Exp(x) + 1)`, which subtracts nothing."""
-    (x,), key = writer.inputs_of(call), writer.name(call.op.key)
-    half, one = (writer.constant(value, call.output_types[0].dtype, f"{key}/{value}") for value in (0.5, 1))
-    slope = writer.result("Tanh", [writer.result("Mul", [x, half], f"{key}/half")], f"{key}/tanh")
-    above = writer.result("Add", [writer.result("Exp", [x], f"{key}/exp"), one], f"{key}/above")
-    writer.node("Mul", [slope, above], writer.outputs_of(call))
+def cum_prod(writer: GraphWriter, call: Call, total: Blob) -> Blob | None:
+    """By its name since op set 26; before that each product with that of twice as many elements, and so on."""
+    if writer.opset >= CUM_PROD_SINCE:
+        return None
+    axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
+    size = call.shape(0)[axis]
+    if size in writer.open_sizes:
+        problem, wanted = "the op set has no such op, and the axis is open", f"opset={CUM_PROD_SINCE} or later"
+        raise OnnxError(problem, net=call.net, op=call.op.label, wanted=wanted, came=writer.opset)
+
+    def moved(x: Blob, distance: int) -> Blob:
+        first, pads = (distance, [0, distance]) if reverse else (0, [distance, 0])
+        wide = pad(x, pads, 1.0 if is_float(x.dtype) else 1, axes=[axis])
+        return slice_(wide, [first], [first + size], [axis])
+
+    total, distance = moved(total, 1) if call.attr("exclusive") and size else total, 1
+    while distance < size:
+        total, distance = total * moved(total, distance), 2 * distance
+    return identity(total)
 
 
-def write_mod(writer: GraphWriter, call: Call) -> None:
+def select_valid(writer: GraphWriter, call: Call, new: Blob, previous: Blob, lengths: Blob, timestep: Blob) -> Blob:
+    """`where(timestep < lengths, new, previous)`, the rows' condition widened to their features."""
+    valid, rank = less(timestep, lengths), call.output_types[0].rank
+    valid = unsqueeze(valid, list(range(1, rank))) if rank > 1 else valid
+    return where(valid, new, new.net.constant(0, new.dtype) if call.attr("drop") else previous)
+
+
+def log1p(writer: GraphWriter, call: Call, x: Blob) -> Blob:
+    """`log(u) + (x - d) / u` with u = 1 + x and d = u - 1: what rounding took from x comes back (at inf, d is x)."""
+    u = x + 1.0
+    d = u - 1.0
+    return log(u) + where(equal(x, d), 0.0, (x - d) / u)
+
+
+def expm1(writer: GraphWriter, call: Call, x: Blob) -> Blob:
+    """`tanh(x / 2) * (exp(x) + 1)`, which subtracts nothing."""
+    return tanh(x * 0.5) * (exp(x) + 1.0)
+
+
+def modulo(writer: GraphWriter, call: Call, a: Blob, b: Blob) -> Blob | None:
     """Before op set 28 that of floats has the sign of `a` (`fmod`): `b` is added where its sign is another one."""
     if call.attr("fmod") or not is_float(call.dtype(0)) or writer.opset >= FLOAT_MOD_SINCE:
-        return write_plain(writer, call)
-    (a, b), key = writer.inputs_of(call), writer.name(call.op.key)
-    zero = writer.constant(0, call.dtype(0), f"{key}/zero")
-    rest = writer.result("Mod", [a, b], f"{key}/rest", fmod=1)
-    signs = [writer.result("Less", [x, zero], f"{key}/sign") for x in (rest, b)]
-    some = writer.result("Not", [writer.result("Equal", [rest, zero], f"{key}/none")], f"{key}/some")
-    other = writer.result("And", [some, writer.result("Xor", signs, f"{key}/differ")], f"{key}/other")
-    writer.node("Where", [other, writer.result("Add", [rest, b], f"{key}/sum"), rest], writer.outputs_of(call))
+        return None
+    rest = mod(a, b, fmod=1)
+    differ = not_(equal(less(rest, 0.0), less(b, 0.0)))
+    return where(and_(not_(equal(rest, 0.0)), differ), rest + b, rest)
 
 
-def write_rms_normalization(writer: GraphWriter, call: Call) -> None:
-    """By its name since op set 23; before that `X / Sqrt(ReduceMean(X * X) + epsilon) * scale`."""
+def rms_normalization(writer: GraphWriter, call: Call, x: Blob, scale: Blob) -> Blob | None:
+    """By its name since op set 23; before that `x / sqrt(reduce_mean(x * x) + epsilon) * scale`."""
     if writer.opset >= RMS_SINCE:
-        return write_plain(writer, call)
-    (x, scale), key = writer.inputs_of(call), writer.name(call.op.key)
-    epsilon = writer.constant(call.attr("epsilon"), call.output_types[0].dtype, f"{key}/epsilon")
-    axes = writer.sizes(range(call.axis(call.attr("axis"), call.rank(0)), call.rank(0)), f"{key}/axes")
-    mean = writer.result("ReduceMean", [writer.result("Mul", [x, x], f"{key}/square"), axes], f"{key}/mean")
-    root = writer.result("Sqrt", [writer.result("Add", [mean, epsilon], f"{key}/sum")], f"{key}/root")
-    writer.node("Mul", [writer.result("Div", [x, root], f"{key}/unit"), scale], writer.outputs_of(call))
-    return None
+        return None
+    axes = list(range(call.axis(call.attr("axis"), call.rank(0)), call.rank(0)))
+    return x / sqrt(reduce_mean(x * x, axes) + call.attr("epsilon")) * scale
 
 
-def write_where(writer: GraphWriter, call: Call) -> None:
+def chosen(writer: GraphWriter, call: Call, condition: Blob, a: Blob, b: Blob) -> Blob | None:
     """Of bools as `(condition and a) or (not condition and b)`: ONNX Runtime has no Where of bools."""
-    if call.dtype(1) != BOOL:
-        return write_plain(writer, call)
-    key = writer.name(call.op.key)
-    condition, a, b = writer.inputs_of(call)
-    other = writer.result("Not", [condition], f"{key}/not")
-    kept = [writer.result("And", pair, f"{key}/and") for pair in ([condition, a], [other, b])]
-    writer.node("Or", kept, writer.outputs_of(call))
+    return or_(and_(condition, a), and_(not_(condition), b)) if call.dtype(1) == BOOL else None
 
 
 WRITE_RULES: dict[str, WriteRule] = {
@@ -339,20 +356,20 @@ WRITE_RULES: dict[str, WriteRule] = {
     "CheckLabels": write_copy,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,
-    "CumProd": write_cum_prod,
+    "CumProd": in_other_words(cum_prod, write_cumulated),
     "CumSum": write_cumulated,
     "Dropout": write_dropout,
-    "Expm1": write_expm1,
-    "Log1p": write_log1p,
+    "Expm1": in_other_words(expm1),
+    "Log1p": in_other_words(log1p),
     "LpPool": write_pool,
     "MaxPool": write_pool,
-    "Mod": write_mod,
+    "Mod": in_other_words(modulo),
     "Pad": write_pad,
-    "RMSNormalization": write_rms_normalization,
-    "SelectValid": write_select_valid,
+    "RMSNormalization": in_other_words(rms_normalization),
+    "SelectValid": in_other_words(select_valid),
     "Split": write_split,
     "StopGradient": write_copy,
     "TopK": write_top_k,
-    "Where": write_where,
+    "Where": in_other_words(chosen),
     "WithGradient": write_copy,
 }

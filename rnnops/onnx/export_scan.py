@@ -14,7 +14,7 @@ from typing import Any
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
-from rnnops.onnx.export_ops import GraphWriter, value_info
+from rnnops.onnx.export_ops import GraphWriter, Operand, value_info
 from rnnops.onnx.node import element_type
 from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
 from rnnops.recurrent.op import cell_program, input_types
@@ -65,12 +65,12 @@ class OnnxScanWriter:
         kind, name = self.types[state.input], self.bound[state.input]
         extra = kind.rank - state.feature_rank
         if extra == 0:
-            ones = self.writer.sizes([1] * state.feature_rank, f"{self.key}/ones")
+            ones = [1] * state.feature_rank
             shape = self.writer.result("Concat", [self._rows(), ones], f"{self.key}/{state.input}/shape", axis=0)
             return self.writer.result("Expand", [name, shape], f"{self.key}/{state.input}/rows")
         if self._is_buffered(state):
             return turned(self.writer, name, kind.rank, f"{self.key}/{state.input}/rows")
-        return self._squeezed(name, f"{self.key}/{state.input}/rows") if extra == 2 else name
+        return self.writer.result("Squeeze", [name, [0]], f"{self.key}/{state.input}/rows") if extra == 2 else name
 
     def _is_buffered(self, state: State) -> bool:
         """True if the cell sees more of a state than its last step."""
@@ -78,11 +78,7 @@ class OnnxScanWriter:
         steps = kind.shape[0] if kind.rank - state.feature_rank == 2 else 1
         return (state.window, state.offset or 0, steps) != (1, 0, 1)
 
-    def _squeezed(self, name: str, hint: str) -> str:
-        """Without its first axis."""
-        return self.writer.result("Squeeze", [name, self.writer.sizes([0], f"{hint}/axes")], hint)
-
-    def _rows(self) -> str:
+    def _rows(self) -> Operand:
         """N, as a list of one size."""
         for name in self.recurrence.sequences:
             return self.writer.result("Shape", [self.bound[name]], f"{self.key}/N", start=1, end=2)
@@ -92,7 +88,7 @@ class OnnxScanWriter:
                 return self.writer.result(
                     "Shape", [self.bound[state.input]], f"{self.key}/N", start=extra - 1, end=extra
                 )
-        return self.writer.sizes([1], f"{self.key}/N")
+        return [1]
 
     def _sequences(self) -> dict[str, str]:
         """Cell input -> sequence; the timesteps are one where they are needed."""
@@ -104,16 +100,16 @@ class OnnxScanWriter:
     def _timesteps(self) -> str:
         """0, 1, ... in every row, as int32 `[T, N]`."""
         writer, key = self.writer, self.key
-        one_size = writer.sizes([1], f"{key}/one_size")
         zero, one = (writer.constant(value, "int32", f"{key}/{name}") for name, value in (("zero", 0), ("one", 1)))
         if self.recurrence.sequences:
             sizes = writer.result("Shape", [self.bound[self.recurrence.sequences[0]]], f"{key}/T", start=0, end=1)
-            steps = writer.result("Cast", [self._squeezed(sizes, f"{key}/steps")], f"{key}/steps32", to=INT32)
+            steps = writer.result("Squeeze", [sizes, [0]], f"{key}/steps")
+            steps = writer.result("Cast", [steps], f"{key}/steps32", to=INT32)
         else:
             steps = writer.constant(self.call.attr("steps"), "int32", f"{key}/steps")
         numbers = writer.result("Range", [zero, steps, one], f"{key}/numbers")
-        column = writer.result("Unsqueeze", [numbers, writer.sizes([1], f"{key}/numbers/axes")], f"{key}/column")
-        shape = writer.result("Concat", [one_size, self._rows()], f"{key}/timesteps/shape", axis=0)
+        column = writer.result("Unsqueeze", [numbers, [1]], f"{key}/column")
+        shape = writer.result("Concat", [[1], self._rows()], f"{key}/timesteps/shape", axis=0)
         return writer.result("Expand", [column, shape], f"{key}/timesteps")
 
     # -- the body ------------------------------------------------------------------------------------------------
@@ -155,9 +151,7 @@ class OnnxScanWriter:
             return self.body.name(name), self.program.types[name]
         rows = self.body.fresh("timestep/rows")
         if self.recurrence.timestep is not None:
-            own = self.body.name(self.recurrence.timestep)
-            first, end, axes = (self.body.sizes([place], f"{own}/{k}") for k, place in enumerate((0, 1, 0)))
-            self.body.node("Slice", [rows, first, end, axes], [own])
+            self.body.node("Slice", [rows, [0], [1], [0]], [self.body.name(self.recurrence.timestep)])
         return rows, Type("int32", (1,))
 
     def _read_state(self, state: State) -> tuple[str, Type]:
@@ -167,9 +161,9 @@ class OnnxScanWriter:
             return own, kind
         buffer = self.buffers[state.input] = self.body.fresh(f"{own}/steps")
         first = state.offset or 0
-        seen = self._cut(self.body, buffer, first, first + state.window, f"{own}/seen")
+        seen = self.body.result("Slice", [buffer, [first], [first + state.window], [1]], f"{own}/seen")
         if state.window == 1:
-            self.body.node("Squeeze", [seen, self.body.sizes([1], f"{own}/axis")], [own])
+            self.body.node("Squeeze", [seen, [1]], [own])
         else:
             self.body.node("Transpose", [seen], [own], perm=swapped(kind.rank))
         return buffer, self._buffer_type(state)
@@ -179,11 +173,6 @@ class OnnxScanWriter:
         kind = self.types[state.input]
         return Type(kind.dtype, (kind.shape[1], kind.shape[0], *kind.shape[2:]))
 
-    def _cut(self, writer: GraphWriter, buffer: str, first: int, end: int, hint: str) -> str:
-        """Some of the steps of a buffer."""
-        places = [writer.sizes([place], f"{hint}/{name}") for name, place in (("first", first), ("end", end))]
-        return writer.result("Slice", [buffer, *places, writer.sizes([1], f"{hint}/axis")], hint)
-
     def _new_state(self, state: State) -> tuple[str, Type]:
         """The body's output for a state."""
         blob = self.recurrence.cell.output_blobs[state.output]
@@ -191,8 +180,8 @@ class OnnxScanWriter:
         if not self._is_buffered(state):
             return own, kind
         buffer = self.buffers[state.input]
-        rest = self._cut(self.body, buffer, 1, FAR, f"{buffer}/rest")
-        step = self.body.result("Unsqueeze", [own, self.body.sizes([1], f"{buffer}/axis")], f"{buffer}/step")
+        rest = self.body.result("Slice", [buffer, [1], [FAR], [1]], f"{buffer}/rest")
+        step = self.body.result("Unsqueeze", [own, [1]], f"{buffer}/step")
         return self.body.result("Concat", [rest, step], f"{buffer}/new", axis=1), self._buffer_type(state)
 
     # -- what comes out ------------------------------------------------------------------------------------------
@@ -228,21 +217,15 @@ class OnnxScanWriter:
             if not last or self.finals.get(last) in self.writer.done:
                 continue
             if self._is_buffered(state):
-                step = self._cut(self.writer, final, -1, FAR, f"{last}/step")
+                step = self.writer.result("Slice", [final, [-1], [FAR], [1]], f"{last}/step")
                 rank = self.types[state.input].rank
                 self.writer.node("Transpose", [step], [self.writer.name(last)], perm=swapped(rank))
             else:
-                axes = self.writer.sizes([0], f"{last}/axes")
-                self.writer.node("Unsqueeze", [final, axes], [self.writer.name(last)])
+                self.writer.node("Unsqueeze", [final, [0]], [self.writer.name(last)])
         for output in self.recurrence.step_outputs:
             if last := self._pair(output)[1]:
-                self._slice(every[output], last, *((0, 1) if self.recurrence.reverse else (-1, FAR)))
-
-    def _slice(self, steps: str, last: str, first: int, end: int) -> None:
-        """One step, as a blob `last`."""
-        places = [self.writer.sizes([place], f"{last}/{name}") for name, place in (("first", first), ("end", end))]
-        axes = self.writer.sizes([0], f"{last}/axes")
-        self.writer.node("Slice", [steps, *places, axes], [self.writer.name(last)])
+                first, end = (0, 1) if self.recurrence.reverse else (-1, FAR)
+                self.writer.node("Slice", [every[output], [first], [end], [0]], [self.writer.name(last)])
 
 
 def swapped(rank: int) -> list[int]:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GATES, GRUCell, LSTMCell
 from rnnops.cells.simple import BasicRNNCell
+from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
@@ -31,6 +32,7 @@ from rnnops.onnx.node import Attributes, Node
 from rnnops.onnx.open_sizes import MadeUpSizes, Probes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError
 from rnnops.onnx.read_graph import result_names
+from rnnops.ops.movement import concat, split, unsqueeze
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune
 
@@ -246,7 +248,7 @@ def form(op: Op) -> str:
     )
 
 
-Weights: TypeAlias = Mapping[str, str]  # a parameter's name in the preset -> its name in the file
+Weights: TypeAlias = Mapping[str, Blob]  # a parameter's name in the preset -> the parameter
 
 
 @dataclass(frozen=True)
@@ -254,13 +256,13 @@ class Preset:
     """A preset that is an ONNX op.
 
     Args:
-        op, attributes: the node's; cell: an instance; weights: writes W, R and B in the order of the standard.
+        op, attributes: the node's; cell: an instance; weights: makes W, R and B, in the order of the standard.
     """
 
     op: str
     attributes: Mapping[str, Any]
     cell: RNNCell
-    weights: Callable[[GraphWriter, Weights, str], tuple[str, str, str]]
+    weights: Callable[[Weights], tuple[Blob, Blob, Blob]]
 
 
 def find_preset(recurrence: Recurrence, call: Call) -> Preset | None:
@@ -316,7 +318,13 @@ def write_preset(writer: GraphWriter, call: Call, preset: Preset) -> None:
     recurrence, key = Recurrence(call.op, call.net), writer.name(call.op.key)
     template = recurrence_of(preset.cell)
     bound = dict(zip(template.ports(), writer.inputs_of(call), strict=True))
-    weights = {name: bound[name] for name in template.references}
+    kinds = dict(zip(template.ports(), call.types, strict=True))
+    names = list(template.references)
+
+    def layer(*blobs: Blob) -> list[Blob]:
+        return [unsqueeze(part, [0]) for part in preset.weights(dict(zip(names, blobs, strict=True)))]
+
+    weights = writer.written([bound[name] for name in names], [kinds[name] for name in names], key, layer)
     hidden = call.output_types[0].shape[-1]
     states = [initial(writer, call, i, key) for i in range(len(recurrence.states))]
     last = [writer.name(name) if name else "" for name in call.op.outputs[1::2]]
@@ -324,11 +332,10 @@ def write_preset(writer: GraphWriter, call: Call, preset: Preset) -> None:
     attributes = {**preset.attributes, "hidden_size": hidden if hidden not in writer.open_sizes else None}
     if recurrence.reverse:
         attributes["direction"] = "reverse"
-    inputs = [bound[template.sequences[0]], *preset.weights(writer, weights, key), "", *states]
+    inputs = [bound[template.sequences[0]], *weights, "", *states]
     writer.node(preset.op, inputs, [every, *last], **attributes)
     if every:
-        axes = writer.sizes([1], f"{key}/axes")
-        writer.node("Squeeze", [every, axes], [writer.name(call.op.outputs[0])])
+        writer.node("Squeeze", [every, [1]], [writer.name(call.op.outputs[0])])
 
 
 def initial(writer: GraphWriter, call: Call, i: int, key: str) -> str:
@@ -338,66 +345,37 @@ def initial(writer: GraphWriter, call: Call, i: int, key: str) -> str:
     if rank == 3:
         return name
     if rank == 2:
-        return writer.result("Unsqueeze", [name, writer.sizes([0], f"{key}/axis")], f"{key}/initial")
+        return writer.result("Unsqueeze", [name, [0]], f"{key}/initial")
     rows = writer.result("Shape", [writer.inputs_of(call)[0]], f"{key}/N", start=1, end=2)
-    one = writer.sizes([1], f"{key}/one")
-    shape = writer.result("Concat", [one, rows, one], f"{key}/initial_shape", axis=0)
+    shape = writer.result("Concat", [[1], rows, [1]], f"{key}/initial_shape", axis=0)
     return writer.result("Expand", [name, shape], f"{key}/initial")
 
 
-def lstm(writer: GraphWriter, names: Weights, key: str, forget_bias: float) -> tuple[str, str, str]:
+def lstm(weights: Weights, forget_bias: float) -> tuple[Blob, Blob, Blob]:
     """Gates `ifog` as the standard's `iofc`."""
-    order = [GATES.index(gate) for gate in "iofg"]
-    w, r = (turned(writer, names[f"cell/{part}_w"], order, f"{key}/{part}") for part in ("i2h", "gates_t"))
-    w_b, r_b = (pieces(writer, names[f"cell/{part}_b"], len(GATES), f"{key}/{part}_b") for part in ("i2h", "gates_t"))
+    order, parts = [GATES.index(gate) for gate in "iofg"], ("i2h", "gates_t")
+    w, r = (turned(weights[f"cell/{part}_w"], order) for part in parts)
+    w_b, r_b = (list(split(weights[f"cell/{part}_b"], len(GATES), axis=0)) for part in parts)
     if forget_bias:
-        number = writer.constant(forget_bias, writer.float_dtype, f"{key}/forget_bias")
-        w_b[GATES.index("f")] = writer.result("Add", [w_b[GATES.index("f")], number], f"{key}/forget")
-    return (
-        layer(writer, w, key),
-        layer(writer, r, key),
-        layer(writer, joined(writer, [*take(w_b, order), *take(r_b, order)], key), key),
-    )
+        w_b[GATES.index("f")] = w_b[GATES.index("f")] + forget_bias
+    return w, r, concat([pieces[k] for pieces in (w_b, r_b) for k in order], axis=0)
 
 
-def gru(writer: GraphWriter, names: Weights, key: str) -> tuple[str, str, str]:
+def gru(weights: Weights) -> tuple[Blob, Blob, Blob]:
     """Gates reset, update, output as the standard's `zrh`."""
     order, gates = [1, 0, 2], ("update", "reset", "output")
-    w = turned(writer, names["cell/i2h_w"], order, f"{key}/i2h")
-    r = joined(writer, [names[f"cell/{gate}_gate_t_w"] for gate in gates], key)
-    w_b = take(pieces(writer, names["cell/i2h_b"], 3, f"{key}/i2h_b"), order)
-    b = joined(writer, [*w_b, *(names[f"cell/{gate}_gate_t_b"] for gate in gates)], key)
-    return layer(writer, w, key), layer(writer, r, key), layer(writer, b, key)
+    r, r_b = ([weights[f"cell/{gate}_gate_t_{kind}"] for gate in gates] for kind in "wb")
+    w_b = split(weights["cell/i2h_b"], len(order), axis=0)
+    return turned(weights["cell/i2h_w"], order), concat(r, axis=0), concat([*(w_b[k] for k in order), *r_b], axis=0)
 
 
-def basic_rnn(writer: GraphWriter, names: Weights, key: str) -> tuple[str, str, str]:
+def basic_rnn(weights: Weights) -> tuple[Blob, Blob, Blob]:
     """One gate, both biases."""
-    b = joined(writer, [names["cell/i2h_b"], names["cell/gates_t_b"]], key)
-    return layer(writer, names["cell/i2h_w"], key), layer(writer, names["cell/gates_t_w"], key), layer(writer, b, key)
+    b = concat([weights["cell/i2h_b"], weights["cell/gates_t_b"]], axis=0)
+    return weights["cell/i2h_w"], weights["cell/gates_t_w"], b
 
 
-def turned(writer: GraphWriter, name: str, order: Sequence[int], hint: str) -> str:
+def turned(weight: Blob, order: Sequence[int]) -> Blob:
     """Blocks of rows in another order."""
-    return joined(writer, take(pieces(writer, name, len(order), hint), order), hint)
-
-
-def pieces(writer: GraphWriter, name: str, count: int, hint: str) -> list[str]:
-    """Blocks of rows of one size."""
-    names = [writer.fresh(f"{hint}/{k}") for k in range(count)]
-    writer.node("Split", [name], names, axis=0, num_outputs=count)
-    return names
-
-
-def take(names: Sequence[str], order: Sequence[int]) -> list[str]:
-    """Names in another order."""
-    return [names[k] for k in order]
-
-
-def joined(writer: GraphWriter, names: Sequence[str], hint: str) -> str:
-    """Blocks of rows below each other."""
-    return writer.result("Concat", names, f"{hint}/joined", axis=0)
-
-
-def layer(writer: GraphWriter, name: str, hint: str) -> str:
-    """With the axis of directions."""
-    return writer.result("Unsqueeze", [name, writer.sizes([0], f"{hint}/axis")], f"{hint}/layer")
+    pieces = split(weight, len(order), axis=0)
+    return concat([pieces[k] for k in order], axis=0)
