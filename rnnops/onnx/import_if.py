@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -26,12 +25,13 @@ import numpy as np
 from rnnops.net.text import free_name
 from rnnops.onnx.node import Attributes, copied, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
-from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
 from rnnops.types import BOOL
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
+Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
 BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
@@ -81,23 +81,24 @@ def read_one(
 def guard_of(reader: GraphReader, proto: NodeProto, taken: bool) -> str:
     """1 where the condition is what it is taken for, else a number that no size can be: no Reshape accepts that."""
     prefix = next(filter(None, proto.output), proto.op_type)
-    numbers = [constant(reader, f"{prefix}/{word}", [number]) for word, number in (("fits", 1), ("does_not_fit", -7))]
-    condition = scalar_condition(reader, proto)
-    return appended(reader, f"{prefix}/guard", "Where", [condition, *(numbers if taken else reversed(numbers))])
+    condition, numbers = scalar_condition(reader, proto), ([1], [-7]) if taken else ([-7], [1])
+    return appended(reader, f"{prefix}/guard", "Where", [condition, *numbers])
 
 
-def constant(reader: GraphReader, name: str, values: Sequence[int]) -> str:
-    """A constant of the graph, a list of integers; its name."""
-    return appended(
-        reader, name, "Constant", [], value=helper.make_tensor("", TensorProto.INT64, [len(values)], values)
-    )
-
-
-def appended(reader: GraphReader, name: str, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-    """One more node of the graph; the name of its result."""
+def appended(reader: GraphReader, name: str, op: str, inputs: Iterable[Operand], **attributes: Any) -> str:
+    """One more node of the graph; the name of its result. Integers among the inputs become constants."""
+    prefix = name.rpartition("/")[0]
+    names = [given if isinstance(given, str) else constant(reader, prefix, given) for given in inputs]
     free = free_name(name, reader.taken)
-    reader.read_node(helper.make_node(op, inputs, [free], **attributes))
+    reader.read_node(helper.make_node(op, names, [free], **attributes))
     return free
+
+
+def constant(reader: GraphReader, prefix: str, value: int | Sequence[int]) -> str:
+    """A constant of the graph, an integer or a list of them; its name."""
+    return appended(
+        reader, f"{prefix}/constant", "Constant", [], value=numpy_helper.from_array(np.array(value, "int64"))
+    )
 
 
 def branch_of(attributes: Attributes, name: str, outputs: int) -> GraphProto:
@@ -131,14 +132,9 @@ def open_branch(reader: GraphReader, proto: NodeProto) -> OpenBranch:
 def scalar_condition(reader: GraphReader, proto: NodeProto) -> str:
     """The condition without axes, so that it broadcasts to whatever the branches give."""
     name = str(proto.input[0])
-    if is_rank(reader.known(reader.blob(name).name), 0):
+    if reader.dims(name) == ():
         return name
-    return appended(reader, f"{name}/scalar", "Reshape", [name, constant(reader, f"{name}/no_sizes", [])])
-
-
-def is_rank(known: Known | None, rank: int) -> bool:
-    """True if a blob is known to have so many axes."""
-    return known is not None and known[0].rank == rank
+    return appended(reader, f"{name}/scalar", "Reshape", [name, []])
 
 
 def of_one_shape(reader: GraphReader, name: str, then: str, otherwise: str) -> str:
@@ -328,8 +324,7 @@ def at(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts
     if value is not None and value.size == 1 and not any(part.is_run for part in parts):
         check_place(parts, int(value.item()), len(parts), proto)
         return parts[int(value.item())].name
-    sizes = constant(reader, f"{proto.output[0]}/no_sizes", [])
-    scalar = appended(reader, f"{proto.output[0]}/place", "Reshape", [place, sizes])
+    scalar = appended(reader, f"{proto.output[0]}/place", "Reshape", [place, []])
     return appended(reader, f"{proto.output[0]}/element", "Gather", [run_of(reader, parts, proto.output[0]), scalar])
 
 
@@ -343,23 +338,21 @@ def run_of(reader: GraphReader, parts: Parts, hint: str) -> str:
 
 def with_axis(reader: GraphReader, name: str, axis: int, hint: str) -> str:
     """An array with one more axis."""
-    axes = constant(reader, f"{hint}/axes", [axis]) if reader.model.opset >= 13 else ""
-    if axes:
-        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, axes])
+    if reader.model.opset >= 13:
+        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, [axis]])
     return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis])
 
 
 def length(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """How many elements there are, an int64 without axes."""
     parts, name = parts_of(reader, proto), proto.output[0]
-    numbers = [constant(reader, f"{name}/single", [sum(not part.is_run for part in parts)])]
+    total: Operand = [sum(not part.is_run for part in parts)]
     for part in parts:
         if part.is_run:
             shape = appended(reader, f"{name}/shape", "Shape", [part.name])
-            ends = [constant(reader, f"{name}/place", [end]) for end in (0, 1)]
-            numbers.append(appended(reader, f"{name}/steps", "Slice", [shape, *ends]))
-    total = reduce(lambda one, other: appended(reader, f"{name}/total", "Add", [one, other]), numbers)
-    return appended(reader, f"{name}/number", "Reshape", [total, constant(reader, f"{name}/no_sizes", [])])
+            steps = appended(reader, f"{name}/steps", "Slice", [shape, [0], [1]])
+            total = appended(reader, f"{name}/total", "Add", [total, steps])
+    return appended(reader, f"{name}/number", "Reshape", [total, []])
 
 
 def concat(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
@@ -378,10 +371,10 @@ def concat(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> P
 
 def rank_of(reader: GraphReader, part: SequencePart) -> int:
     """The number of axes of an element."""
-    known = reader.known(reader.blob(part.name).name)
-    if known is None or known[0].rank < part.is_run:
+    dims = reader.dims(part.name)
+    if dims is None or len(dims) < part.is_run:
         raise OnnxError("the rank of an element of a sequence does not follow from the file", blob=part.name)
-    return known[0].rank - part.is_run
+    return len(dims) - part.is_run
 
 
 def stacked(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
@@ -406,8 +399,8 @@ def joined(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str
     whole = moved(reader, part, axis, hint)
     sizes = appended(reader, f"{hint}/sizes", "Shape", [whole])
     first, steps, size, rest = (
-        appended(reader, f"{hint}/part", "Slice", [sizes, *(constant(reader, f"{hint}/place", [k]) for k in ends)])
-        for ends in ((0, axis), (axis, axis + 1), (axis + 1, axis + 2), (axis + 2, FAR))
+        appended(reader, f"{hint}/part", "Slice", [sizes, [first], [end]])
+        for first, end in ((0, axis), (axis, axis + 1), (axis + 1, axis + 2), (axis + 2, FAR))
     )
     both = appended(reader, f"{hint}/size", "Mul", [steps, size])
     shape = appended(reader, f"{hint}/joined_shape", "Concat", [first, both, rest], axis=0)
@@ -443,8 +436,8 @@ def list_of_sizes(reader: GraphReader, name: str, axis: int, sizes: np.ndarray[A
     """The sizes of all pieces; one number is the size of all but the last."""
     if sizes.ndim:
         return [int(size) for size in sizes]
-    known = reader.known(reader.blob(name).name)
-    whole, size = None if known is None else fixed_dims(known)[axis], int(sizes.item())
+    dims, size = reader.dims(name), int(sizes.item())
+    whole = None if dims is None else dims[axis]
     if not isinstance(whole, int) or size < 1:
         raise OnnxError("how many pieces an array is cut into does not follow from the file", blob=name)
     return [min(size, whole - first) for first in range(0, whole, size)]
@@ -458,7 +451,7 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
         return ()
     names = [free_name(f"{hint}/piece", reader.taken) for _ in sizes]
     if reader.model.opset >= 13:
-        node = helper.make_node("Split", [name, constant(reader, f"{hint}/sizes", sizes)], names, axis=axis)
+        node = helper.make_node("Split", [name, constant(reader, hint, sizes)], names, axis=axis)
     else:
         node = helper.make_node("Split", [name], names, axis=axis, split=sizes)
     reader.read_node(node)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.net.text import free_name
-from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, renamed
-from rnnops.onnx.loop_body import LoopBody, Read
+from rnnops.onnx.import_if import Operand, Parts, SequencePart, appended, own_names, renamed
+from rnnops.onnx.loop_body import LoopBody, Read, Trips, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
-from rnnops.onnx.loop_trips import LoopSteps, Trips
 from rnnops.onnx.node import Attributes, copied, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
 TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
+FAR = 2**62  # beyond any end
 Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
 
 
@@ -341,11 +341,11 @@ class LoopReader:
     def _trips_of_rows(self, plan: Plan, rows: Rows | None, trips: int | str) -> str:
         """0, 1, ... `[trips]`, or in every row `[trips, N]`."""
         around = self.around
-        numbers = around.append("Range", [around.named(0), around.named(trips), around.named(1)])
+        numbers = around.append("Range", [0, trips, 1])
         if rows is None:
             return numbers
-        column = around.append("Reshape", [numbers, around.sizes([-1, 1])])
-        shape = around.append("Concat", [around.sizes([1]), self._count_of_rows(plan)], axis=0)
+        column = around.append("Reshape", [numbers, [-1, 1]])
+        shape = around.append("Concat", [[1], self._count_of_rows(plan)], axis=0)
         return around.append("Expand", [column, shape])
 
     def _count_of_rows(self, plan: Plan) -> str:
@@ -367,7 +367,7 @@ class LoopReader:
         elif name in self.body.counters:
             passed = self.around.node("Mul", trips, self.body.counters[name][1])
             dtype = element_type(self.reader.dtype_of(initial))
-            cast = self.around.append("Cast", [self.around.named(passed)], to=dtype)
+            cast = self.around.append("Cast", [passed], to=dtype)
             self.reader.read_node(helper.make_node("Add", [initial, cast], [final]))
 
 
@@ -384,3 +384,69 @@ def check_sources(reader: GraphReader, proto: NodeProto) -> None:
     for name in filter(None, proto.input):
         if reader.sequence(name) is None:
             reader.dtype_of(name)
+
+
+class LoopSteps:
+    """Appends nodes that make such sequences to the graph around a Loop."""
+
+    def __init__(self, reader: GraphReader, around: Around) -> None:
+        self.reader, self.around = reader, around
+
+    def size(self, name: str, axis: int) -> str:
+        """One size of an array, as a list of it."""
+        shape = self.around.append("Shape", [name])
+        return self.around.append("Slice", [shape, [axis], [axis + 1]])
+
+    def sequence(self, read: Read, trips: int | str) -> str:
+        """The steps that a Loop reads, time first, in the order of the array; a run refuses another number."""
+        around, data = self.around, read.data
+        place = without_trip(read.place)
+        if read.axis:
+            rank = around.rank(data) or 0
+            data = around.append("Transpose", [data], perm=[read.axis, *(k for k in range(rank) if k != read.axis)])
+        first = self._first_place(data, place, read.place.factors[TRIP], trips)
+        if self._is_whole(data, first, trips):
+            return data if self._is_certain(data, trips) else self._guarded(data, trips)
+        end = around.node("Add", first, trips)
+        cut = around.append("Slice", [data, self._listed(first), self._listed(end), [0]])
+        return self._guarded(cut, trips)
+
+    def _first_place(self, data: str, place: LinearSum, slope: int, trips: int | str) -> int | str:
+        """The first of the places that are read, in the order of the array."""
+        around = self.around
+        first = around.computed(place, "first")
+        if not place.factors and place.number < 0:
+            first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), place.number)
+        if slope > 0:
+            return first
+        last = around.node("Add", first, 1)
+        return around.node("Sub", last, trips)
+
+    def _is_whole(self, data: str, first: int | str, trips: int | str) -> bool:
+        """True if all steps of an array are read, as far as made-up sizes show."""
+        known = self.reader.known(self.reader.blob(data).name)
+        return (
+            known is not None and self._both(first) == (0, 0) and self._both(trips) == tuple(k.shape[0] for k in known)
+        )
+
+    def _both(self, number: int | str) -> tuple[int, int] | None:
+        """A number for both choices of made-up sizes."""
+        if isinstance(number, int):
+            return number, number
+        return self.reader.likely_numbers(number)
+
+    def _is_certain(self, data: str, trips: int | str) -> bool:
+        """True if an array has as many steps as there are trips whatever the open sizes are."""
+        return isinstance(trips, int) and self.reader.is_certain(data)
+
+    def _guarded(self, data: str, trips: int | str) -> str:
+        """An array of so many steps; a run at which it has others is refused."""
+        around = self.around
+        shape = around.append("Shape", [data])
+        rest = around.append("Slice", [shape, [1], [FAR]])
+        sizes = around.append("Concat", [self._listed(trips), rest], axis=0)
+        return around.append("Reshape", [data, sizes], allowzero=1)
+
+    def _listed(self, number: int | str) -> Operand:
+        """A number as a list of it."""
+        return [number] if isinstance(number, int) else self.around.append("Reshape", [number, [1]])

@@ -1,21 +1,37 @@
 """The values of a Loop's body from trip to trip: counters, constants, steps of an array, slices that move with it.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
+
+**How many trips a Loop makes**: from its trip count, and from comparisons of counters with numbers that stay. A
+condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least, and
+where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from rnnops.net.text import free_name
 from rnnops.onnx.import_if import all_inputs
-from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, LinearSum, combined, each, is_far, is_number, whole
+from rnnops.onnx.loop_elements import (
+    ARITHMETIC,
+    FAR,
+    TRIP,
+    Around,
+    Elements,
+    LinearSum,
+    combined,
+    each,
+    is_far,
+    is_number,
+    whole,
+)
 from rnnops.onnx.node import attributes_of, constant_value, copied, read_tensor
-from rnnops.onnx.open_sizes import fixed_dims
-from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, numpy_helper
 from rnnops.types import Array
 
 if TYPE_CHECKING:
@@ -269,8 +285,8 @@ class LoopBody:
 
     def _through(self, node: NodeProto, known: dict[str, LinearSum] | None, depth: int) -> LinearSum | None:
         """The sum that a node makes of its inputs."""
-        if node.op_type in ("Add", "Sub", "Mul", "Neg"):
-            return combined(node.op_type, [self.sum_of(name, known, depth) for name in node.input])
+        if node.op_type in ARITHMETIC:
+            return combined(node.op_type, *(self.sum_of(name, known, depth) for name in node.input))
         if node.op_type in ("Where", "Max", "Min", "Concat"):
             return self._chosen(node.output[0])
         if node.op_type not in ("Cast", "Squeeze", "Unsqueeze", "Reshape") or not node.input:
@@ -326,15 +342,12 @@ class LoopBody:
         """The part that each trip cuts out of an array around the Loop, cut out before the Loop."""
         numbers = tuple((cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in cuts)
         if cuts and (data, numbers) not in self._parts:
-            lists = [self.around.sizes(list(column)) for column in zip(*numbers, strict=True)]
-            self._parts[data, numbers] = self.around.append("Slice", [data, *lists])
+            self._parts[data, numbers] = self.around.append("Slice", [data, *zip(*numbers, strict=True)])
         return self._parts[data, numbers] if cuts else data
 
     def _size(self, data: str, axis: int) -> int | str | None:
         """One size of an array around the Loop, None where it is open."""
-        value = self.reader.value(data)
-        known = None if value is not None else self.reader.known(self.reader.blob(data).name)
-        sizes = value.shape if value is not None else () if known is None else fixed_dims(known)
+        sizes = self.reader.dims(data) or ()
         return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
 
     def _read(self, data: str, axis: int, place: LinearSum, keeps_axis: bool) -> Read | None:
@@ -346,11 +359,11 @@ class LoopBody:
         read = self.read_of(node)
         if read is None or self.reader.value(read.data) is not None:
             return None
-        known = self.reader.known(self.reader.blob(read.data).name)
-        sizes = [] if known is None else list(fixed_dims(known))
+        dims = self.reader.dims(read.data)
+        sizes = list(dims or ())
         sizes[read.axis : read.axis + 1] = [1] if read.keeps_axis else []
         found = tuple(size for size in sizes if isinstance(size, int))
-        return found if known is not None and len(found) == len(sizes) else None
+        return found if dims is not None and len(found) == len(sizes) else None
 
     # -- what is needed -------------------------------------------------------------------------------------------
 
@@ -362,3 +375,168 @@ class LoopBody:
                 names.update(filter(None, all_inputs(node)))
                 found.append(node)
         return found[::-1], names
+
+
+ENDLESS = 2**31  # trip counts from here on say that a condition ends the Loop
+ORDER = {"Less": (1, 0, 0), "Greater": (0, 1, 0), "LessOrEqual": (1, 0, 1), "GreaterOrEqual": (0, 1, 1)}
+OPPOSITE = {"Less": "GreaterOrEqual", "Greater": "LessOrEqual", "LessOrEqual": "Greater", "GreaterOrEqual": "Less"}
+HINT = "If it is the same in all runs, give the input that it follows from: load(path, constants={...})."
+
+
+@dataclass
+class Trips:
+    """Finds the number of trips.
+
+    Args:
+        count, condition: the Loop's first two inputs, empty where left out.
+        most: what the number of trips is never above; `number` finds it.
+    """
+
+    body: LoopBody
+    around: Around
+    count: str
+    condition: str
+    most: LinearSum | None = None
+
+    def number(self) -> int | str:
+        """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
+        count = self._count()
+        limits = self._limits(self.body.graph.output[0].name, True)
+        first = self._first_condition()
+        if first is False:
+            return 0
+        if count is None and not limits:
+            self._fail_endless()
+        begins = first is True or self._is_first_of(limits)
+        numbers = [self._trips(limit, begins and first is not True) for limit in limits]
+        self.most = self._most(count, limits if begins and first is not True else [])
+        if count is not None:
+            numbers.append(self.around.node("Max", self._computed(count), 0))
+        number = reduce(lambda one, other: self.around.node("Min", one, other), numbers)
+        return number if begins else self._if_begun(number)
+
+    def _most(self, count: LinearSum | None, limits: list[LinearSum]) -> LinearSum | None:
+        """A number that the number of trips is never above, where one is written: the trip count, or of a condition."""
+        found = [before_first(limit) for limit in limits if limit.factors[TRIP] == -1]
+        return next((total for total in (count, *found) if total is not None), None)
+
+    def _count(self) -> LinearSum | None:
+        """The trip count, None where there is none, or one from `ENDLESS` on."""
+        if not self.count:
+            return None
+        value = self.body.reader.known_value(self.count)
+        if value is not None and value.size == 1:
+            return None if value.item() >= ENDLESS else LinearSum(max(int(value.item()), 0))
+        found = self.around.sum_of(self.count)
+        if found is None:
+            raise OnnxError("the trip count of a Loop is not one known integer", blob=self.count)
+        return found
+
+    def _fail_endless(self) -> NoReturn:
+        if self.count:
+            came = self.body.reader.known_value(self.count)
+            problem = "a Loop, whose condition is true always, makes too many trips"
+            raise OnnxError(problem, blob=self.count, wanted=f"a trip count below {ENDLESS}", came=came)
+        raise OnnxError("a Loop without a trip count, whose condition is true always, never ends")
+
+    def _first_condition(self) -> bool | None:
+        """The condition before the first trip, None where it is not known."""
+        value = self.body.reader.known_value(self.condition) if self.condition else None
+        return True if not self.condition else None if value is None or value.size != 1 else bool(value.item())
+
+    def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[LinearSum]:
+        """Sums that are all above 0 exactly where a condition is as wanted after a trip."""
+        name = self.body.handed_on(name)
+        value, node = self.body.constant(name), self.body.makers.get(name)
+        if (name == self.body.condition and wanted) or (
+            value is not None and value.size == 1 and value.all() == wanted
+        ):
+            return []
+        if node is None or depth > 50:
+            self._fail(name)
+        if node.op_type == "And" and wanted:
+            return [limit for part in node.input for limit in self._limits(part, True, depth + 1)]
+        if node.op_type == "Not":
+            return self._limits(node.input[0], not wanted, depth + 1)
+        if node.op_type == "Cast" and self._is_bool(node):
+            return self._limits(node.input[0], wanted, depth + 1)
+        limit = compared(
+            node.op_type if wanted else OPPOSITE.get(node.op_type, ""), list(map(self.body.sum_of, node.input))
+        )
+        if limit is None or limit.factors.get(TRIP, 0) >= 0:
+            self._fail(name)
+        return [limit]
+
+    def _is_bool(self, node: NodeProto) -> bool:
+        """True if a Cast is one of a value that is a bool before."""
+        name = self.body.handed_on(node.input[0])
+        made = self.body.makers.get(name)
+        return name == self.body.condition or (made is not None and made.op_type in (*ORDER, "And", "Not"))
+
+    def _fail(self, name: str) -> NoReturn:
+        node = self.body.makers.get(name)
+        raise OnnxError(
+            "a Loop may end before its last trip",
+            blob=name,
+            wanted="a condition that is true always, or compares a counter with a number that stays as it is",
+            came=f"the result of {node.op_type}" if node is not None else "a value that is not known",
+        )
+
+    def _is_first_of(self, limits: list[LinearSum]) -> bool:
+        """True if the condition before the first trip is the one after each trip, of the first numbers."""
+        op = self.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
+        if op is None or len(limits) != 1:
+            return False
+        first = compared(op.type, [self.around.sum_of(name) for name in op.inputs])
+        return first is not None and first.equals(before_first(limits[0]))
+
+    def _trips(self, limit: LinearSum, may_be_none: bool) -> int | str:
+        """The number of trips until a sum is 0 or less."""
+        slope = -limit.factors[TRIP]
+        base = before_first(limit) if may_be_none else without_trip(limit)
+        number = self.around.node("Max", self._computed(base), 0)
+        if slope > 1:
+            number = self.around.node("Div", self.around.node("Add", number, slope - 1), slope)
+        return number if may_be_none else self.around.node("Add", number, 1)
+
+    def _computed(self, total: LinearSum) -> int | str:
+        """A sum as nodes. Raises OnnxError where it depends on data."""
+        for name in total.factors:
+            source = self.around.reader.unknown_source(name)
+            if source is not None:
+                raise OnnxError(
+                    "data decide how many trips a Loop makes",
+                    blob=name,
+                    wanted="a number that follows from constants and sizes of arrays",
+                    came=f"what follows from '{source}'",
+                    hint=HINT,
+                )
+        return self.around.computed(total, "trips")
+
+    def _if_begun(self, number: int | str) -> str:
+        """The number, 0 where the condition before the first trip does not hold."""
+        source = self.around.reader.unknown_source(self.condition)
+        if source is not None:
+            came = f"what follows from '{source}'"
+            raise OnnxError("data decide whether a Loop begins", blob=self.condition, came=came, hint=HINT)
+        condition = self.around.append("Reshape", [self.condition, []])
+        return self.around.append("Where", [condition, number, 0])
+
+
+def compared(op: str, sides: list[LinearSum | None]) -> LinearSum | None:
+    """A sum that is above 0 exactly where a comparison of whole numbers holds."""
+    if op not in ORDER or len(sides) != 2 or sides[0] is None or sides[1] is None:
+        return None
+    small, large, equal = ORDER[op]
+    one, other = (sides[0], sides[1]) if small > large else (sides[1], sides[0])
+    return other.plus(one, -1).plus(LinearSum(equal))
+
+
+def without_trip(limit: LinearSum) -> LinearSum:
+    """A sum at the first trip."""
+    return limit.plus(LinearSum(0, {TRIP: limit.factors[TRIP]}), -1)
+
+
+def before_first(limit: LinearSum) -> LinearSum:
+    """A sum as it would be one trip before the first."""
+    return without_trip(limit).plus(LinearSum(-limit.factors[TRIP]))

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rnnops.onnx.import_if import appended
+from rnnops.onnx.import_if import Operand, appended
 from rnnops.onnx.node import attributes_of
-from rnnops.onnx.open_sizes import fixed_dims
-from rnnops.onnx.package import NodeProto, TensorProto, helper
+from rnnops.onnx.package import NodeProto, TensorProto
 from rnnops.types import Array
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integ
 MOST_TERMS = 2**40  # beyond any number of trips; numbers stay far below what int64 holds
 VIEWS = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape")  # ops that hand on the one number that they read
 NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that a number of trips fits into
+
+
+Element: TypeAlias = "LinearSum | bool | None"
+ElementRule: TypeAlias = "Callable[[Elements, NodeProto], Array | None]"
 
 
 @dataclass(frozen=True)
@@ -78,28 +82,26 @@ def whole(value: np.ndarray[Any, Any]) -> LinearSum | None:
     return LinearSum(int(number), rank=value.ndim) if abs(number) < MOST_TERMS and number == int(number) else None
 
 
-def combined(op: str, terms: list[LinearSum | None]) -> LinearSum | None:
+def product(one: LinearSum, other: LinearSum) -> LinearSum | None:
+    """The product of two sums; None if both have roots."""
+    if one.factors and other.factors:
+        return None
+    found = other.times(one.number) if not one.factors else one.times(other.number)
+    return LinearSum(found.number, found.factors, max(one.rank, other.rank))
+
+
+ARITHMETIC: dict[str, Callable[..., LinearSum | None]] = {
+    "Add": LinearSum.plus,
+    "Mul": product,
+    "Neg": lambda one: one.times(-1),
+    "Sub": lambda one, other: one.plus(other, -1),
+}
+
+
+def combined(op: str, *terms: Element) -> LinearSum | None:
     """The result of Add, Sub, Mul or Neg on sums; None if it is not a sum."""
-    if None in terms:
-        return None
-    if op == "Neg" and len(terms) == 1:
-        found = terms[0].times(-1)  # type: ignore[union-attr]
-    elif len(terms) != 2:
-        return None
-    else:
-        found = of_two(op, terms[0], terms[1])  # type: ignore[arg-type]
+    found = ARITHMETIC[op](*terms) if all(isinstance(term, LinearSum) for term in terms) else None
     return found if found is not None and found.is_sane else None
-
-
-def of_two(op: str, one: LinearSum, other: LinearSum) -> LinearSum | None:
-    """The same for two operands."""
-    if op in ("Add", "Sub"):
-        return one.plus(other, 1 if op == "Add" else -1)
-    if op == "Mul" and not (one.factors and other.factors):
-        rank = max(one.rank, other.rank)
-        found = other.times(one.number) if not one.factors else one.times(other.number)
-        return LinearSum(found.number, found.factors, rank)
-    return None
 
 
 class Around:
@@ -133,8 +135,8 @@ class Around:
             return None
         if op.type in VIEWS:
             return self.sum_of(op.inputs[0], depth)
-        if op.type in ("Add", "Sub", "Mul", "Neg"):
-            return combined(op.type, [self.sum_of(name, depth) for name in op.inputs])
+        if op.type in ARITHMETIC:
+            return combined(op.type, *(self.sum_of(name, depth) for name in op.inputs))
         return None
 
     def maker(self, name: str) -> Op | None:
@@ -158,36 +160,23 @@ class Around:
         """A number as an int64 without axes."""
         kind = self.reader.known(self.reader.blob(name).name)
         if kind is None or kind[0].shape != ():
-            name = self.append("Reshape", [name, self.sizes([])])
+            name = self.append("Reshape", [name, []])
         return name if self.reader.dtype_of(name) == "int64" else self.append("Cast", [name], to=TensorProto.INT64)
 
     def node(self, op: str, *operands: int | str) -> int | str:
         """An op of int64 numbers; a number where all of them are."""
         if all(isinstance(operand, int) for operand in operands):
             return FOLDED[op](operands)  # type: ignore[arg-type]
-        return self.append(op, [self.named(operand) for operand in operands])
+        return self.append(op, operands)
 
-    def named(self, value: int | str) -> str:
-        """A number as a value of the graph."""
-        if isinstance(value, str):
-            return value
-        return self.append("Constant", [], value=helper.make_tensor("", TensorProto.INT64, [], [value]))
-
-    def sizes(self, values: list[int]) -> str:
-        """A list of integers as a value of the graph."""
-        return self.append("Constant", [], value=helper.make_tensor("", TensorProto.INT64, [len(values)], values))
-
-    def append(self, op: str, inputs: Iterable[str], **attributes: Any) -> str:
+    def append(self, op: str, inputs: Iterable[Operand], **attributes: Any) -> str:
         """One more node of the graph; the name of its result."""
-        return appended(self.reader, f"{self.prefix}/{op.lower()}", op, list(inputs), **attributes)
+        return appended(self.reader, f"{self.prefix}/{op.lower()}", op, inputs, **attributes)
 
     def rank(self, name: str) -> int | None:
         """The number of axes of a value, None where it does not follow."""
-        value = self.reader.value(name)
-        if value is not None:
-            return int(value.ndim)
-        kind = self.reader.known(self.reader.blob(name).name)
-        return None if kind is None else kind[0].rank
+        dims = self.reader.dims(name)
+        return None if dims is None else len(dims)
 
     def is_integer(self, name: str) -> bool:
         """True if a value is of integers that no number of trips fills."""
@@ -204,7 +193,6 @@ FOLDED: dict[str, Callable[[tuple[int, ...]], int]] = {
 }
 
 
-Element: TypeAlias = "LinearSum | bool | None"
 FAR = 10**9  # beyond the end of any axis, as tf2onnx writes it
 MOST = 64  # elements of an array that is looked at
 
@@ -319,8 +307,8 @@ class Elements:
         start, reader = self.body.initial.get(name), self.body.reader
         if start is None or self.body.is_sequence(start) or node.attribute or not reader.is_certain(start):
             return None
-        known = reader.known(reader.blob(start).name)
-        return None if known is None else elements_of(np.array(fixed_dims(known), np.int64))
+        dims = reader.dims(start)
+        return None if dims is None else elements_of(np.array(dims, np.int64))
 
 
 def is_far(element: Element) -> bool:
@@ -390,22 +378,9 @@ def changed(to: int, element: Element) -> Element:
     return LinearSum(int(element)) if isinstance(element, bool) else element
 
 
-def arithmetic(elements: Elements, node: NodeProto) -> Array:
-    """Add, Sub, Mul, Neg."""
-
-    def result(*terms: Element) -> Element:
-        sums = [term if isinstance(term, LinearSum) else None for term in terms]
-        return combined(node.op_type, sums)
-
-    return each(result, *elements.inputs(node))
-
-
-def comparison(elements: Elements, node: NodeProto) -> Array:
-    return each(lambda one, other: elements.compared(node.op_type, one, other), *elements.inputs(node))
-
-
-def extremes(elements: Elements, node: NodeProto) -> Array:
-    return each(lambda one, other: elements.extreme(node.op_type, one, other), *elements.inputs(node))
+def by_element(function: Callable[..., Element]) -> ElementRule:
+    """A rule for a function of all elements, the op, and an element of each input."""
+    return lambda elements, node: each(partial(function, elements, node.op_type), *elements.inputs(node))
 
 
 def cast(elements: Elements, node: NodeProto) -> Array:
@@ -444,14 +419,14 @@ def cut(elements: Elements, node: NodeProto) -> Array:
     return array
 
 
-RULES: dict[str, Callable[[Elements, NodeProto], Array | None]] = {
-    **dict.fromkeys(("Add", "Sub", "Mul", "Neg"), arithmetic),
-    **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), comparison),
-    **dict.fromkeys(("Max", "Min"), extremes),
-    "And": lambda elements, node: each(both, *elements.inputs(node)),
-    "Or": lambda elements, node: each(either, *elements.inputs(node)),
-    "Not": lambda elements, node: each(lambda one: None if one is None else not one, *elements.inputs(node)),
-    "Where": lambda elements, node: each(chosen, *elements.inputs(node)),
+RULES: dict[str, ElementRule] = {
+    **dict.fromkeys(ARITHMETIC, by_element(lambda elements, op, *terms: combined(op, *terms))),
+    **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), by_element(Elements.compared)),
+    **dict.fromkeys(("Max", "Min"), by_element(Elements.extreme)),
+    "And": by_element(lambda elements, op, one, other: both(one, other)),
+    "Or": by_element(lambda elements, op, one, other: either(one, other)),
+    "Not": by_element(lambda elements, op, one: None if one is None else not one),
+    "Where": by_element(lambda elements, op, *inputs: chosen(*inputs)),
     "Cast": cast,
     "Concat": lambda elements, node: np.concatenate(elements.inputs(node), attributes_of(node)["axis"][1]),
     "Expand": expand,
