@@ -60,7 +60,7 @@ def _known(node: Node, i: int, what: str) -> np.ndarray[Any, Any]:
     if value is None:
         node.fail(
             f"{what} decides a shape, but cannot be known before a run",
-            blob=node.reader.bound[node.input(i).name],
+            blob=node.bound[node.input(i).name],
             wanted="what follows from constants and fixed sizes",
             hint="If it is the same in all runs, give the inputs that decide it: load(path, constants={...}).",
         )

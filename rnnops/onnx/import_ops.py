@@ -33,10 +33,10 @@ from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
 
 def moving_slice(node: Node) -> Blob | None:
     """The result of a Slice with starts that only a run knows; None if its size is unknown, too."""
-    names = node.reader.names
-    if len(names) < 3 or node.known_value(1) is not None or node.reader.around.unknown_source(names[1]) is None:
+    names = node.names
+    if len(names) < 3 or node.known_value(1) is not None or node.reader.unknown_source(names[1]) is None:
         return None
-    found = SliceFinder(node, Around(node.reader.around, "Slice"))
+    found = SliceFinder(node, Around(node.reader, "Slice"))
     starts, lengths, axes = found.starts(), found.lengths(), node.known_value(3)
     if starts is None or lengths is None or len(starts) != len(lengths) or (axes is None and node.has(3)):
         return None
@@ -48,11 +48,11 @@ def moving_slice(node: Node) -> Blob | None:
 
 def along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
     """So many elements along one axis, from a start on; None: one, of all up to the end."""
-    number = node.reader.around.known_value(start)
+    number = node.reader.known_value(start)
     if number is not None and number.size == 1:
         first = int(number.item())
         return slice_(data, [first], [first + length if length else first + 1 or FAR], [axis])
-    places = node.reader.outer_blob(start)
+    places = node.outer_blob(start)
     if length:
         places = before_the_end(places, length)
     return gather(data, places if length in (None, 1) else places + np.arange(length), axis)
@@ -76,7 +76,7 @@ class SliceFinder:
 
     def starts(self) -> list[str] | None:
         """A value of one number for each axis."""
-        return self._parts(self.node.reader.names[1])
+        return self._parts(self.node.names[1])
 
     def lengths(self) -> list[int] | None:
         """How many elements are taken along each axis, in steps of 1."""
@@ -96,17 +96,17 @@ class SliceFinder:
 
     def _added(self) -> list[int] | None:
         """A constant that is added to all starts together."""
-        starts, ends = (self._blob(self.node.reader.names[i]) for i in (1, 2))
+        starts, ends = (self._blob(self.node.names[i]) for i in (1, 2))
         op = self.around.maker(ends)
         if op is None or op.type != "Add" or starts not in op.inputs:
             return None
         other = op.inputs[1 - op.inputs.index(starts)]
-        value = self.node.reader.around.known_value(other)
+        value = self.node.reader.known_value(other)
         return None if value is None or value.ndim != 1 or (value < 1).any() else [int(number) for number in value]
 
     def _apart(self) -> list[int] | None:
         """The differences of ends and starts, one by one."""
-        starts, ends = self.starts(), self._parts(self.node.reader.names[2])
+        starts, ends = self.starts(), self._parts(self.node.names[2])
         if starts is None or ends is None or len(starts) != len(ends):
             return None
         sums = [(self.around.sum_of(start), self.around.sum_of(end)) for start, end in zip(starts, ends, strict=True)]
@@ -126,11 +126,11 @@ class SliceFinder:
         )
 
     def _is_single(self, blob: str) -> bool:
-        known = self.node.reader.around.known(blob)
+        known = self.node.reader.known(blob)
         return known is not None and known[0].shape == (1,)
 
     def _blob(self, name: str) -> str:
-        found: Blob = self.node.reader.around.blob(name)
+        found: Blob = self.node.reader.blob(name)
         return found.name
 
 
@@ -214,7 +214,7 @@ def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, 
     if pads is None:
         node.fail(
             f"mode '{mode}' fills an axis or cuts it by the signs of input 'pads', which the file leaves open",
-            blob=node.reader.bound[node.input(1).name],
+            blob=node.bound[node.input(1).name],
             wanted="pads that follow from constants and fixed sizes, or mode='constant'",
             hint="Give what decides them: load(path, sizes={...}) for open sizes, constants={...} for inputs.",
         )
@@ -285,7 +285,7 @@ def cast_(node: Node) -> Sequence[Blob]:
     node.attr("round_mode", "string")
     name = element_dtype(node.required("to", "int"), "the target of a Cast")
     to = node.dtype(name)
-    twin = node.reader.twin(node.input(0)) if to == FLOAT else None
+    twin = node.twin(node.input(0)) if to == FLOAT else None
     numbers = cast(node.input(0), to) if twin is None else twin
     return (within(numbers, LIMITS[name]) if name in LIMITS else numbers,)
 

@@ -63,7 +63,7 @@ def numbers(node: Node, i: int) -> Blob:
         return blob
     if value is not None and value.ndim < 2:
         return node.net.constant(value.astype(node.float_dtype), FLOAT)
-    twin: Blob | None = node.reader.twin(blob)
+    twin = node.twin(blob)
     return cast(blob, FLOAT) if twin is None else twin
 
 
@@ -292,7 +292,7 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
     check_whole(node, 0)
     fixed = dequantised(node, 0, 1, 2, axis, block)
     if fixed is not None:
-        return (node.reader.parameter(0, fixed, meaning=True),)
+        return (node.parameter(0, fixed, meaning=True),)
     x = numbers(node, 0)
     zero = zero_of(node, 2, x, axis, node.input(0).dtype, block)
     return (centred(x, zero) * scale_of(node, 1, x, axis, block),)
@@ -340,7 +340,7 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
         left = centred(left, zero_of(node, a_zero, left, -2, node.input(a).dtype))
     weight = fixed_weight(node, b, b_zero, -1)
     if weight is not None:
-        return exact_product(node, left, node.reader.parameter(b, weight), weight)
+        return exact_product(node, left, node.parameter(b, weight), weight)
     right = numbers(node, b)
     return exact_product(node, left, centred(right, zero_of(node, b_zero, right, -1, node.input(b).dtype)), None)
 
@@ -386,8 +386,7 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     wide = [part.reshape(part.shape[:1] + (1,) + (part.shape[1:] or (1,))) for part in (factor, zero)]
     by, shift = (along(node, part, value.shape, 0) for part in wide)
     fixed = (value.astype("int64") - shift.astype("int64")).astype("float32") * by.astype("float32")
-    made: Blob = node.reader.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), meaning=True)
-    return made
+    return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), meaning=True)
 
 
 def unsqueeze_to(node: Node, blob: Blob) -> Blob:
@@ -409,7 +408,7 @@ def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) ->
     whole = centred(whole, zero_of(node, x_zero, whole, 1, node.input(x).dtype))
     fixed = fixed_weight(node, w, w_zero, 0)
     if fixed is not None and fixed.ndim > 1:
-        weight: Blob = node.reader.parameter(w, fixed)
+        weight: Blob = node.parameter(w, fixed)
         sizes = exact_sizes(fixed.reshape(*fixed.shape[:2], -1).swapaxes(0, 1))
     else:
         given = numbers(node, w)

@@ -164,19 +164,19 @@ class ScanStep:
             inputs=list(zip(ports[n:], self.sequences, strict=True)),
             initial_cell_inputs=list(zip(ports[:n], self.states, strict=True)),
             links=dict(zip(ports[:n], outputs, strict=False)),
-            references={own: self.node.reader.outer_blob(outer) for own, outer in reader.captured.items()},
+            references={own: self.node.outer_blob(outer) for own, outer in reader.captured.items()},
             reverse=self.form.reverse,
             state_shapes=self._state_shapes(ports),
         )
 
     def _reader(self, cell: Net, blobs: dict[str, Blob]) -> GraphReader:
         """A reader of the body, into a cell that has its inputs."""
-        known = {name: self.node.known(blob) for name, blob in blobs.items()}
+        reader = GraphReader(self.node.reader.model, cell, self.node.reader)
         for k, (name, blob) in enumerate(blobs.items()):
             cell.input(name, blob.dtype)
-            known[name] = known[name] if k < self.form.states else one_step(known[name])
-        certain = {name for name, blob in blobs.items() if self.node.probes.is_certain(blob.name)}
-        reader: GraphReader = self.node.reader.body(cell, known, certain)
+            known = self.node.known(blob)
+            kinds = known if k < self.form.states else one_step(known)
+            reader.probes.give(name, kinds, self.node.probes.is_certain(blob.name))
         return reader
 
     def _check_carried(self, reader: GraphReader, names: Sequence[str], results: Sequence[Blob]) -> None:

@@ -256,11 +256,10 @@ class Node:
         op: its type; opset: the version of the op set.
         net: the small net; wanted: for each result, whether it has a name.
         probes: what is known of the small net's blobs.
-        inputs: the node's inputs as blobs of the small net, None for one left out.
-        values: the inputs' values, where they are constants of the file.
-        computed: the inputs' values, where they follow from constants of the file and fixed sizes.
+        inputs: the node's inputs as blobs of the small net, None for one left out; names: as the graph has them.
         float_dtype: of the model's float data, which `"float"` stands for.
-        reader: reads graphs inside this node; read: names of attributes that the rule has asked for.
+        reader: of the graph around the node; bound: input of the small net -> the value that it is there.
+        read: names of attributes that the rule has asked for.
         twins: number of a result that is integers -> floats of the same values, which a Cast back to float takes.
     """
 
@@ -271,10 +270,10 @@ class Node:
     wanted: list[bool]
     probes: Probes
     inputs: list[Blob | None] = field(default_factory=list)
-    values: list[Array | None] = field(default_factory=list)
-    computed: list[Array | None] = field(default_factory=list)
     float_dtype: str = "float32"
+    names: Sequence[str] = ()
     reader: Any = None
+    bound: dict[str, str] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     twins: dict[int, Blob] = field(default_factory=dict)
 
@@ -314,11 +313,40 @@ class Node:
 
     def value(self, i: int) -> Array | None:
         """The value of the i-th input, where it is a constant of the file."""
-        return self.values[i] if i < len(self.values) else None
+        name = self.names[i] if i < len(self.names) else ""
+        return self.reader.value(name) if name else None
 
     def known_value(self, i: int) -> Array | None:
         """As `value`, also where it is computed from constants of the file and fixed sizes."""
-        return self.computed[i] if i < len(self.computed) else None
+        name = self.names[i] if i < len(self.names) else ""
+        return self.reader.known_value(name) if name else None
+
+    def outer_blob(self, name: str) -> Blob:
+        """A value of the graph as an input of the small net."""
+        for own, outer in self.bound.items():
+            if outer == name:
+                return self.net.blob(own)
+        own = f"in_{len(self.bound)}"
+        self.bound[own] = name
+        blob, value = self.net.input(own, self.reader.dtype_of(name)), self.reader.value(name)
+        if value is not None:
+            self.probes.declare(own, blob.dtype, value.shape)
+            self.probes.give_value(own, value)
+        else:
+            outer = self.reader.blob(name).name
+            self.probes.give(own, self.reader.known(outer), self.reader.probes.is_certain(outer))
+        return blob
+
+    def twin(self, blob: Blob) -> Blob | None:
+        """Floats of the same values as an input of whole numbers, where it was computed from such."""
+        twin = self.reader.twins.get(self.bound.get(blob.name, ""))
+        return None if twin is None else self.outer_blob(twin)
+
+    def parameter(self, i: int, array: Array, meaning: bool = False) -> Blob:
+        """A float parameter of the model, made of the i-th input; of one number, a constant."""
+        if not array.ndim:
+            return self.net.constant(array, FLOAT)
+        return self.outer_blob(self.reader.parameter(self.names[i], array, meaning))
 
     def wants(self, i: int) -> bool:
         """True if the i-th result has a name."""

@@ -8,7 +8,7 @@ the cell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -285,8 +285,7 @@ class GraphReader:
             return read_loop(self, proto, attributes)
         if proto.op_type in SEQUENCE_OPS or self._hands_on_a_sequence(proto):
             return read_sequence(self, proto, attributes)
-        bound: dict[str, str] = {}
-        node = self._small_net(proto, attributes, bound)
+        node = self._small_net(proto, attributes)
         results = list(self.model.rules[op_name(proto)](node))
         if unread := set(attributes) - node.read:
             raise OnnxError("attributes are not supported", came=", ".join(sorted(unread)))
@@ -297,7 +296,7 @@ class GraphReader:
         names = result_names(node, results, wanted)
         twins = [blob.name for i, blob in node.twins.items() if node.wants(i)]
         node.net.outputs(*map(node.net.blob, dict.fromkeys([*names, *twins])))
-        placed = self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
+        placed = self._splice(prune(node.net), node.bound, names, next(filter(None, wanted), proto.op_type))
         self.twins.update((wanted[i], placed[blob.name]) for i, blob in node.twins.items() if node.wants(i))
         self.sizes.check()
         self.probes.follow(self.net)
@@ -321,22 +320,19 @@ class GraphReader:
         value = constant_value(attributes, self.model.float_dtype)
         self._weight(name, value, LARGE_CONSTANT)
 
-    def _small_net(self, proto: NodeProto, attributes: Attributes, bound: dict[str, str]) -> Node:
-        net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
+    def _small_net(self, proto: NodeProto, attributes: Attributes) -> Node:
         node = Node(
             op=proto.op_type,
             opset=self.model.opset,
             attributes=attributes,
-            net=net,
+            net=Net(self.net.name),
             wanted=[bool(name) for name in proto.output],
-            probes=probes,
+            probes=Probes(self.model.sizes, self.model.float_dtype),
             float_dtype=self.model.float_dtype,
-            reader=InnerReader(self, net, probes, bound, list(proto.input)),
+            names=list(proto.input),
+            reader=self,
         )
-        for name in proto.input:
-            node.inputs.append(node.reader.outer_blob(name) if name else None)
-            node.values.append(self.value(name) if name else None)
-            node.computed.append(self.known_value(name) if name else None)
+        node.inputs.extend(node.outer_blob(name) if name else None for name in proto.input)
         return node
 
     def dtype_of(self, name: str) -> str:
@@ -379,56 +375,6 @@ def is_table(op: Op) -> bool:
     return (
         op.type == "Constant" and op.attributes["dtype"] == FLOAT and np.size(op.attributes["value"]) >= LARGE_CONSTANT
     )
-
-
-@dataclass
-class InnerReader:
-    """What a rule may ask of the graph around its node: values that its own graphs read, and reading these."""
-
-    around: GraphReader
-    net: Net
-    probes: Probes
-    bound: dict[str, str]
-    names: Sequence[str]
-
-    def outer_blob(self, name: str) -> Blob:
-        """A value of the graph as an input of the small net."""
-        for own, outer in self.bound.items():
-            if outer == name:
-                return self.net.blob(own)
-        own = f"in_{len(self.bound)}"
-        self.bound[own] = name
-        blob = self.net.input(own, self.around.dtype_of(name))
-        value = self.around.value(name)
-        if value is not None:
-            self.probes.declare(own, blob.dtype, value.shape)
-            self.probes.give_value(own, value)
-        else:
-            outer = self.around.blob(name).name
-            self.probes.give(own, self.around.known(outer), self.around.probes.is_certain(outer))
-        return blob
-
-    def twin(self, blob: Blob) -> Blob | None:
-        """Floats of the same values as an input of whole numbers, where it was computed from such."""
-        twin = self.around.twins.get(self.bound.get(blob.name, ""))
-        return None if twin is None else self.outer_blob(twin)
-
-    def parameter(self, i: int, array: Array, meaning: bool = False) -> Blob:
-        """A float parameter of the model, made of the i-th input; of one number, a constant."""
-        if not array.ndim:
-            return self.net.constant(array, FLOAT)
-        return self.outer_blob(self.around.parameter(self.names[i], array, meaning))
-
-    def body(self, cell: Net, known: Mapping[str, Known | None], certain: Collection[str]) -> GraphReader:
-        """A reader of a graph inside the node, into a net whose inputs have these types.
-
-        Args:
-            certain: those inputs whose types depend on no made-up size.
-        """
-        reader = GraphReader(self.around.model, cell, self.around)
-        for name, kinds in known.items():
-            reader.probes.give(name, kinds, name in certain)
-        return reader
 
 
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
