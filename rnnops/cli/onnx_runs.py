@@ -36,7 +36,7 @@ from rnnops.onnx.compare import (
 from rnnops.onnx.load import OnnxModel, fixed_inputs, read_proto
 from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import Outline, outline
-from rnnops.onnx.package import GraphProto, MissingPackageError, OnnxError, about
+from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
 from rnnops.pictures.drawing import draw_net
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property
@@ -61,7 +61,7 @@ class OnnxFile:
         given: these, and sizes of inputs without a shape in the file, or of the size that counts steps.
     """
 
-    graph: GraphProto
+    graph: onnx.GraphProto
     outline: Outline
     shapes: dict[str, Dims | None]
     fixed: dict[str, int]

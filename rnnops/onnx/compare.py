@@ -33,7 +33,7 @@ from rnnops.net.text import free_name
 from rnnops.onnx.node import MAX_DEPTH, graphs_of
 from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import CELLS, LOOPS
-from rnnops.onnx.package import GraphProto, MissingPackageError, NodeProto, OnnxError, ValueInfoProto, about
+from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
@@ -405,7 +405,7 @@ Scope: TypeAlias = "ChainMap[str, frozenset[Any]]"
 NOTHING: frozenset[Any] = frozenset()
 
 
-def state_pairs(graph: GraphProto) -> dict[str, str]:
+def state_pairs(graph: onnx.GraphProto) -> dict[str, str]:
     """Output -> the input that it feeds at the next call."""
     walk = _StateWalk()
     scope: Scope = ChainMap({value.name: frozenset([value.name]) for value in graph.input})
@@ -421,7 +421,7 @@ def state_pairs(graph: GraphProto) -> dict[str, str]:
     return pairs | (window_pairs(graph, walk, pairs) if pairs or not walk.count else {})
 
 
-def window_pairs(graph: GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) -> dict[str, str]:
+def window_pairs(graph: onnx.GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) -> dict[str, str]:
     """The same for windows, where the other inputs leave one that is fed."""
     given = {value.name: value for value in graph.input if value.name not in pairs.values()}
     valued = {tensor.name for tensor in graph.initializer}
@@ -435,7 +435,7 @@ def window_pairs(graph: GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) 
     return windows if given.keys() - valued - set(windows.values()) else {}
 
 
-def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
+def may_feed(output: onnx.ValueInfoProto, value: onnx.ValueInfoProto) -> bool:
     """True if an output may be fed to an input, by their sizes, as far as the file says them."""
     one, other = (each.type.tensor_type for each in (output, value))
     if not (one.HasField("shape") and other.HasField("shape")):
@@ -457,7 +457,7 @@ class _StateWalk:
     windows: dict[str, frozenset[tuple[str, bool]]] = field(default_factory=dict)
     count: int = 0
 
-    def walk(self, graph: GraphProto, origins: Scope, ends: Scope, depth: int) -> list[frozenset[Slot]]:
+    def walk(self, graph: onnx.GraphProto, origins: Scope, ends: Scope, depth: int) -> list[frozenset[Slot]]:
         """The states that each output of a graph is the end of.
 
         Args:
@@ -478,7 +478,7 @@ class _StateWalk:
                     self.window(node, origins)
         return [ends.get(value.name, NOTHING) for value in graph.output]
 
-    def window(self, node: NodeProto, origins: Scope) -> None:
+    def window(self, node: onnx.NodeProto, origins: Scope) -> None:
         """Note the inputs with which the result of a node may begin."""
         found = NOTHING.union(*(self.windows.get(name, NOTHING) for name in node.input))
         if node.op_type == "Concat" and len(node.input) > 1:
@@ -487,7 +487,7 @@ class _StateWalk:
             found = frozenset((name, True) for name, _ in found)
         self.windows.update(dict.fromkeys(node.output, found))
 
-    def branches(self, node: NodeProto, origins: Scope, ends: Scope, depth: int) -> None:
+    def branches(self, node: onnx.NodeProto, origins: Scope, ends: Scope, depth: int) -> None:
         """Results of an If come from either branch."""
         for branch in graphs_of(node):
             inner = origins.new_child(), ends.new_child()
@@ -496,7 +496,7 @@ class _StateWalk:
                 ends[name] = ends.get(name, NOTHING) | slots
                 origins[name] = origins.get(name, NOTHING) | inner[0].get(value.name, NOTHING)
 
-    def recurrence(self, node: NodeProto, origins: Scope, ends: Scope) -> None:
+    def recurrence(self, node: onnx.NodeProto, origins: Scope, ends: Scope) -> None:
         """Note the initial values of a recurrence, and its last ones."""
         self.count += 1
         for state, (given, made) in enumerate(states_of(node)):
@@ -506,7 +506,7 @@ class _StateWalk:
                 ends[made] = frozenset([(self.count, state)])
 
 
-def states_of(node: NodeProto) -> Iterator[tuple[str, str]]:
+def states_of(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
     """For each state of a recurrence the value that it begins with and that of its end; empty where there is none."""
     if node.op_type in CELLS:
         return zip(named(node.input, INITIAL), named(node.output, LAST), strict=True)

@@ -23,18 +23,7 @@ from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
 from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
 from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
 from rnnops.onnx.open_sizes import Dims, MadeUpSizes
-from rnnops.onnx.package import (
-    NEWEST_OPSET,
-    GraphProto,
-    ModelProto,
-    OnnxError,
-    ValueInfoProto,
-    about,
-    checker,
-    helper,
-    numpy_helper,
-    onnx_opset_version,
-)
+from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.types import FLOAT, FLOATS, Array, Type
 from rnnops.util import replaced
@@ -120,7 +109,7 @@ def size_hint(names: Sequence[str]) -> str:
     return differ * (len(names) > 1) + made_up
 
 
-def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphProto:
+def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> onnx.GraphProto:
     """The graph of a net; inputs that have values are initializers."""
     net = model.net
     names = {*net.blob_names, *net.output_blobs}
@@ -132,8 +121,8 @@ def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphP
             writer.node("Identity", [writer.name(blob)], [name])
     inputs = [described(model, spec.name, spec.name) for spec in net.input_specs if spec.name not in params]
     outputs = [described(model, blob, name) for name, blob in net.output_blobs.items()]
-    weights = [numpy_helper.from_array(params[spec.name], spec.name) for spec in net.input_specs if spec.name in params]
-    return helper.make_graph(writer.nodes, net.name, inputs, outputs, weights)
+    weights = [onnx.numpy_helper.from_array(params[name], name) for name in net.input_names if name in params]
+    return onnx.helper.make_graph(writer.nodes, net.name, inputs, outputs, weights)
 
 
 def renamed(writer: GraphWriter, net: Net) -> dict[str, str]:
@@ -145,7 +134,7 @@ def renamed(writer: GraphWriter, net: Net) -> dict[str, str]:
     }
 
 
-def described(model: Typed, blob: str, name: str) -> ValueInfoProto:
+def described(model: Typed, blob: str, name: str) -> onnx.ValueInfoProto:
     """A graph's input or output with its type."""
     first, second = (types[blob] for types in model.types)
     return value_info(name, first.dtype, named_dims((first.shape, second.shape), model.sizes.named()))
@@ -347,13 +336,13 @@ def float_dtype_of(net: Net, values: Mapping[str, Array], wanted: str | None) ->
 
 def model_of(
     net: Net, values: Mapping[str, Array], shapes: Mapping[str, Dims], opset: int, float_dtype: str
-) -> ModelProto:
+) -> onnx.ModelProto:
     """The model of a net, which ONNX's own checker has passed."""
     graph = write_graph(typed(net, shapes, float_dtype), values, opset)
-    opsets = [helper.make_opsetid("", opset)]
-    ir_version = helper.find_min_ir_version_for(opsets)
-    proto = helper.make_model(graph, opset_imports=opsets, producer_name=PRODUCER, ir_version=ir_version)
-    checker.check_model(proto, full_check=True)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    ir_version = onnx.helper.find_min_ir_version_for(opsets)
+    proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name=PRODUCER, ir_version=ir_version)
+    onnx.checker.check_model(proto, full_check=True)
     return proto
 
 

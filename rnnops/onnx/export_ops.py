@@ -17,7 +17,7 @@ from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.node import element_type
-from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper, numpy_helper
+from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.activation import tanh
 from rnnops.ops.arithmetic import exp, log, sqrt
 from rnnops.ops.comparison import and_, equal, identity, less, not_, or_, where
@@ -53,7 +53,7 @@ class GraphWriter:
     open_sizes: frozenset[int] = frozenset()
     below: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
-    nodes: list[NodeProto] = field(default_factory=list)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
 
     def name(self, blob: str) -> str:
@@ -85,7 +85,7 @@ class GraphWriter:
             operand if isinstance(operand, str) else self.constant(operand, "int64", f"{name}/input_{i}")
             for i, operand in enumerate(inputs)
         ]
-        self.nodes.append(helper.make_node(op, trimmed(names), list(outputs), name=name, **given))
+        self.nodes.append(onnx.helper.make_node(op, trimmed(names), list(outputs), name=name, **given))
 
     def result(self, op: str, inputs: Sequence[Operand], hint: str, **attributes: Any) -> str:
         """Write a node with one output and return its name."""
@@ -96,7 +96,7 @@ class GraphWriter:
     def constant(self, value: Any, dtype: str, hint: str) -> str:
         """Write a Constant and return its name."""
         array: Array = np.asarray(value, dtype)
-        return self.result("Constant", [], hint, value=numpy_helper.from_array(array))
+        return self.result("Constant", [], hint, value=onnx.numpy_helper.from_array(array))
 
     def written(
         self, inputs: Sequence[str], kinds: Sequence[Type | None], key: str, function: Function, *outputs: str
@@ -138,9 +138,9 @@ def trimmed(names: Sequence[str]) -> list[str]:
     return kept
 
 
-def value_info(name: str, dtype: str, dims: Sequence[int | str | None]) -> ValueInfoProto:
+def value_info(name: str, dtype: str, dims: Sequence[int | str | None]) -> onnx.ValueInfoProto:
     """A typed name; None is a size without a name."""
-    return helper.make_tensor_value_info(name, element_type(dtype), list(dims))
+    return onnx.helper.make_tensor_value_info(name, element_type(dtype), list(dims))
 
 
 def named_dims(shapes: tuple[Shape, Shape], names: Mapping[tuple[int, int], str]) -> list[int | str | None]:
@@ -193,13 +193,13 @@ def static_input(writer: GraphWriter, call: Call, port: str, value: Any) -> str:
 def write_constant(writer: GraphWriter, call: Call) -> None:
     """The value as a tensor of the output's dtype."""
     array = np.asarray(call.attr("value")).astype(call.output_types[0].dtype)
-    writer.node("Constant", [], writer.outputs_of(call), value=numpy_helper.from_array(array))
+    writer.node("Constant", [], writer.outputs_of(call), value=onnx.numpy_helper.from_array(array))
 
 
 def write_constant_of_shape(writer: GraphWriter, call: Call) -> None:
     """The number as a tensor of one element."""
     inputs, attributes = with_static_inputs(writer, call)
-    attributes["value"] = numpy_helper.from_array(np.full(1, call.attr("value"), call.output_types[0].dtype))
+    attributes["value"] = onnx.numpy_helper.from_array(np.full(1, call.attr("value"), call.output_types[0].dtype))
     writer.node("ConstantOfShape", inputs, writer.outputs_of(call), **attributes)
 
 

@@ -15,13 +15,12 @@ from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
 from rnnops.onnx.export_ops import GraphWriter, Operand, value_info
-from rnnops.onnx.node import element_type
-from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
+from rnnops.onnx.node import FAR, element_type
+from rnnops.onnx.package import onnx
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.types import Type
 
-FAR = 2**62  # beyond any end
 INT32 = element_type("int32")
 WriteCalls = Callable[[GraphWriter, Net, Sequence[Call]], None]
 
@@ -114,7 +113,7 @@ class OnnxScanWriter:
 
     # -- the body ------------------------------------------------------------------------------------------------
 
-    def _graph(self, sequences: Sequence[str], scanned: Sequence[str]) -> GraphProto:
+    def _graph(self, sequences: Sequence[str], scanned: Sequence[str]) -> onnx.GraphProto:
         """The body: it reads states and steps of sequences, and gives new states and what is scanned out."""
         body, cell = self.body, self.recurrence.cell
         self._name_blobs(cell)
@@ -123,7 +122,7 @@ class OnnxScanWriter:
         self.write_calls(body, cell, self.program.calls)
         outputs = [self._new_state(state) for state in self.recurrence.states]
         outputs += [(body.name(blob), self.program.types[blob]) for blob in map(cell.output_blobs.__getitem__, scanned)]
-        graph = helper.make_graph(body.nodes, cell.name, infos(inputs), infos(self._each_its_own(outputs)))
+        graph = onnx.helper.make_graph(body.nodes, cell.name, infos(inputs), infos(self._each_its_own(outputs)))
         self.writer.below |= body.taken | body.below
         return graph
 
@@ -238,7 +237,7 @@ def turned(writer: GraphWriter, name: str, rank: int, hint: str) -> str:
     return writer.result("Transpose", [name], hint, perm=swapped(rank))
 
 
-def infos(values: Sequence[tuple[str, Type]]) -> list[ValueInfoProto]:
+def infos(values: Sequence[tuple[str, Type]]) -> list[onnx.ValueInfoProto]:
     """Typed names with a number of axes and no sizes."""
     return [value_info(name, kind.dtype, [None] * kind.rank) for name, kind in values]
 

@@ -9,29 +9,18 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rnnops.onnx.node import OWN_DOMAINS, copied, graphs_of, nodes_of, op_name
-from rnnops.onnx.package import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    OnnxError,
-    TypeProto,
-    about,
-    get_schema,
-    helper,
-    infer_shapes,
-)
+from rnnops.onnx.node import OWN_DOMAINS, graphs_in, graphs_of, nodes_of, op_name
+from rnnops.onnx.package import OnnxError, about, get_schema, infer_shapes, onnx
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
 DEEPEST = 4  # definitions in definitions: those of ONNX go two deep
 
 
-def put_definitions_in_place(model: ModelProto, opset: int, known: Collection[str]) -> None:
+def put_definitions_in_place(model: onnx.ModelProto, opset: int, known: Collection[str]) -> None:
     """Replace ops that are not known by what ONNX says that they stand for; others stay.
 
     Args:
@@ -45,7 +34,7 @@ def put_definitions_in_place(model: ModelProto, opset: int, known: Collection[st
         put_functions_in_place(model)
 
 
-def schema_of(node: NodeProto, opset: int) -> Any:
+def schema_of(node: onnx.NodeProto, opset: int) -> Any:
     """ONNX's schema of an op of its own set; None for others."""
     if node.domain not in OWN_DOMAINS:
         return None
@@ -55,13 +44,13 @@ def schema_of(node: NodeProto, opset: int) -> Any:
         return None
 
 
-def is_defined(node: NodeProto, opset: int, known: Collection[str]) -> bool:
+def is_defined(node: onnx.NodeProto, opset: int, known: Collection[str]) -> bool:
     """True if an op that is not known is one that ONNX says the nodes of."""
     schema = None if op_name(node) in known else schema_of(node, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def define(model: ModelProto, opset: int, known: Collection[str]) -> None:
+def define(model: onnx.ModelProto, opset: int, known: Collection[str]) -> None:
     """Give a model a function of its own for each node that is not known, as far as ONNX says what it stands for."""
     around = types_around(graph_with_types(model))
     del model.functions[:]  # which are in place already
@@ -71,19 +60,19 @@ def define(model: ModelProto, opset: int, known: Collection[str]) -> None:
             continue
         function.domain, function.name = DEFINITIONS, f"{node.op_type}_{number}"
         del function.opset_import[:]
-        function.opset_import.append(helper.make_opsetid("", opset))
+        function.opset_import.append(onnx.helper.make_opsetid("", opset))
         model.functions.append(function)
         node.attribute.extend(defaults_of(node, opset))
         node.domain, node.op_type = function.domain, function.name
 
 
-def definition_of(node: NodeProto, opset: int, types: Mapping[str, TypeProto]) -> FunctionProto | None:
+def definition_of(node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
     """The function that defines a node; None if ONNX has none for its inputs and attributes.
 
     The newest definition before the op set is taken: what its ops mean has not changed since, as far as they use it.
     """
     schema = schema_of(node, opset)
-    given = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
     try:
         if schema.has_function:
             body = schema.get_function_with_opset_version(newest(schema.function_opset_versions, opset))
@@ -91,7 +80,7 @@ def definition_of(node: NodeProto, opset: int, types: Mapping[str, TypeProto]) -
             make = schema.get_context_dependent_function_with_opset_version
             version = newest(schema.context_dependent_function_opset_versions, opset)
             body = make(version, node.SerializeToString(), given)
-        return FunctionProto.FromString(body) if body else None
+        return onnx.FunctionProto.FromString(body) if body else None
     except Exception:  # what it raises for attributes that do not fit is its own affair
         return None
 
@@ -101,14 +90,14 @@ def newest(versions: Iterable[int], opset: int) -> int:
     return max(version for version in versions if version <= opset)
 
 
-def defaults_of(node: NodeProto, opset: int) -> list[AttributeProto]:
+def defaults_of(node: onnx.NodeProto, opset: int) -> list[onnx.AttributeProto]:
     """Attributes that a node leaves out, where their op has defaults."""
     given = {attribute.name for attribute in node.attribute}
     attributes = schema_of(node, opset).attributes
     return [one.default_value for name, one in attributes.items() if name not in given and one.default_value.name]
 
 
-def graph_with_types(model: ModelProto) -> GraphProto:
+def graph_with_types(model: onnx.ModelProto) -> onnx.GraphProto:
     """A model's graph with the types of its values, as far as they can be told."""
     try:
         return infer_shapes(model).graph
@@ -116,14 +105,18 @@ def graph_with_types(model: ModelProto) -> GraphProto:
         return model.graph
 
 
-def types_around(graph: GraphProto, around: Sequence[dict[str, TypeProto]] = ()) -> Iterator[Mapping[str, TypeProto]]:
+def types_around(
+    graph: onnx.GraphProto, around: Sequence[dict[str, onnx.TypeProto]] = ()
+) -> Iterator[Mapping[str, onnx.TypeProto]]:
     """For each node, in the order of `nodes_of`, the types of the values that it can read.
 
     Args:
         around: those of each graph around this one, the nearest first.
     """
     values = [*graph.input, *graph.value_info, *graph.output]
-    here = {tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer}
+    here = {
+        tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer
+    }
     scopes = [here | {value.name: value.type for value in values}, *around]
     for node in graph.node:
         yield ChainMap(*scopes)
@@ -137,7 +130,7 @@ MAX_CALLS = 32  # of functions from inside each other
 Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
 
 
-def put_functions_in_place(model: ModelProto) -> None:
+def put_functions_in_place(model: onnx.ModelProto) -> None:
     """Replace calls of a model's functions by their nodes. Raises OnnxError for one that calls itself."""
     if not model.functions:
         return
@@ -157,13 +150,13 @@ def key_of(proto: Any, name: str) -> Key:
     return ("" if proto.domain in OWN_DOMAINS else proto.domain), name, getattr(proto, "overload", "")
 
 
-def names_in(graph: GraphProto) -> set[str]:
+def names_in(graph: onnx.GraphProto) -> set[str]:
     """Names of values in a graph, and in graphs inside it."""
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return names | names_made(graph.node)
 
 
-def names_made(nodes: Iterable[NodeProto]) -> set[str]:
+def names_made(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     """Names of the values that nodes make, and of those in graphs inside them."""
     names: set[str] = set()
     for node in nodes:
@@ -200,10 +193,10 @@ class NodeCount:
     known: dict[Key, int] = field(default_factory=dict)
     inside: list[Key] = field(default_factory=list)
 
-    def of(self, nodes: Iterable[NodeProto]) -> int:
+    def of(self, nodes: Iterable[onnx.NodeProto]) -> int:
         return sum(1 + self._inside(node) for node in nodes)
 
-    def _inside(self, node: NodeProto) -> int:
+    def _inside(self, node: onnx.NodeProto) -> int:
         """The number of nodes that take a node's place."""
         key = key_of(node, node.op_type)
         if key not in self.functions:
@@ -239,13 +232,13 @@ class FunctionInliner:
     nbytes: int = 0
     inside: list[Key] = field(default_factory=list)
 
-    def fill(self, graph: GraphProto) -> None:
+    def fill(self, graph: onnx.GraphProto) -> None:
         """Replace the calls in a graph, and in graphs inside it."""
         nodes = [new for node in graph.node for new in self._nodes(node)]
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def _nodes(self, node: NodeProto) -> list[NodeProto]:
+    def _nodes(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """A node, or what it becomes."""
         self.nodes, self.nbytes = self.nodes + 1, self.nbytes + node.ByteSize()
         check_count(self.nodes, self.nbytes)
@@ -257,7 +250,7 @@ class FunctionInliner:
         with about(f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"):
             return self._called(node, key)
 
-    def _called(self, node: NodeProto, key: Key) -> list[NodeProto]:
+    def _called(self, node: onnx.NodeProto, key: Key) -> list[onnx.NodeProto]:
         """The nodes of a function under the names of a call."""
         check_call(key, self.inside)
         function = self.functions[key]
@@ -268,7 +261,7 @@ class FunctionInliner:
         self.inside.pop()
         return [*found, *call.handed_through()]
 
-    def _prefix(self, node: NodeProto) -> str:
+    def _prefix(self, node: onnx.NodeProto) -> str:
         """The prefix of names inside a call."""
         wanted = node.name or next(filter(None, node.output), node.op_type)
         prefix, k = wanted, 1
@@ -281,7 +274,7 @@ class FunctionInliner:
 class FunctionCall:
     """A call of a function: what its names and attributes stand for."""
 
-    def __init__(self, node: NodeProto, function: Any, prefix: str) -> None:
+    def __init__(self, node: onnx.NodeProto, function: Any, prefix: str) -> None:
         if len(node.input) > len(function.input) or len(node.output) > len(function.output):
             raise OnnxError("inputs and outputs do not fit the function", came=f"{len(node.input)} inputs")
         self.prefix = prefix
@@ -297,9 +290,9 @@ class FunctionCall:
         """The name that a value of the function has where it is called."""
         return self.names.get(name, f"{self.prefix}/{name}") if name else ""
 
-    def placed(self, node: NodeProto) -> NodeProto:
+    def placed(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """A node of the function."""
-        found: NodeProto = copied(node)
+        found = deepcopy(node)
         found.name = f"{self.prefix}/{node.name}" if node.name else ""
         for values in (found.input, found.output):
             values[:] = list(map(self.named, values))
@@ -308,19 +301,19 @@ class FunctionCall:
         found.attribute.extend(attributes)
         return found
 
-    def _attribute(self, attribute: AttributeProto) -> Iterator[AttributeProto]:
+    def _attribute(self, attribute: onnx.AttributeProto) -> Iterator[onnx.AttributeProto]:
         """An attribute, or the one of the call that it refers to; nothing where that is left out."""
         if not attribute.ref_attr_name:
-            found: AttributeProto = copied(attribute)
-            for graph in [found.g] if found.type == AttributeProto.GRAPH else found.graphs:
+            found = deepcopy(attribute)
+            for graph in graphs_in(found):
                 self._rename(graph)
             yield found
         elif attribute.ref_attr_name in self.attributes:
-            found = copied(self.attributes[attribute.ref_attr_name])
+            found = deepcopy(self.attributes[attribute.ref_attr_name])
             found.name = attribute.name
             yield found
 
-    def _rename(self, graph: GraphProto) -> None:
+    def _rename(self, graph: onnx.GraphProto) -> None:
         """Give names to what is in a graph inside the function."""
         for value in (*graph.input, *graph.output, *graph.initializer):
             value.name = self.named(value.name)
@@ -328,7 +321,7 @@ class FunctionCall:
         del graph.node[:], graph.value_info[:]
         graph.node.extend(nodes)
 
-    def handed_through(self) -> Iterator[NodeProto]:
+    def handed_through(self) -> Iterator[onnx.NodeProto]:
         """Nodes for outputs that are an input or another output."""
         for own, name in self.copies:
-            yield helper.make_node("Identity", [self.names[own]], [name])
+            yield onnx.helper.make_node("Identity", [self.names[own]], [name])

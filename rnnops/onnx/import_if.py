@@ -17,15 +17,16 @@ them joined, its length) becomes ops on these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from rnnops.net.text import free_name
-from rnnops.onnx.node import Attributes, copied, graphs_of
+from rnnops.onnx.node import FAR, Attributes, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
-from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
+from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import BOOL
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ BRANCHES = {True: "then_branch", False: "else_branch"}
 class Branch:
     """A branch as part of the graph around it: its constants, its nodes, and what its results are called there."""
 
-    tensors: list[TensorProto]
-    nodes: list[NodeProto]
+    tensors: list[onnx.TensorProto]
+    nodes: list[onnx.NodeProto]
     results: list[str]
 
 
-def read_if(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
+def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
     """Read an If node into the graph around it."""
     branches = {taken: branch_of(attributes, name, len(proto.output)) for taken, name in BRANCHES.items()}
     if unread := set(attributes) - set(BRANCHES.values()):
@@ -63,7 +64,7 @@ def read_if(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> No
 
 
 def read_one(
-    reader: GraphReader, proto: NodeProto, branches: Mapping[bool, GraphProto], taken: bool, certain: bool
+    reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], taken: bool, certain: bool
 ) -> None:
     """The branch that is taken; where that follows from open sizes, a run at which it is not is refused."""
     guard = "" if certain else guard_of(reader, proto, taken)
@@ -73,12 +74,12 @@ def read_one(
             shape = appended(reader, f"{name}/shape", "Shape", [result])
             sizes = appended(reader, f"{name}/guarded_shape", "Concat", [guard, shape], axis=0)
             guarded = appended(reader, f"{name}/guarded", "Reshape", [result, sizes], allowzero=1)
-            reader.read_node(helper.make_node("Reshape", [guarded, shape], [name], allowzero=1))
+            reader.read_node(onnx.helper.make_node("Reshape", [guarded, shape], [name], allowzero=1))
         elif name:
-            reader.read_node(helper.make_node("Identity", [result], [name]))
+            reader.read_node(onnx.helper.make_node("Identity", [result], [name]))
 
 
-def guard_of(reader: GraphReader, proto: NodeProto, taken: bool) -> str:
+def guard_of(reader: GraphReader, proto: onnx.NodeProto, taken: bool) -> str:
     """1 where the condition is what it is taken for, else a number that no size can be: no Reshape accepts that."""
     prefix = next(filter(None, proto.output), proto.op_type)
     condition, numbers = scalar_condition(reader, proto), ([1], [-7]) if taken else ([-7], [1])
@@ -90,46 +91,46 @@ def appended(reader: GraphReader, name: str, op: str, inputs: Iterable[Operand],
     prefix = name.rpartition("/")[0]
     names = [given if isinstance(given, str) else constant(reader, prefix, given) for given in inputs]
     free = free_name(name, reader.taken)
-    reader.read_node(helper.make_node(op, names, [free], **attributes))
+    reader.read_node(onnx.helper.make_node(op, names, [free], **attributes))
     return free
 
 
 def constant(reader: GraphReader, prefix: str, value: int | Sequence[int]) -> str:
     """A constant of the graph, an integer or a list of them; its name."""
     return appended(
-        reader, f"{prefix}/constant", "Constant", [], value=numpy_helper.from_array(np.array(value, "int64"))
+        reader, f"{prefix}/constant", "Constant", [], value=onnx.numpy_helper.from_array(np.array(value, "int64"))
     )
 
 
-def branch_of(attributes: Attributes, name: str, outputs: int) -> GraphProto:
+def branch_of(attributes: Attributes, name: str, outputs: int) -> onnx.GraphProto:
     """A branch, which has as many results as the node."""
     graph = attributes.get(name, (0, None))[1]
-    if not isinstance(graph, GraphProto):
+    if not isinstance(graph, onnx.GraphProto):
         raise OnnxError(f"attribute '{name}' is not a graph")
     if len(graph.output) != outputs or graph.input or graph.sparse_initializer:
         raise OnnxError(f"the graph '{name}' does not fit the node", wanted=f"no inputs and {outputs} outputs")
     return graph
 
 
-def read_both(reader: GraphReader, proto: NodeProto, branches: Mapping[bool, GraphProto]) -> None:
+def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto]) -> None:
     """Both branches, and Where between each two results, which must have one type."""
     undecided, condition = reader.model.branches[-1], scalar_condition(reader, proto)
     one, other = (read_branch(reader, proto, branches[taken], BRANCHES[taken]) for taken in (True, False))
     for name, then, otherwise in zip(proto.output, one, other, strict=True):
         if name:
             otherwise = of_one_shape(reader, name, then, otherwise)
-            reader.read_node(helper.make_node("Where", [condition, then, otherwise], [name]))
+            reader.read_node(onnx.helper.make_node("Where", [condition, then, otherwise], [name]))
     if undecided.source is not None:  # it has been read, whatever comes
         reader.model.branches.remove(undecided)
 
 
-def open_branch(reader: GraphReader, proto: NodeProto) -> OpenBranch:
+def open_branch(reader: GraphReader, proto: onnx.NodeProto) -> OpenBranch:
     """An If whose condition is not known, for errors to tell of."""
     source = reader.sizes.source(reader.blob(proto.input[0]).name)
     return OpenBranch(f"If '{proto.name or next(filter(None, proto.output), '')}'", source)
 
 
-def scalar_condition(reader: GraphReader, proto: NodeProto) -> str:
+def scalar_condition(reader: GraphReader, proto: onnx.NodeProto) -> str:
     """The condition without axes, so that it broadcasts to whatever the branches give."""
     name = str(proto.input[0])
     if reader.dims(name) == ():
@@ -160,7 +161,7 @@ def in_words(known: Known | None) -> str:
     return f"{known[0].dtype}[{', '.join('?' if size is None else str(size) for size in fixed_dims(known))}]"
 
 
-def read_branch(reader: GraphReader, proto: NodeProto, graph: GraphProto, word: str) -> list[str]:
+def read_branch(reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto, word: str) -> list[str]:
     """Read a branch into the graph around it; the names of its results there."""
     prefix = f"{next(filter(None, proto.output), proto.op_type)}/{word}"
     branch = in_place(graph, reader, prefix)
@@ -174,7 +175,7 @@ def read_branch(reader: GraphReader, proto: NodeProto, graph: GraphProto, word: 
     return branch.results
 
 
-def in_place(graph: GraphProto, reader: GraphReader, prefix: str) -> Branch:
+def in_place(graph: onnx.GraphProto, reader: GraphReader, prefix: str) -> Branch:
     """A branch with names that differ from all around it."""
     names: dict[str, str] = {}
     for name in own_names(graph):
@@ -182,28 +183,28 @@ def in_place(graph: GraphProto, reader: GraphReader, prefix: str) -> Branch:
             raise OnnxError("two values have this name", blob=name)
         taken = name in reader.taken or reader.has(name)
         names[name] = free_name(f"{prefix}/{name}" if taken else name, reader.taken)
-    tensors = [copied(tensor) for tensor in graph.initializer]
+    tensors = [deepcopy(tensor) for tensor in graph.initializer]
     for tensor in tensors:
         tensor.name = names[tensor.name]
     nodes = [renamed(node, names) for node in graph.node]
     return Branch(tensors, nodes, [names.get(value.name, value.name) for value in graph.output])
 
 
-def own_names(graph: GraphProto) -> Iterator[str]:
+def own_names(graph: onnx.GraphProto) -> Iterator[str]:
     """Names that a graph gives to values of its own."""
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """A copy of a node that reads and makes values by other names, in graphs inside it as well."""
-    found: NodeProto = copied(node)
+    found = deepcopy(node)
     rename(found, names)
     return found
 
 
-def rename(node: NodeProto, names: Mapping[str, str]) -> None:
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Change names of values in a node, but not those that graphs inside it have of their own."""
     for values in (node.input, node.output):
         values[:] = [names.get(name, name) for name in values]
@@ -216,16 +217,13 @@ def rename(node: NodeProto, names: Mapping[str, str]) -> None:
             value.name = outer.get(value.name, value.name)
 
 
-def all_inputs(node: NodeProto) -> Iterable[str]:
+def all_inputs(node: onnx.NodeProto) -> Iterable[str]:
     """Names that a node reads, and those that graphs inside it read or give out."""
     yield from node.input
     for graph in graphs_of(node):
         yield from (value.name for value in graph.output)
         for inner in graph.node:
             yield from all_inputs(inner)
-
-
-FAR = 2**62  # beyond any end
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,7 @@ class SequencePart:
 Parts: TypeAlias = tuple[SequencePart, ...]
 
 
-def read_sequence(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
+def read_sequence(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
     """Read a node that makes a sequence or reads one."""
     given = {name: value for name, (_, value) in attributes.items()}
     if not proto.output or not proto.output[0]:
@@ -255,30 +253,30 @@ def read_sequence(reader: GraphReader, proto: NodeProto, attributes: Attributes)
     if isinstance(result, tuple):
         reader.add_sequence(proto.output[0], result)
     elif isinstance(result, str):
-        reader.read_node(helper.make_node("Identity", [result], [proto.output[0]]))
+        reader.read_node(onnx.helper.make_node("Identity", [result], [proto.output[0]]))
 
 
-Rule: TypeAlias = "Callable[[GraphReader, NodeProto, Mapping[str, Any]], Parts | str]"
+Rule: TypeAlias = "Callable[[GraphReader, onnx.NodeProto, Mapping[str, Any]], Parts | str]"
 
 
-def identity(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def identity(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """The same sequence under another name."""
     return parts_of(reader, proto)
 
 
-def empty(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def empty(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """No elements."""
     return ()
 
 
-def construct(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def construct(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """The inputs as elements."""
     for name in proto.input:
         reader.blob(name)
     return tuple(SequencePart(name) for name in proto.input)
 
 
-def insert(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """One element more, at the end without a place."""
     parts = parts_of(reader, proto)
     reader.blob(proto.input[1])
@@ -290,7 +288,7 @@ def insert(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> P
     return (*parts[:at], SequencePart(proto.input[1]), *parts[at:])
 
 
-def erase(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """One element less, the last one without a place."""
     parts = parts_of(reader, proto)
     place = place_of(reader, proto, 1, len(parts))
@@ -299,7 +297,7 @@ def erase(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Pa
     return tuple(part for i, part in enumerate(parts) if i != at % len(parts))
 
 
-def check_place(parts: Parts, place: int, count: int, proto: NodeProto) -> None:
+def check_place(parts: Parts, place: int, count: int, proto: onnx.NodeProto) -> None:
     """Raise OnnxError for a place that a sequence does not have, or of one whose length is open."""
     if any(part.is_run for part in parts):
         raise OnnxError("a place in a sequence that collects steps of a Loop is not supported", blob=proto.input[0])
@@ -307,7 +305,7 @@ def check_place(parts: Parts, place: int, count: int, proto: NodeProto) -> None:
         raise OnnxError("a sequence does not have this place", blob=proto.input[0], wanted=f"below {count}", came=place)
 
 
-def place_of(reader: GraphReader, proto: NodeProto, i: int, length: int) -> int | None:
+def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int, length: int) -> int | None:
     """The place that an input says, None where it is left out."""
     if len(proto.input) <= i or not proto.input[i]:
         return None
@@ -317,7 +315,7 @@ def place_of(reader: GraphReader, proto: NodeProto, i: int, length: int) -> int 
     return int(value.item())
 
 
-def at(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def at(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """One element."""
     parts, place = parts_of(reader, proto), proto.input[1]
     value = reader.known_value(place)
@@ -343,7 +341,7 @@ def with_axis(reader: GraphReader, name: str, axis: int, hint: str) -> str:
     return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis])
 
 
-def length(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def length(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """How many elements there are, an int64 without axes."""
     parts, name = parts_of(reader, proto), proto.output[0]
     total: Operand = [sum(not part.is_run for part in parts)]
@@ -355,7 +353,7 @@ def length(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> P
     return appended(reader, f"{name}/number", "Reshape", [total, []])
 
 
-def concat(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def concat(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """All elements joined along an axis, a new one where the node says so."""
     parts, name = parts_of(reader, proto), proto.output[0]
     axis, new = given.get("axis"), given.get("new_axis", 0)
@@ -407,7 +405,7 @@ def joined(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str
     return appended(reader, f"{hint}/joined", "Reshape", [whole, shape], allowzero=1)
 
 
-def split(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def split(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """Pieces of an array along an axis."""
     name, rank = proto.input[0], rank_of(reader, SequencePart(proto.input[0]))
     axis, keeps = given.get("axis", 0), given.get("keepdims", 1)
@@ -451,14 +449,14 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
         return ()
     names = [free_name(f"{hint}/piece", reader.taken) for _ in sizes]
     if reader.model.opset >= 13:
-        node = helper.make_node("Split", [name, constant(reader, hint, sizes)], names, axis=axis)
+        node = onnx.helper.make_node("Split", [name, constant(reader, hint, sizes)], names, axis=axis)
     else:
-        node = helper.make_node("Split", [name], names, axis=axis, split=sizes)
+        node = onnx.helper.make_node("Split", [name], names, axis=axis, split=sizes)
     reader.read_node(node)
     return tuple(map(SequencePart, names))
 
 
-def parts_of(reader: GraphReader, proto: NodeProto) -> Parts:
+def parts_of(reader: GraphReader, proto: onnx.NodeProto) -> Parts:
     """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
     parts = reader.sequence(proto.input[0])
     if parts is None:

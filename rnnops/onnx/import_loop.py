@@ -8,6 +8,7 @@ read from around, so neither is a state; a sequence that collects a step at each
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +18,25 @@ from rnnops.net.text import free_name
 from rnnops.onnx.import_if import Operand, Parts, SequencePart, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read, Trips, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
-from rnnops.onnx.node import Attributes, copied, element_type, nodes_of
+from rnnops.onnx.node import FAR, Attributes, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
-from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
+from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Type
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
 TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
-FAR = 2**62  # beyond any end
 Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
 
 
-def read_loop(reader: GraphReader, proto: NodeProto, attributes: Attributes) -> None:
+def read_loop(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
     """Read a Loop node."""
     graph = attributes.get("body", (0, None))[1]
     carried = len(proto.input) - 2
     if reader.model.opset < 11:
         raise OnnxError("a Loop of this op set is not supported", hint="Convert the model to op set 11 or later.")
-    if not isinstance(graph, GraphProto) or len(attributes) != 1 or graph.sparse_initializer or carried < 0:
+    if not isinstance(graph, onnx.GraphProto) or len(attributes) != 1 or graph.sparse_initializer or carried < 0:
         raise OnnxError("a Loop has two inputs or more and a body, and no other attributes")
     if len(graph.input) != carried + 2 or not carried + 1 <= len(graph.output) == len(proto.output) + 1:
         raise OnnxError("inputs and outputs of the body do not fit the node", came=f"{len(graph.input)} body inputs")
@@ -66,7 +66,7 @@ class Plan:
         collected: (a sequence, its first value, the value of all steps of what it collects).
     """
 
-    nodes: list[NodeProto]
+    nodes: list[onnx.NodeProto]
     names: dict[str, str]
     states: list[CarriedValue] = field(default_factory=list)
     scanned: list[tuple[str, str]] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Plan:
 class LoopReader:
     """Reads one Loop into the graph around it."""
 
-    def __init__(self, reader: GraphReader, proto: NodeProto, graph: GraphProto) -> None:
+    def __init__(self, reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto) -> None:
         self.reader, self.proto, self.graph = reader, proto, graph
         self.prefix = next(filter(None, proto.output), "Loop")
         self.around = Around(reader, self.prefix)
@@ -96,8 +96,8 @@ class LoopReader:
         )
         self.finals = dict(zip(self.carried, proto.output, strict=False))
         self.taken = self.body.own | {n for node in nodes_of(graph) for n in (*node.input, *node.output)}
-        self.new_nodes: list[NodeProto] = []
-        self.new_tensors: list[TensorProto] = []
+        self.new_nodes: list[onnx.NodeProto] = []
+        self.new_tensors: list[onnx.TensorProto] = []
 
     def read(self) -> None:
         """Append what the Loop becomes."""
@@ -224,16 +224,16 @@ class LoopReader:
             nodes.append(self._as_step(node, read, steps[read.key]))
         plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
 
-    def _plain(self, node: NodeProto) -> NodeProto:
+    def _plain(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """A node with constants in place of what is the same at every trip, where its rule has to know that."""
         places = [i for i in TAKEN_AS_FIXED.get(node.op_type, ()) if i < len(node.input) and node.input[i]]
         found = {i: value for i in places if (value := self.body.fixed(node.input[i])) is not None}
         if not found:
             return node
         inputs = [self._tensor(found[i]) if i in found else name for i, name in enumerate(node.input)]
-        return helper.make_node(node.op_type, inputs, node.output)
+        return onnx.helper.make_node(node.op_type, inputs, node.output)
 
-    def _of_sequence(self, node: NodeProto) -> NodeProto:
+    def _of_sequence(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""
         outer = self.body.outer(node.input[0]) if node.op_type == "SequenceAt" and len(node.input) == 2 else None
         parts = None if outer is None else self.reader.sequence(outer)
@@ -242,23 +242,23 @@ class LoopReader:
         place = self.body.sum_of(node.input[1])
         if place is None or place.rank:
             return node
-        return helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
+        return onnx.helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
 
-    def _as_step(self, node: NodeProto, read: Read, step: str) -> NodeProto:
+    def _as_step(self, node: onnx.NodeProto, read: Read, step: str) -> onnx.NodeProto:
         """The node that makes a value of the body of a step."""
         if not read.keeps_axis:
-            return helper.make_node("Identity", [step], node.output)
+            return onnx.helper.make_node("Identity", [step], node.output)
         return self._unsqueeze(step, read.axis, node.output[0])
 
-    def _unsqueeze(self, name: str, axis: int, result: str) -> NodeProto:
+    def _unsqueeze(self, name: str, axis: int, result: str) -> onnx.NodeProto:
         if self.reader.model.opset < 13:
-            return helper.make_node("Unsqueeze", [name], [result], axes=[axis])
-        return helper.make_node("Unsqueeze", [name, self._tensor(np.array([axis]))], [result])
+            return onnx.helper.make_node("Unsqueeze", [name], [result], axes=[axis])
+        return onnx.helper.make_node("Unsqueeze", [name, self._tensor(np.array([axis]))], [result])
 
     def _tensor(self, value: np.ndarray[Any, Any]) -> str:
         """A constant of the body."""
         name = free_name("constant", self.taken)
-        self.new_tensors.append(numpy_helper.from_array(value, name))
+        self.new_tensors.append(onnx.numpy_helper.from_array(value, name))
         return name
 
     # -- the Scan -------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class LoopReader:
         }
         self._body_inputs = [state.name for state in plan.states] + list(sequences)
         body = self._graph([*self._condition(read), *first, *nodes], names, results)
-        node = helper.make_node(
+        node = onnx.helper.make_node(
             "Scan",
             [*(state.initial for state in plan.states), *sequences.values()],
             [*(self._named(state.final) for state in plan.states), *(every for _, every in plan.scanned)],
@@ -293,13 +293,13 @@ class LoopReader:
     def _named(self, name: str) -> str:
         return name or free_name(f"{self.prefix}/unread", self.reader.taken)
 
-    def _graph(self, nodes: list[NodeProto], names: dict[str, str], results: list[str]) -> GraphProto:
+    def _graph(self, nodes: list[onnx.NodeProto], names: dict[str, str], results: list[str]) -> onnx.GraphProto:
         """The body of the Scan."""
-        body = GraphProto(name=self.graph.name or "body")
-        body.input.extend(helper.make_tensor_value_info(name, 0, None) for name in self._body_inputs)
-        body.initializer.extend(copied(tensor) for tensor in (*self.graph.initializer, *self.new_tensors))
+        body = onnx.GraphProto(name=self.graph.name or "body")
+        body.input.extend(onnx.helper.make_tensor_value_info(name, 0, None) for name in self._body_inputs)
+        body.initializer.extend(deepcopy(tensor) for tensor in (*self.graph.initializer, *self.new_tensors))
         body.node.extend(renamed(node, names) for node in nodes)
-        body.output.extend(helper.make_tensor_value_info(names.get(name, name), 0, None) for name in results)
+        body.output.extend(onnx.helper.make_tensor_value_info(names.get(name, name), 0, None) for name in results)
         return body
 
     def _reachable(self, outer: str) -> str:
@@ -308,35 +308,35 @@ class LoopReader:
             return outer
         return appended(self.reader, f"{outer}/around", "Identity", [outer])
 
-    def _condition(self, read: set[str]) -> list[NodeProto]:
+    def _condition(self, read: set[str]) -> list[onnx.NodeProto]:
         """The condition, which is true in every trip, where the body reads it."""
         if self.body.condition not in read:
             return []
-        return [helper.make_node("Identity", [self._tensor(np.array(True))], [self.body.condition])]
+        return [onnx.helper.make_node("Identity", [self._tensor(np.array(True))], [self.body.condition])]
 
-    def _counting(self, read: set[str]) -> list[NodeProto]:
+    def _counting(self, read: set[str]) -> list[onnx.NodeProto]:
         """Nodes that make the carried counters that the body reads, of the trip's number."""
         nodes = [node for name in self.body.counters if name in read for node in self._counter(name)]
         if nodes:
             read.add(self.body.trip)
         return nodes
 
-    def _counter(self, name: str) -> Iterator[NodeProto]:
+    def _counter(self, name: str) -> Iterator[onnx.NodeProto]:
         initial, added = self.body.initial[name], self.body.counters[name][1]
         dtype = self.reader.dtype_of(initial)
         number, passed = (free_name(f"{name}/{word}", self.taken) for word in ("trip", "passed"))
-        yield helper.make_node("Cast", [self.body.trip], [number], to=element_type(dtype))
-        yield helper.make_node("Mul", [number, self._tensor(np.array(added, dtype))], [passed])
-        yield helper.make_node("Add", [self._reachable(initial), passed], [name])
+        yield onnx.helper.make_node("Cast", [self.body.trip], [number], to=element_type(dtype))
+        yield onnx.helper.make_node("Mul", [number, self._tensor(np.array(added, dtype))], [passed])
+        yield onnx.helper.make_node("Add", [self._reachable(initial), passed], [name])
 
-    def _trip_nodes(self, rows_name: str, rows: Rows | None) -> Iterator[NodeProto]:
+    def _trip_nodes(self, rows_name: str, rows: Rows | None) -> Iterator[onnx.NodeProto]:
         """The trip's number, which is the same in all rows."""
         if rows is not None:
             ends, one = [self._tensor(np.array([place])) for place in (0, 1)], free_name("trip/row", self.taken)
-            yield helper.make_node("Slice", [rows_name, *ends], [one])
-            yield helper.make_node("Reshape", [one, self._tensor(np.array([], "int64"))], [self.body.trip])
+            yield onnx.helper.make_node("Slice", [rows_name, *ends], [one])
+            yield onnx.helper.make_node("Reshape", [one, self._tensor(np.array([], "int64"))], [self.body.trip])
         else:
-            yield helper.make_node("Identity", [rows_name], [self.body.trip])
+            yield onnx.helper.make_node("Identity", [rows_name], [self.body.trip])
 
     def _trips_of_rows(self, plan: Plan, rows: Rows | None, trips: int | str) -> str:
         """0, 1, ... `[trips]`, or in every row `[trips, N]`."""
@@ -363,15 +363,15 @@ class LoopReader:
         if not self._is_read(final):
             return
         if name in self.body.unchanged:
-            self.reader.read_node(helper.make_node("Identity", [initial], [final]))
+            self.reader.read_node(onnx.helper.make_node("Identity", [initial], [final]))
         elif name in self.body.counters:
             passed = self.around.node("Mul", trips, self.body.counters[name][1])
             dtype = element_type(self.reader.dtype_of(initial))
             cast = self.around.append("Cast", [passed], to=dtype)
-            self.reader.read_node(helper.make_node("Add", [initial, cast], [final]))
+            self.reader.read_node(onnx.helper.make_node("Add", [initial, cast], [final]))
 
 
-def check_names(graph: GraphProto) -> None:
+def check_names(graph: onnx.GraphProto) -> None:
     """Raise OnnxError where two values of a body have one name."""
     names = list(own_names(graph))
     if len(set(names)) != len(names):
@@ -379,7 +379,7 @@ def check_names(graph: GraphProto) -> None:
         raise OnnxError("two values have this name", blob=twice)
 
 
-def check_sources(reader: GraphReader, proto: NodeProto) -> None:
+def check_sources(reader: GraphReader, proto: onnx.NodeProto) -> None:
     """Raise OnnxError where a Loop reads a value that is not there."""
     for name in filter(None, proto.input):
         if reader.sequence(name) is None:

@@ -96,10 +96,15 @@ def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | 
 
 def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
     """A scale, which must be there, be float and not be 0."""
-    if node.has(i) and not is_float(node.input(i).dtype):
-        node.fail("a scale is not a float", wanted=FLOAT, came=node.input(i).dtype)
+    check_scale(node, i)
     scale = lie_along(node, i, x, axis, block)
     return node.fail("a scale is missing, or 0") if scale is None else scale
+
+
+def check_scale(node: Node, i: int) -> None:
+    """Raise OnnxError where a scale is given and is not a float."""
+    if node.has(i) and not is_float(node.input(i).dtype):
+        node.fail("a scale is not a float", wanted=FLOAT, came=node.input(i).dtype)
 
 
 def zero_of(node: Node, i: int, x: Blob, axis: int, like: str, block: int = 0) -> Blob | float | None:
@@ -124,9 +129,11 @@ def in_blocks(given: Blob, x: Blob, axis: int, rank: int, block: int) -> Blob:
     return reshape(tile(unsqueeze(given, [axis + 1]), repeats), shape(x))
 
 
-def centred(x: Blob, zero_point: Blob | float | None) -> Blob:
-    """Whole numbers without their zero point."""
-    return x if zero_point is None else x - zero_point
+def whole(node: Node, i: int, zero_point: int, axis: int, block: int = 0) -> Blob:
+    """The whole numbers of an input without their zero points, as floats."""
+    x = numbers(node, i)
+    zero = zero_of(node, zero_point, x, axis, node.input(i).dtype, block)
+    return x if zero is None else x - zero
 
 
 def rounded(x: Blob, zero_point: Blob | float | None, dtype: str) -> Blob:
@@ -143,13 +150,10 @@ def quantised_dtype_of(node: Node, dtype: str) -> str:
     return dtype
 
 
-def results(node: Node, *blobs: tuple[Blob, str]) -> list[Blob]:
-    """Results of a node, each whole numbers as floats and their dtype."""
-    found: list[Blob] = []
-    for blob, dtype in blobs:
-        node.twins[len(found)] = blob
-        found.append(cast(blob, dtype))
-    return found
+def quantised_as(node: Node, y: Blob, zero_point: int, axis: int, dtype: str, block: int = 0) -> list[Blob]:
+    """The result of a node: numbers in units of their scale as whole numbers of a dtype."""
+    node.twins[0] = rounded(y, zero_of(node, zero_point, y, axis, dtype, block), dtype)
+    return [cast(node.twins[0], dtype)]
 
 
 def fixed_weight(node: Node, i: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
@@ -193,7 +197,9 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
         terms = weight[:, None] if weight.ndim < 2 else np.moveaxis(weight, -2, 0)
         sizes = exact_sizes(terms.reshape(len(terms), -1, 1))
     else:
-        sizes = worst_sizes(terms_of(node, b))
+        dims = node.dims(b)
+        count = dims[-2:][0] if dims else None
+        sizes = worst_sizes(count if isinstance(count, int) else node.fail(OPEN_TERMS))
     if len(sizes) == 1:
         return [matmul(a, b)]
     axis = -2 if node.rank(b) > 1 else -1
@@ -201,13 +207,6 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
         node.net.append("Split", [blob], {"axis": place, "split": sizes}) for blob, place in ((a, -1), (b, axis))
     )
     return [matmul(*pair) for pair in zip(left, right, strict=True)]
-
-
-def terms_of(node: Node, b: Blob) -> int:
-    """How many products a product with b sums up. Raises OnnxError where that is open."""
-    dims = node.dims(b)
-    terms = dims[-2:][0] if dims else None
-    return terms if isinstance(terms, int) else node.fail(OPEN_TERMS)
 
 
 def exact_sizes(weight: Array) -> list[int]:
@@ -239,7 +238,9 @@ def added(blobs: list[Blob]) -> Blob:
 
 def dynamic_quantize_linear(node: Node) -> Sequence[Blob]:
     """Numbers of 8 bits without a sign whose range is that of the array, 0 included."""
-    return results_of_range(node, *quantised_by_range(node.input(0)))
+    y, scale, zero = quantised_by_range(node.input(0))
+    node.twins.update({0: y, 2: zero})
+    return cast(y, "uint8"), scale, cast(zero, "uint8")
 
 
 def quantised_by_range(x: Blob) -> tuple[Blob, Blob, Blob]:
@@ -251,12 +252,6 @@ def quantised_by_range(x: Blob) -> tuple[Blob, Blob, Blob]:
     return rounded(x / scale, zero, "uint8"), scale, zero
 
 
-def results_of_range(node: Node, y: Blob, scale: Blob, zero: Blob) -> Sequence[Blob]:
-    """The three results; the scale has no twin, as it is a float."""
-    node.twins.update({0: y, 2: zero})
-    return cast(y, "uint8"), scale, cast(zero, "uint8")
-
-
 def quantize_linear(node: Node) -> Sequence[Blob]:
     """One scale for all, one for each place of an axis, or one for each block of an axis."""
     axis, block = node.attr("axis", "int", 1), node.attr("block_size", "int", 0)
@@ -265,8 +260,7 @@ def quantize_linear(node: Node) -> Sequence[Blob]:
     if node.input(0).dtype not in (FLOAT, "int32"):
         node.fail("what is quantised is not a float", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
     x, dtype = numbers(node, 0), quantised_dtype(node)
-    scale = scale_of(node, 1, x, axis, block)
-    return results(node, (rounded(x / scale, zero_of(node, 2, x, axis, dtype, block), dtype), dtype))
+    return quantised_as(node, x / scale_of(node, 1, x, axis, block), 2, axis, dtype, block)
 
 
 def check_precision(node: Node) -> None:
@@ -293,16 +287,15 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
     fixed = dequantised(node, 0, 1, 2, axis, block)
     if fixed is not None:
         return (node.parameter(0, fixed, meaning=True),)
-    x = numbers(node, 0)
-    zero = zero_of(node, 2, x, axis, node.input(0).dtype, block)
-    return (centred(x, zero) * scale_of(node, 1, x, axis, block),)
+    x = whole(node, 0, 2, axis, block)
+    return (x * scale_of(node, 1, x, axis, block),)
 
 
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
     """The float values of a quantised weight, where the file fixes all of it, as a runtime computes it: in float32."""
     check_parts(node, i, scale, zero_point)
-    whole, factor = fixed_weight(node, i, zero_point, axis, block), node.value(scale)
-    return None if whole is None or factor is None else whole * along(node, factor, whole.shape, axis, block)
+    value, factor = fixed_weight(node, i, zero_point, axis, block), node.value(scale)
+    return None if value is None or factor is None else value * along(node, factor, value.shape, axis, block)
 
 
 def check_whole(node: Node, i: int) -> None:
@@ -316,33 +309,32 @@ def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
     """Raise OnnxError where a weight, its scale and its zero point have no dtypes of such."""
     check_whole(node, i)
     check_zero(node, zero_point, node.input(i).dtype)
-    if not is_float(node.input(scale).dtype):
-        node.fail("a scale is not a float", wanted=FLOAT, came=node.input(scale).dtype)
+    check_scale(node, scale)
 
 
 def matmul_integer(node: Node) -> Sequence[Blob]:
     """Zero points may differ from row to row of the left side, and from column to column of the right one."""
-    parts = integer_product(node, 0, 1, 2, 3)
+    return integers(node, integer_product(node, 0, 1, 2, 3))
+
+
+def integers(node: Node, parts: list[Blob]) -> Sequence[Blob]:
+    """A result of 32 bits, the sum of whole numbers as floats."""
     node.twins[0] = added(parts)
     return (added([cast(part, "int32") for part in parts]),)
 
 
-def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zero: int) -> list[Blob]:
-    """Summands of the product of two inputs without their zero points, as floats.
+def integer_product(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> list[Blob]:
+    """Summands of the product of two inputs without their zero points, as floats."""
+    checked_bytes(node, a, b)
+    return product_with(node, whole(node, a, a_zero, -2), b, b_zero)
 
-    Args:
-        a: an input, or whole numbers as floats.
-        a_zero: None where a has lost its zero point already.
-    """
-    checked_bytes(node, *(i for i in (a, b) if not isinstance(i, Blob)))
-    left = a if isinstance(a, Blob) else numbers(node, a)
-    if not isinstance(a, Blob) and a_zero is not None:
-        left = centred(left, zero_of(node, a_zero, left, -2, node.input(a).dtype))
+
+def product_with(node: Node, left: Blob, b: int, b_zero: int) -> list[Blob]:
+    """The same of whole numbers as floats and an input."""
+    checked_bytes(node, b)
     weight = fixed_weight(node, b, b_zero, -1)
-    if weight is not None:
-        return exact_product(node, left, node.parameter(b, weight), weight)
-    right = numbers(node, b)
-    return exact_product(node, left, centred(right, zero_of(node, b_zero, right, -1, node.input(b).dtype)), None)
+    right = whole(node, b, b_zero, -1) if weight is None else node.parameter(b, weight)
+    return exact_product(node, left, right, weight)
 
 
 def checked_bytes(node: Node, *places: int) -> None:
@@ -358,8 +350,7 @@ def qlinear_matmul(node: Node) -> Sequence[Blob]:
     product = added(integer_product(node, 0, 3, 2, 5))
     factor = scale_of(node, 1, product, -2) * scale_of(node, 4, product, -1) / scale_of(node, 6, product, -2)
     dtype = quantised_dtype_of(node, node.input(7).dtype)
-    zero = zero_of(node, 7, product, -2, dtype)
-    return results(node, (rounded(product * storable(node, factor), zero, dtype), dtype))
+    return quantised_as(node, product * storable(node, factor), 7, -2, dtype)
 
 
 def storable(node: Node, number: Blob | float) -> Blob | float:
@@ -396,25 +387,21 @@ def unsqueeze_to(node: Node, blob: Blob) -> Blob:
 
 def conv_integer(node: Node) -> Sequence[Blob]:
     """What is around x stands for 0, whatever the zero point is."""
-    parts = integer_convolution(node, 0, 1, 2, 3)
-    node.twins[0] = added(parts)
-    return (added([cast(part, "int32") for part in parts]),)
+    return integers(node, integer_convolution(node, 0, 1, 2, 3))
 
 
 def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) -> list[Blob]:
     """Summands of the convolution of two inputs without their zero points; each is exact in float32."""
     checked_bytes(node, x, w)
-    whole = numbers(node, x)
-    whole = centred(whole, zero_of(node, x_zero, whole, 1, node.input(x).dtype))
+    left = whole(node, x, x_zero, 1)
     fixed = fixed_weight(node, w, w_zero, 0)
     if fixed is not None and fixed.ndim > 1:
-        weight: Blob = node.parameter(w, fixed)
+        weight = node.parameter(w, fixed)
         sizes = exact_sizes(fixed.reshape(*fixed.shape[:2], -1).swapaxes(0, 1))
     else:
-        given = numbers(node, w)
-        weight = centred(given, zero_of(node, w_zero, given, 0, node.input(w).dtype))
+        weight = whole(node, w, w_zero, 0)
         sizes = sizes_of_open_weight(node, weight)
-    return convolutions(node, whole, weight, sizes)
+    return convolutions(node, left, weight, sizes)
 
 
 def sizes_of_open_weight(node: Node, weight: Blob) -> list[int]:
@@ -446,8 +433,7 @@ def qlinear_conv(node: Node) -> Sequence[Blob]:
     if node.has(8):
         y = y + reshape(numbers(node, 8), [-1 if axis == 1 else 1 for axis in range(node.rank(y))])
     y = y * scale_of(node, 4, y, 1) * storable(node, scale_of(node, 1, y, 1) / scale_of(node, 6, y, 1))
-    dtype = quantised_dtype_of(node, node.input(7).dtype)
-    return results(node, (rounded(y, zero_of(node, 7, y, 1, dtype), dtype), dtype))
+    return quantised_as(node, y, 7, 1, quantised_dtype_of(node, node.input(7).dtype))
 
 
 def matmul_integer_to_float(node: Node) -> Sequence[Blob]:
@@ -458,8 +444,8 @@ def matmul_integer_to_float(node: Node) -> Sequence[Blob]:
 
 def dynamic_quantize_matmul(node: Node) -> Sequence[Blob]:
     """A float operand, rounded to 8 bits by its own range, times a quantised one."""
-    whole, scale, zero = quantised_by_range(node.input(0))
-    product = added(integer_product(node, whole - zero, 1, None, 3)) * scale
+    rounded_x, scale, zero = quantised_by_range(node.input(0))
+    product = added(product_with(node, rounded_x - zero, 1, 3)) * scale
     return (biased(node, scaled(node, product, 2, -1), 4),)
 
 
@@ -471,16 +457,13 @@ def scaled(node: Node, x: Blob, i: int, axis: int) -> Blob:
 def meant(node: Node, i: int) -> Blob:
     """The float values of a quantised input; its scale and its zero point, which may be left out, come after it."""
     quantised_dtype_of(node, node.input(i).dtype)
-    x = numbers(node, i)
-    return scaled(node, centred(x, zero_of(node, i + 2, x, 0, node.input(i).dtype)), i + 1, 0)
+    return scaled(node, whole(node, i, i + 2, 0), i + 1, 0)
 
 
 def quantised(node: Node, y: Blob, scale: int, zero_point: int, like: int) -> list[Blob]:
     """A result with the scale and the zero point of two inputs, of the dtype of a third."""
     dtype = quantised_dtype_of(node, node.input(like).dtype)
-    return results(
-        node, (rounded(y / scale_of(node, scale, y, 0), zero_of(node, zero_point, y, 0, dtype), dtype), dtype)
-    )
+    return quantised_as(node, y / scale_of(node, scale, y, 0), zero_point, 0, dtype)
 
 
 def of_meant(function: Callable[..., Blob], *places: int) -> Rule:

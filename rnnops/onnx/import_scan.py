@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import free_name
-from rnnops.onnx.node import Node
+from rnnops.onnx.node import FAR, Node
 from rnnops.onnx.open_sizes import Known
-from rnnops.onnx.package import GraphProto
+from rnnops.onnx.package import onnx
 from rnnops.onnx.read_graph import GraphReader
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
 from rnnops.recurrent import recurrent_net
 from rnnops.recurrent.recurrence import Features
 from rnnops.types import Type
-
-FAR = 2**62  # beyond any end
 
 
 @dataclass
@@ -35,7 +33,7 @@ class ScanNode:
         axes, directions: (of the scan inputs, of the scan outputs).
     """
 
-    body: GraphProto
+    body: onnx.GraphProto
     states: int
     sequences: int
     outputs: int

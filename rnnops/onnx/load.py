@@ -22,24 +22,14 @@ from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import HALVES, LIMITS, OWN_DOMAINS, Rule, element_dtype, graphs_of, nodes_of, op_name, read_beside
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
-from rnnops.onnx.package import (
-    NEWEST_OPSET,
-    OLDEST_OPSET,
-    GraphProto,
-    ModelProto,
-    OnnxError,
-    TensorProto,
-    ValueInfoProto,
-    about,
-    onnx_opset_version,
-)
+from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.onnx.read_graph import GraphModel, GraphReader
 from rnnops.types import FLOATS, Array
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit
 
 
-def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
+def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int]:
     """A file's model and the version of its op set.
 
     Args:
@@ -58,13 +48,13 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
     return model, opset
 
 
-def read_proto(path: Path) -> tuple[ModelProto, int]:
+def read_proto(path: Path) -> tuple[onnx.ModelProto, int]:
     """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
     if not path.is_file():
         raise OnnxError("it is not a file" if path.exists() else "it does not exist")
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
-    data, model = path.read_bytes(), ModelProto()
+    data, model = path.read_bytes(), onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # which class it is depends on protobuf's version
@@ -74,7 +64,7 @@ def read_proto(path: Path) -> tuple[ModelProto, int]:
     return model, len(data)
 
 
-def opset_of(model: ModelProto) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
     """The version of ONNX's own op set. Raises OnnxError where it is not one of those that are implemented."""
     versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAINS}
     newest = min(NEWEST_OPSET, onnx_opset_version())
@@ -84,7 +74,7 @@ def opset_of(model: ModelProto) -> int:
     return int(min(versions))
 
 
-def check_ops(model: ModelProto, known: Collection[str]) -> None:
+def check_ops(model: onnx.ModelProto, known: Collection[str]) -> None:
     """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
     foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
     if foreign:
@@ -95,7 +85,7 @@ def check_ops(model: ModelProto, known: Collection[str]) -> None:
         raise OnnxError("it has ops that rnnops does not have", came=came, hint=hint)
 
 
-def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:
+def check_scopes(graph: onnx.GraphProto, around: Sequence[Collection[str]] = ()) -> None:
     """Raise OnnxError where a value is read that is not made before, in this graph or around it.
 
     Args:
@@ -236,7 +226,9 @@ def load_model(
         return read_main_graph(model, opset, constants or {}, fixed)
 
 
-def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, object], sizes: dict[str, int]) -> OnnxModel:
+def read_main_graph(
+    proto: onnx.ModelProto, opset: int, constants: Mapping[str, object], sizes: dict[str, int]
+) -> OnnxModel:
     """The graph of a model whose ops are all in the set.
 
     Args:
@@ -248,7 +240,7 @@ def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, objec
         return read_graph(graph, model, constants)
 
 
-def read_graph(graph: GraphProto, model: GraphModel, constants: Mapping[str, object]) -> OnnxModel:
+def read_graph(graph: onnx.GraphProto, model: GraphModel, constants: Mapping[str, object]) -> OnnxModel:
     """A graph as a net, with what comes with it."""
     reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
     reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
@@ -259,12 +251,12 @@ def read_graph(graph: GraphProto, model: GraphModel, constants: Mapping[str, obj
     return OnnxModel(reader.net, model.params, shapes, model.float_dtype, halves_of([*graph.input, *graph.output]))
 
 
-def halves_of(values: Iterable[ValueInfoProto]) -> dict[str, str]:
+def halves_of(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
     """Which values are of half precision."""
     return {value.name: HALVES[kind] for value in values if (kind := value.type.tensor_type.elem_type) in HALVES}
 
 
-def fixed_inputs(graph: GraphProto, constants: Mapping[str, object], float_dtype: str) -> dict[str, Array]:
+def fixed_inputs(graph: onnx.GraphProto, constants: Mapping[str, object], float_dtype: str) -> dict[str, Array]:
     """Values of inputs that the caller fixes, in the dtypes of the graph."""
     inputs = {value.name: value for value in graph.input}
     if unknown := sorted(map(str, set(constants) - set(inputs))):
@@ -279,7 +271,7 @@ def fixed_inputs(graph: GraphProto, constants: Mapping[str, object], float_dtype
     return found
 
 
-def declare_inputs(reader: GraphReader, graph: GraphProto, constants: Collection[str]) -> dict[str, Dims]:
+def declare_inputs(reader: GraphReader, graph: onnx.GraphProto, constants: Collection[str]) -> dict[str, Dims]:
     """Add the graph's inputs to the net, except those that have values; what the file says of their sizes."""
     valued = {tensor.name for tensor in graph.initializer} | set(constants)
     shapes: dict[str, Dims] = {}
@@ -295,7 +287,7 @@ def declare_inputs(reader: GraphReader, graph: GraphProto, constants: Collection
     return shapes
 
 
-def input_type(value: ValueInfoProto) -> tuple[str, Dims | None]:
+def input_type(value: onnx.ValueInfoProto) -> tuple[str, Dims | None]:
     """Dtype and sizes of a graph input, None where the file does not say how many axes there are."""
     if value.type.WhichOneof("value") != "tensor_type":
         raise OnnxError("an input is not a tensor", blob=value.name)
@@ -304,9 +296,9 @@ def input_type(value: ValueInfoProto) -> tuple[str, Dims | None]:
     return dtype, dims_of(value)
 
 
-def float_dtype_of(graph: GraphProto) -> str:
+def float_dtype_of(graph: onnx.GraphProto) -> str:
     """The one float dtype of a graph's inputs, else of its initializers, else float32."""
-    numbers = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    numbers = {"float32": onnx.TensorProto.FLOAT, "float64": onnx.TensorProto.DOUBLE}
     kinds = [value.type.tensor_type.elem_type for value in graph.input]
     found = [name for name in FLOATS[1:] if numbers[name] in kinds]
     if len(found) > 1:
@@ -315,7 +307,7 @@ def float_dtype_of(graph: GraphProto) -> str:
     return next((name for name in FLOATS[1:] if numbers[name] in kinds), "float32") if not found else found[0]
 
 
-def names_of(graph: GraphProto) -> set[str]:
+def names_of(graph: onnx.GraphProto) -> set[str]:
     """Names of values that the file gives; made-up ones must be others."""
     names = {value.name for value in (*graph.input, *graph.output)} | {tensor.name for tensor in graph.initializer}
     return names | {name for node in graph.node for name in node.output}

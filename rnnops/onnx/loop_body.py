@@ -9,6 +9,7 @@ where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` i
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NoReturn
@@ -30,8 +31,8 @@ from rnnops.onnx.loop_elements import (
     is_number,
     whole,
 )
-from rnnops.onnx.node import attributes_of, constant_value, copied, read_tensor
-from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, numpy_helper
+from rnnops.onnx.node import attributes_of, constant_value, read_tensor
+from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Cut:
         )
 
 
-def cuts_of(elements: Elements, node: NodeProto) -> list[Cut]:
+def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
     """The ranges that a Slice takes along each of its axes; empty if unknown."""
     starts, ends = (listed(elements, name) for name in node.input[1:3])
     if starts is None or ends is None:
@@ -106,7 +107,7 @@ def listed(elements: Elements, name: str) -> list[LinearSum] | None:
     return list(found)
 
 
-WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
+WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 MOVABLE = (
     *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
     *("Cast", "Add", "Sub", "Mul"),
@@ -140,7 +141,12 @@ class LoopBody:
     """
 
     def __init__(
-        self, reader: GraphReader, graph: GraphProto, around: Around, initial: dict[str, str], results: dict[str, str]
+        self,
+        reader: GraphReader,
+        graph: onnx.GraphProto,
+        around: Around,
+        initial: dict[str, str],
+        results: dict[str, str],
     ) -> None:
         self.reader, self.graph, self.around, self.initial, self.results = reader, graph, around, initial, results
         self.trip, self.condition = graph.input[0].name, graph.input[1].name
@@ -213,11 +219,11 @@ class LoopBody:
         value = self.constant(name) if around is None else None
         if value is None or (value.dtype.kind == "f" and value.size > 1):  # a parameter stays one
             return around
-        return self.around.append("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
+        return self.around.append("Constant", [], value=onnx.numpy_helper.from_array(np.asarray(value)))
 
-    def _append(self, node: NodeProto, inputs: list[str]) -> str:
+    def _append(self, node: onnx.NodeProto, inputs: list[str]) -> str:
         """Append a node of the body to the graph around the Loop."""
-        moved = copied(node)
+        moved = deepcopy(node)
         moved.input[:] = inputs
         moved.output[0] = free_name(f"{node.output[0]}/around", self.reader.taken)
         self.reader.read_node(moved)
@@ -283,7 +289,7 @@ class LoopBody:
             return None
         return LinearSum(found.item().number, found.item().factors, found.ndim)
 
-    def _through(self, node: NodeProto, known: dict[str, LinearSum] | None, depth: int) -> LinearSum | None:
+    def _through(self, node: onnx.NodeProto, known: dict[str, LinearSum] | None, depth: int) -> LinearSum | None:
         """The sum that a node makes of its inputs."""
         if node.op_type in ARITHMETIC:
             return combined(node.op_type, *(self.sum_of(name, known, depth) for name in node.input))
@@ -297,7 +303,7 @@ class LoopBody:
         rank = self._rank_after(node, found)
         return None if rank is None else LinearSum(found.number, found.factors, rank)
 
-    def _rank_after(self, node: NodeProto, found: LinearSum) -> int | None:
+    def _rank_after(self, node: onnx.NodeProto, found: LinearSum) -> int | None:
         """0 or 1, the axes of one number that Squeeze, Unsqueeze or Reshape makes; None for more."""
         if node.op_type == "Squeeze":
             return 0
@@ -308,7 +314,7 @@ class LoopBody:
 
     # -- steps of arrays ------------------------------------------------------------------------------------------
 
-    def read_of(self, node: NodeProto) -> Read | None:
+    def read_of(self, node: onnx.NodeProto) -> Read | None:
         """The step of an array around the Loop that a node reads, where it is another one at each trip, in order."""
         if node.op_type == "Gather":
             found = self._gathered(node)
@@ -318,13 +324,13 @@ class LoopBody:
             return None
         return found if found is not None and found.place.factors.get(TRIP) in (1, -1) else None
 
-    def _gathered(self, node: NodeProto) -> Read | None:
+    def _gathered(self, node: onnx.NodeProto) -> Read | None:
         data, place = self.outer(node.input[0]), self.sum_of(node.input[1])
         if data is None or place is None or self.is_sequence(data):
             return None
         return self._read(data, attributes_of(node).get("axis", (0, 0))[1], place, bool(place.rank))
 
-    def _sliced(self, node: NodeProto) -> Read | None:
+    def _sliced(self, node: onnx.NodeProto) -> Read | None:
         """A Slice of one step."""
         data = self.outer(node.input[0])
         if data is None or self.is_sequence(data) or self._elements is None:
@@ -354,7 +360,7 @@ class LoopBody:
         rank = self.around.rank(data)
         return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
 
-    def sizes_of_step(self, node: NodeProto) -> tuple[int, ...] | None:
+    def sizes_of_step(self, node: onnx.NodeProto) -> tuple[int, ...] | None:
         """The sizes of a step that a node reads, where they are fixed; None for any other node."""
         read = self.read_of(node)
         if read is None or self.reader.value(read.data) is not None:
@@ -367,9 +373,9 @@ class LoopBody:
 
     # -- what is needed -------------------------------------------------------------------------------------------
 
-    def needed(self, nodes: list[NodeProto], results: set[str]) -> tuple[list[NodeProto], set[str]]:
+    def needed(self, nodes: list[onnx.NodeProto], results: set[str]) -> tuple[list[onnx.NodeProto], set[str]]:
         """The nodes that results follow from, and all names that these read."""
-        names, found = set(results), list[NodeProto]()
+        names, found = set(results), list[onnx.NodeProto]()
         for node in reversed(nodes):
             if names.intersection(node.output) and not self.moved.keys() & set(node.output):
                 names.update(filter(None, all_inputs(node)))
@@ -467,7 +473,7 @@ class Trips:
             self._fail(name)
         return [limit]
 
-    def _is_bool(self, node: NodeProto) -> bool:
+    def _is_bool(self, node: onnx.NodeProto) -> bool:
         """True if a Cast is one of a value that is a bool before."""
         name = self.body.handed_on(node.input[0])
         made = self.body.makers.get(name)

@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnops.onnx.import_if import Operand, appended
 from rnnops.onnx.node import attributes_of
-from rnnops.onnx.package import NodeProto, TensorProto
+from rnnops.onnx.package import onnx
 from rnnops.types import Array
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that a num
 
 
 Element: TypeAlias = "LinearSum | bool | None"
-ElementRule: TypeAlias = "Callable[[Elements, NodeProto], Array | None]"
+ElementRule: TypeAlias = "Callable[[Elements, onnx.NodeProto], Array | None]"
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Around:
         kind = self.reader.known(self.reader.blob(name).name)
         if kind is None or kind[0].shape != ():
             name = self.append("Reshape", [name, []])
-        return name if self.reader.dtype_of(name) == "int64" else self.append("Cast", [name], to=TensorProto.INT64)
+        return name if self.reader.dtype_of(name) == "int64" else self.append("Cast", [name], to=onnx.TensorProto.INT64)
 
     def node(self, op: str, *operands: int | str) -> int | str:
         """An op of int64 numbers; a number where all of them are."""
@@ -260,17 +260,17 @@ class Elements:
 
     # -- ops --------------------------------------------------------------------------------------------------------
 
-    def inputs(self, node: NodeProto) -> list[Array]:
+    def inputs(self, node: onnx.NodeProto) -> list[Array]:
         """The node's inputs. Raises ValueError for one that is not a small array."""
         return [self.input(node, i) for i in range(len(node.input))]
 
-    def input(self, node: NodeProto, i: int) -> Array:
+    def input(self, node: onnx.NodeProto, i: int) -> Array:
         found = self.of(node.input[i]) if i < len(node.input) else None
         if found is None:
             raise ValueError("no small array")
         return found
 
-    def listed(self, node: NodeProto, i: int, name: str = "axes") -> tuple[int, ...]:
+    def listed(self, node: onnx.NodeProto, i: int, name: str = "axes") -> tuple[int, ...]:
         """Whole numbers that are an input of the node, or in older op sets an attribute."""
         given = attributes_of(node).get(name, (0, None))[1]
         numbers = given if given is not None else self.numbers(node.input[i]) if i < len(node.input) else None
@@ -298,7 +298,7 @@ class Elements:
         above = self.is_above(one, other)
         return None if above is None else one if above == (op == "Max") else other
 
-    def shape(self, node: NodeProto) -> Array | None:
+    def shape(self, node: onnx.NodeProto) -> Array | None:
         """The sizes of a small array, or of a carried value where they are fixed."""
         name = self.body.handed_on(node.input[0])
         found = self.of(name)
@@ -371,9 +371,9 @@ def either(one: Element, other: Element) -> Element:
 
 def changed(to: int, element: Element) -> Element:
     """An element in another dtype."""
-    if to == TensorProto.BOOL:
+    if to == onnx.TensorProto.BOOL:
         return element if not is_number(element) else bool(element.number)  # type: ignore[union-attr]
-    if to not in (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE):
+    if to not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
         return None
     return LinearSum(int(element)) if isinstance(element, bool) else element
 
@@ -383,25 +383,25 @@ def by_element(function: Callable[..., Element]) -> ElementRule:
     return lambda elements, node: each(partial(function, elements, node.op_type), *elements.inputs(node))
 
 
-def cast(elements: Elements, node: NodeProto) -> Array:
+def cast(elements: Elements, node: onnx.NodeProto) -> Array:
     to = attributes_of(node)["to"][1]
     return each(lambda element: changed(to, element), elements.input(node, 0))
 
 
-def squeeze(elements: Elements, node: NodeProto) -> Array:
+def squeeze(elements: Elements, node: onnx.NodeProto) -> Array:
     return boxed(np.squeeze(elements.input(node, 0), elements.listed(node, 1)))
 
 
-def reshape(elements: Elements, node: NodeProto) -> Array:
+def reshape(elements: Elements, node: onnx.NodeProto) -> Array:
     return elements.input(node, 0).reshape(elements.listed(node, 1, "shape"))
 
 
-def expand(elements: Elements, node: NodeProto) -> Array:
+def expand(elements: Elements, node: onnx.NodeProto) -> Array:
     array, shape = elements.input(node, 0), elements.listed(node, 1, "shape")
     return np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, shape)), object)
 
 
-def gather(elements: Elements, node: NodeProto) -> Array:
+def gather(elements: Elements, node: onnx.NodeProto) -> Array:
     array, places = elements.inputs(node)
     if not all(is_number(place) for place in places.flat):
         raise ValueError("not known which")
@@ -409,7 +409,7 @@ def gather(elements: Elements, node: NodeProto) -> Array:
     return boxed(np.take(array, each(lambda place: place.number, places).astype(int), axis))
 
 
-def cut(elements: Elements, node: NodeProto) -> Array:
+def cut(elements: Elements, node: onnx.NodeProto) -> Array:
     """Slice."""
     array, starts, ends = elements.input(node, 0), elements.listed(node, 1, "starts"), elements.listed(node, 2, "ends")
     axes = elements.listed(node, 3) if len(node.input) > 3 and node.input[3] else range(len(starts))

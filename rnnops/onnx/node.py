@@ -24,16 +24,7 @@ import numpy as np
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.onnx.open_sizes import Dims, Known, Probes, fixed_dims
-from rnnops.onnx.package import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    OnnxError,
-    TensorProto,
-    load_external_data_for_tensor,
-)
+from rnnops.onnx.package import OnnxError, load_external_data_for_tensor, onnx
 from rnnops.ops.internal import numbers_of
 from rnnops.types import BOOL, FLOAT, FLOATS, INTEGERS, Array
 
@@ -41,12 +32,12 @@ MAX_DEPTH = 8  # of graphs inside graphs
 OWN_DOMAINS = ("", "ai.onnx")
 
 
-def op_name(node: NodeProto) -> str:
+def op_name(node: onnx.NodeProto) -> str:
     """An op with its domain, where that is not ONNX's own: `com.microsoft::QuickGelu`."""
     return str(node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}")
 
 
-def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
+def nodes_of(graph: onnx.GraphProto, depth: int = 0) -> Iterator[onnx.NodeProto]:
     """All nodes, those of graphs inside graphs included. Raises OnnxError where they lie too deep."""
     if depth > MAX_DEPTH:
         raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
@@ -56,32 +47,26 @@ def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
             yield from nodes_of(inner, depth + 1)
 
 
-def graphs_of(node: NodeProto) -> list[GraphProto]:
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs in a node's attributes."""
-    found: list[GraphProto] = []
+    found: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         found += graphs_in(attribute)
     return found
 
 
-def graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
+def graphs_in(attribute: onnx.AttributeProto) -> Iterable[onnx.GraphProto]:
     """The graphs that an attribute holds."""
-    return [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+    return [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
 
 
-def copied(proto: Any) -> Any:
-    """A protobuf of the same contents."""
-    found = type(proto)()
-    found.CopyFrom(proto)
-    return found
-
-
+FAR = 2**62  # beyond any end of an axis
 RANK = 64  # NumPy has no arrays of more axes
 ELEMENT_TYPES = {
-    getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(name, name.upper())): name
+    getattr(onnx.TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(name, name.upper())): name
     for name in (*FLOATS[1:], *INTEGERS, BOOL)
 }
-HALVES = {int(TensorProto.FLOAT16): "float16", int(TensorProto.BFLOAT16): "bfloat16"}
+HALVES = {int(onnx.TensorProto.FLOAT16): "float16", int(onnx.TensorProto.BFLOAT16): "bfloat16"}
 LIMITS = {"float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}  # from here on numbers become infinite as such
 FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
 FIELDS.update(dict.fromkeys(("uint32", "uint64"), "uint64_data"))
@@ -102,7 +87,7 @@ def element_dtype(element_type: int, what: str) -> str:
 
 def dtype_in_words(element_type: int) -> str:
     """An ONNX element type as people read it, also one that rnnops does not have."""
-    known = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
+    known = dict(zip(onnx.TensorProto.DataType.values(), onnx.TensorProto.DataType.keys(), strict=True))
     return ELEMENT_TYPES.get(element_type) or str(known.get(element_type, f"type {element_type}")).lower()
 
 
@@ -116,7 +101,7 @@ def element_type(dtype: str) -> int:
     return next(int(number) for number, name in ELEMENT_TYPES.items() if name == dtype)
 
 
-def read_tensor(tensor: TensorProto, what: str, float_dtype: str = "float32") -> Array:
+def read_tensor(tensor: onnx.TensorProto, what: str, float_dtype: str = "float32") -> Array:
     """The array of a tensor. Raises OnnxError where its bytes lie elsewhere, or are not those of its type and sizes.
 
     Args:
@@ -142,7 +127,7 @@ def from_bits(bits: Array, name: str, float_dtype: str) -> Array:
         return (bits.view(np.float16) if name == "float16" else numbers_of(bits)).astype(float_dtype)
 
 
-def _raw(tensor: TensorProto, dtype: str, what: str) -> Array:
+def _raw(tensor: onnx.TensorProto, dtype: str, what: str) -> Array:
     data, stored = tensor.raw_data, np.dtype("uint8" if dtype == BOOL else dtype).newbyteorder("<")
     if len(data) % stored.itemsize:
         raise OnnxError(f"{what} ends within an element", came=f"{len(data)} bytes of {dtype}")
@@ -150,7 +135,7 @@ def _raw(tensor: TensorProto, dtype: str, what: str) -> Array:
     return flat != 0 if dtype == BOOL else flat.astype(dtype, copy=False)
 
 
-def _listed(tensor: TensorProto, dtype: str, what: str) -> Array:
+def _listed(tensor: onnx.TensorProto, dtype: str, what: str) -> Array:
     values: Any = getattr(tensor, FIELDS.get(dtype, "int32_data"))
     wide: Array = np.array(values, {"float32": "float32", "float64": "float64", "uint64": "uint64"}.get(dtype, "int64"))
     flat = wide.astype(dtype)
@@ -162,7 +147,7 @@ def _listed(tensor: TensorProto, dtype: str, what: str) -> Array:
 Where = tuple[Path, int, int]  # a file, the place of the first byte in it, bytes
 
 
-def read_beside(model: ModelProto, folder: Path) -> None:
+def read_beside(model: onnx.ModelProto, folder: Path) -> None:
     """Put numbers that lie in files of a folder into the model. Raises OnnxError where they are not there."""
     elsewhere = [tensor for tensor in all_tensors(model) if lies_elsewhere(tensor)]
     places = [place_of(tensor, folder) for tensor in elsewhere]
@@ -178,12 +163,12 @@ def read_beside(model: ModelProto, folder: Path) -> None:
             raise OnnxError(f"the numbers of '{tensor.name}' cannot be read ({str(error)[:200]})") from error
 
 
-def lies_elsewhere(tensor: TensorProto) -> bool:
+def lies_elsewhere(tensor: onnx.TensorProto) -> bool:
     """True if a tensor's numbers are in another file than its model."""
-    return bool(tensor.data_location == TensorProto.EXTERNAL or tensor.external_data)
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data)
 
 
-def place_of(tensor: TensorProto, folder: Path) -> Where:
+def place_of(tensor: onnx.TensorProto, folder: Path) -> Where:
     """Where a tensor's numbers lie, which is noted in it in full; what it claims must be there."""
     given = {entry.key: entry.value for entry in tensor.external_data}
     path, what = path_in(given.get("location", ""), folder, tensor.name), f"'{tensor.name}'"
@@ -218,13 +203,13 @@ def path_in(location: str, folder: Path, name: str) -> Path:
     return path
 
 
-def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Initializers, and tensors in attributes, of all graphs and functions."""
     for graph in (model.graph, *model.functions):
         yield from tensors_within(graph)
 
 
-def tensors_within(graph: GraphProto | FunctionProto) -> Iterator[TensorProto]:
+def tensors_within(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
     """The same of a graph or a function, with the graphs inside it."""
     yield from getattr(graph, "initializer", ())
     for node in nodes_of(graph):
@@ -234,7 +219,7 @@ def tensors_within(graph: GraphProto | FunctionProto) -> Iterator[TensorProto]:
                 yield from inner.initializer
 
 
-GET: dict[str, Callable[[AttributeProto], Any]] = {
+GET: dict[str, Callable[[onnx.AttributeProto], Any]] = {
     "int": lambda a: int(a.i),
     "float": lambda a: float(a.f),
     "string": lambda a: str(a.s, "utf-8"),
@@ -375,11 +360,11 @@ class Node:
         raise OnnxError(problem, **details)
 
 
-def attributes_of(proto: NodeProto) -> Attributes:
+def attributes_of(proto: onnx.NodeProto) -> Attributes:
     """All attributes of a node. Raises OnnxError for one given twice, or of a kind that no op here has."""
     found: dict[str, tuple[str, Any]] = {}
     for attribute in proto.attribute:
-        kind = AttributeProto.AttributeType.Name(attribute.type).lower()
+        kind = onnx.AttributeProto.AttributeType.Name(attribute.type).lower()
         if attribute.name in found or attribute.ref_attr_name or kind not in GET:
             raise OnnxError(f"attribute '{attribute.name}' is given twice, or is of a kind that is not supported")
         found[attribute.name] = (kind, GET[kind](attribute))
@@ -396,7 +381,7 @@ def constant_value(attributes: Attributes, float_dtype: str) -> Array:
         raise OnnxError("a Constant has one attribute", came=", ".join(attributes) or "none")
     ((name, (_, value)),) = attributes.items()
     dtypes = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
-    if name == "value" and isinstance(value, TensorProto):
+    if name == "value" and isinstance(value, onnx.TensorProto):
         return read_tensor(value, "the value of a Constant", float_dtype)
     if name not in dtypes:
         raise OnnxError("a Constant of this kind is not supported", came=name)

@@ -33,7 +33,7 @@ from rnnops.net.infer import infer_call, is_integer_arithmetic
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import schema_of
-from rnnops.onnx.package import GraphProto, OnnxError, ValueInfoProto
+from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.base import Binary, Variadic
 from rnnops.types import FLOAT, Array, Type, broadcast_shapes
 
@@ -251,7 +251,7 @@ SHOWN = 8  # names in a hint
 NO_NAMES = ("", "?")  # what exporters write for a size without a name; two of these may be two sizes
 
 
-def dims_of(value: ValueInfoProto) -> Dims | None:
+def dims_of(value: onnx.ValueInfoProto) -> Dims | None:
     """Sizes of an input or output, None where the file does not say how many axes there are."""
     kind = value.type.tensor_type
     if not kind.HasField("shape"):
@@ -264,7 +264,7 @@ def dims_of(value: ValueInfoProto) -> Dims | None:
     )
 
 
-def dims_of_inputs(graph: GraphProto) -> dict[str, Dims | None]:
+def dims_of_inputs(graph: onnx.GraphProto) -> dict[str, Dims | None]:
     """Sizes of the inputs that have no values in the file."""
     valued = {tensor.name for tensor in graph.initializer}
     return {value.name: dims_of(value) for value in graph.input if value.name not in valued}
@@ -280,7 +280,7 @@ def names_of_open_sizes(inputs: Mapping[str, Dims | None]) -> list[str]:
     return list(dict.fromkeys(size for name, dims in inputs.items() for size in open_sizes(name, dims).values()))
 
 
-def fix_sizes(graph: GraphProto, sizes: Mapping[str, int], constants: Mapping[str, object]) -> dict[str, int]:
+def fix_sizes(graph: onnx.GraphProto, sizes: Mapping[str, int], constants: Mapping[str, object]) -> dict[str, int]:
     """Write sizes into the shapes that a graph declares for its inputs and outputs; the sizes, checked.
 
     Args:

@@ -10,23 +10,16 @@ from __future__ import annotations
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.load import READABLE, opset_of
-from rnnops.onnx.node import MAX_DEPTH, copied, dtype_in_words, graphs_in, graphs_of, op_name
+from rnnops.onnx.node import MAX_DEPTH, dtype_in_words, graphs_in, graphs_of, op_name
 from rnnops.onnx.open_sizes import Dims, dims_of
-from rnnops.onnx.package import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    OnnxError,
-    TensorProto,
-    ValueInfoProto,
-)
+from rnnops.onnx.package import OnnxError, onnx
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")
@@ -55,7 +48,7 @@ class OutlineLayer:
     places: tuple[str, ...]
 
 
-def layers_of(graph: GraphProto) -> list[OutlineLayer]:
+def layers_of(graph: onnx.GraphProto) -> list[OutlineLayer]:
     """The recurrences of a graph, in its order, those in branches and bodies too."""
     found: list[OutlineLayer] = []
     _RecurrenceWalk(found).walk(graph, (), ChainMap(), ChainMap())
@@ -68,7 +61,7 @@ class _RecurrenceWalk:
 
     found: list[OutlineLayer]
 
-    def walk(self, graph: GraphProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
+    def walk(self, graph: onnx.GraphProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
         """The largest layer among what a graph computes.
 
         Args:
@@ -85,7 +78,7 @@ class _RecurrenceWalk:
             deepest = max(deepest, depth)
         return deepest
 
-    def node(self, node: NodeProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
+    def node(self, node: onnx.NodeProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
         """The layer that a node's results come from."""
         depth = max((depths.get(name, 0) for name in node.input), default=0)
         if is_recurrent := node.op_type in (*CELLS, *LOOPS):
@@ -97,13 +90,13 @@ class _RecurrenceWalk:
         return depth
 
 
-def constants_of(node: NodeProto) -> list[TensorProto]:
+def constants_of(node: onnx.NodeProto) -> list[onnx.TensorProto]:
     """The tensor of a Constant node, if it has one; nothing of other nodes."""
     found = node.attribute if node.op_type == "Constant" else ()
-    return [attribute.t for attribute in found if attribute.type == AttributeProto.TENSOR]
+    return [attribute.t for attribute in found if attribute.type == onnx.AttributeProto.TENSOR]
 
 
-def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
+def layer_of(node: onnx.NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
     """The recurrence of a node."""
     attributes, name = {attribute.name: attribute for attribute in node.attribute}, called(node)
     if node.op_type in LOOPS:
@@ -113,7 +106,7 @@ def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope)
     return OutlineLayer(node.op_type, number, direction, sizes, weights_of(node.input, dims), name, places)
 
 
-def cell_sizes(node: NodeProto, attributes: dict[str, AttributeProto], dims: Scope) -> str:
+def cell_sizes(node: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto], dims: Scope) -> str:
     """`96 -> 64`: features of the input, from the weights, and of the state."""
     axis = 1 if node.op_type == "DynamicQuantizeLSTM" else 2  # of W: [directions, 4 H, D], or [directions, D, 4 H]
     w = dims.get(node.input[1], ()) if len(node.input) > 1 else ()
@@ -121,11 +114,11 @@ def cell_sizes(node: NodeProto, attributes: dict[str, AttributeProto], dims: Sco
     return f"{features} -> {attributes['hidden_size'].i if 'hidden_size' in attributes else '?'}"
 
 
-def loop_sizes(node: NodeProto, attributes: dict[str, AttributeProto]) -> str:
+def loop_sizes(node: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto]) -> str:
     """The number of values that a loop carries, and of ops in a step, as text."""
     scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
     carried = len(node.input) - (scanned if node.op_type == "Scan" else 2)  # a Loop has its trip count and a condition
-    steps = [f"{len(one.g.node)} ops a step" for one in node.attribute if one.type == AttributeProto.GRAPH]
+    steps = [f"{len(one.g.node)} ops a step" for one in node.attribute if one.type == onnx.AttributeProto.GRAPH]
     return ", ".join([f"{max(carried, 0)} states", *steps[:1]])
 
 
@@ -203,7 +196,7 @@ class Outline:
     unsupported: tuple[Unsupported, ...]
 
 
-def outline(model: ModelProto, nbytes: int) -> Outline:
+def outline(model: onnx.ModelProto, nbytes: int) -> Outline:
     """The outline of a model. Raises OnnxError where graphs lie too deep inside each other."""
     graph = as_read(model).graph
     nodes = list(placed_nodes(graph))
@@ -225,7 +218,7 @@ def outline(model: ModelProto, nbytes: int) -> Outline:
     )
 
 
-def placed_nodes(graph: GraphProto, places: Places = ()) -> Iterator[tuple[NodeProto, Places]]:
+def placed_nodes(graph: onnx.GraphProto, places: Places = ()) -> Iterator[tuple[onnx.NodeProto, Places]]:
     """All nodes with the branches that they lie in. Raises OnnxError where graphs lie too deep inside each other."""
     if len(places) > MAX_DEPTH:
         raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
@@ -235,19 +228,19 @@ def placed_nodes(graph: GraphProto, places: Places = ()) -> Iterator[tuple[NodeP
             yield from placed_nodes(inner, place)
 
 
-def placed_graphs(node: NodeProto, places: Places) -> Iterator[tuple[Places, GraphProto]]:
+def placed_graphs(node: onnx.NodeProto, places: Places) -> Iterator[tuple[Places, onnx.GraphProto]]:
     """The graphs in a node's attributes, each with the branches that it lies in, itself included."""
     for attribute in node.attribute:
         place = f"{attribute.name} of {node.op_type} '{called(node)}'"
         yield from (((*places, place), inner) for inner in graphs_in(attribute))
 
 
-def called(node: NodeProto) -> str:
+def called(node: onnx.NodeProto) -> str:
     """The name of a node, else that of its first result."""
     return str(node.name or next(filter(None, node.output), ""))
 
 
-def value_of(value: ValueInfoProto) -> Value:
+def value_of(value: onnx.ValueInfoProto) -> Value:
     """An input or output as the file describes it."""
     kind = value.type.WhichOneof("value") or "nothing said"
     if kind != "tensor_type":
@@ -255,7 +248,7 @@ def value_of(value: ValueInfoProto) -> Value:
     return Value(value.name, dtype_in_words(value.type.tensor_type.elem_type), dims_of(value))
 
 
-def tensors_of(graph: GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[TensorCounts, ...]]:
+def tensors_of(graph: onnx.GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[TensorCounts, ...]]:
     """Parameters, tensors of floats and bytes with axes, and other tensors, by dtype, those of inner graphs too."""
     found: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
     for tensor in all_tensors(graph):
@@ -269,7 +262,7 @@ def tensors_of(graph: GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[Tenso
     return tuple(row for is_parameter, row in rows if is_parameter), tuple(row for other, row in rows if not other)
 
 
-def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Initializers and values of Constant nodes, those of graphs inside a graph too."""
     yield from graph.initializer
     for node in graph.node:
@@ -278,18 +271,18 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from all_tensors(inner)
 
 
-def as_read(model: ModelProto) -> ModelProto:
+def as_read(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with functions and definitions in their places, as reading has it; as it is where they cannot be."""
-    read: ModelProto = copied(model)
+    read = deepcopy(model)
     with suppress(OnnxError):  # the reader says what is wrong
         put_functions_in_place(read)
         put_definitions_in_place(read, opset_of(read), READABLE)
     return read
 
 
-def unsupported_of(nodes: list[tuple[NodeProto, Places]]) -> Iterator[Unsupported]:
+def unsupported_of(nodes: list[tuple[onnx.NodeProto, Places]]) -> Iterator[Unsupported]:
     """The ops among nodes that rnnops does not read, by name."""
-    found: defaultdict[tuple[str, str], list[tuple[NodeProto, Places]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[onnx.NodeProto, Places]]] = defaultdict(list)
     for node, places in nodes:
         if op_name(node) not in READABLE:
             found[op_name(node), node.domain].append((node, places))

@@ -45,19 +45,7 @@ def about(where: str) -> Iterator[None]:
 
 
 try:
-    from onnx import (
-        AttributeProto as AttributeProto,
-        FunctionProto as FunctionProto,
-        GraphProto as GraphProto,
-        ModelProto as ModelProto,
-        NodeProto as NodeProto,
-        TensorProto as TensorProto,
-        TypeProto as TypeProto,
-        ValueInfoProto as ValueInfoProto,
-        checker as checker,
-        helper as helper,
-        numpy_helper as numpy_helper,
-    )
+    import onnx as onnx
     from onnx.defs import get_schema as get_schema, onnx_opset_version as onnx_opset_version
     from onnx.external_data_helper import load_external_data_for_tensor as load_external_data_for_tensor
     from onnx.shape_inference import infer_shapes as infer_shapes

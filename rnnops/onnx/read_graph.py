@@ -34,7 +34,7 @@ from rnnops.onnx.node import (
     read_tensor,
 )
 from rnnops.onnx.open_sizes import Dims, Known, KnownSizes, MadeUpSizes, OpenBranch, Probes, fixed_dims
-from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, about
+from rnnops.onnx.package import OnnxError, about, onnx
 from rnnops.ops.comparison import identity
 from rnnops.rewrites import prune
 from rnnops.types import FLOAT, Array
@@ -98,7 +98,7 @@ class GraphReader:
     def root(self) -> GraphReader:
         return self if self.outer is None else self.outer.root
 
-    def read(self, graph: GraphProto) -> list[Blob]:
+    def read(self, graph: onnx.GraphProto) -> list[Blob]:
         """Read initializers and nodes; the graph's outputs as blobs."""
         if graph.sparse_initializer:
             raise OnnxError("sparse initializers are not supported")
@@ -112,7 +112,7 @@ class GraphReader:
             self.read_node(node)
         return [self.blob(value.name) for value in graph.output]
 
-    def look_ahead(self, nodes: Iterable[NodeProto], results: Iterable[str]) -> None:
+    def look_ahead(self, nodes: Iterable[onnx.NodeProto], results: Iterable[str]) -> None:
         """Note which values are more than weights, scales and zero points that a rule takes as values."""
         self.computed_with.update(results)
         for node in nodes:
@@ -219,7 +219,7 @@ class GraphReader:
         """The input or op that keeps a value from being known before a run; None if it is known."""
         return None if self.known_value(name) is not None else self.sizes.source(self.blob(name).name)
 
-    def read_initializer(self, tensor: TensorProto) -> None:
+    def read_initializer(self, tensor: onnx.TensorProto) -> None:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
@@ -271,12 +271,12 @@ class GraphReader:
         attributes = {"value": value, "dtype": self.model.dtype(array.dtype.name)}
         return self.net.append("Constant", [], attributes, [name])[0]
 
-    def read_node(self, proto: NodeProto) -> None:
+    def read_node(self, proto: onnx.NodeProto) -> None:
         """Append the ops that a node becomes."""
         with about(f"node {proto.name or next(iter(proto.output), '')!r} ({proto.op_type})"):
             self._node(proto, attributes_of(proto))
 
-    def _node(self, proto: NodeProto, attributes: Attributes) -> None:
+    def _node(self, proto: onnx.NodeProto, attributes: Attributes) -> None:
         if proto.op_type == "Constant":
             return self._constant_node(proto, attributes)
         if proto.op_type == "If":
@@ -302,7 +302,7 @@ class GraphReader:
         self.probes.follow(self.net)
         return None
 
-    def _hands_on_a_sequence(self, proto: NodeProto) -> bool:
+    def _hands_on_a_sequence(self, proto: onnx.NodeProto) -> bool:
         return proto.op_type == "Identity" and len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
 
     def add_sequence(self, name: str, parts: Parts) -> None:
@@ -310,17 +310,17 @@ class GraphReader:
         self._check_new([name])
         self.sequences[name] = parts
 
-    def _wanted(self, proto: NodeProto) -> list[str]:
+    def _wanted(self, proto: onnx.NodeProto) -> list[str]:
         """Names of a node's results; of a Scan, which must name all of them, those that are read."""
         return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
 
-    def _constant_node(self, proto: NodeProto, attributes: Attributes) -> None:
+    def _constant_node(self, proto: onnx.NodeProto, attributes: Attributes) -> None:
         (name,) = proto.output
         self._check_new([name])
         value = constant_value(attributes, self.model.float_dtype)
         self._weight(name, value, LARGE_CONSTANT)
 
-    def _small_net(self, proto: NodeProto, attributes: Attributes) -> Node:
+    def _small_net(self, proto: onnx.NodeProto, attributes: Attributes) -> Node:
         node = Node(
             op=proto.op_type,
             opset=self.model.opset,
@@ -387,7 +387,7 @@ def is_no_weight(array: Array) -> bool:
     return 0 < array.size <= SMALL and array.dtype.kind == "f" and not np.isfinite(array).any()
 
 
-def results_of(graph: GraphProto) -> set[str]:
+def results_of(graph: onnx.GraphProto) -> set[str]:
     """Names of a graph's outputs, and of those of graphs inside it."""
     inner = {name for node in graph.node for body in graphs_of(node) for name in results_of(body)}
     return inner | {value.name for value in graph.output}
