@@ -14,7 +14,7 @@ from rnnops.net.net import Net
 from rnnops.net.text import absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
-from rnnops.onnx.import_if import SEQUENCE_OPS
+from rnnops.onnx.import_if import SEQUENCE_OPS, own_names
 from rnnops.onnx.import_indexing import INDEXING_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
@@ -242,7 +242,7 @@ def read_main_graph(
 
 def read_graph(graph: onnx.GraphProto, model: GraphModel, constants: Mapping[str, object]) -> OnnxModel:
     """A graph as a net, with what comes with it."""
-    reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
+    reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=set(own_names(graph)))
     reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
     shapes = declare_inputs(reader, graph, constants)
     outputs = reader.read(graph)
@@ -305,9 +305,3 @@ def float_dtype_of(graph: onnx.GraphProto) -> str:
         raise OnnxError("float32 and float64 inputs in one graph are not supported", hint="A run has one float dtype.")
     kinds += [tensor.data_type for tensor in graph.initializer]
     return next((name for name in FLOATS[1:] if numbers[name] in kinds), "float32") if not found else found[0]
-
-
-def names_of(graph: onnx.GraphProto) -> set[str]:
-    """Names of values that the file gives; made-up ones must be others."""
-    names = {value.name for value in (*graph.input, *graph.output)} | {tensor.name for tensor in graph.initializer}
-    return names | {name for node in graph.node for name in node.output}

@@ -23,7 +23,7 @@ import numpy as np
 
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.onnx.open_sizes import Dims, Known, Probes, fixed_dims
+from rnnops.onnx.open_sizes import Dims, Known, Probes
 from rnnops.onnx.package import OnnxError, load_external_data_for_tensor, onnx
 from rnnops.ops.internal import numbers_of
 from rnnops.types import BOOL, FLOAT, FLOATS, INTEGERS, Array
@@ -348,8 +348,8 @@ class Node:
 
     def dims(self, blob: Blob) -> Dims:
         """The sizes of a blob of the small net, None for those that are open; empty where the type is unknown."""
-        known = self.known(blob)
-        return fixed_dims(known) if known else ()
+        self.probes.follow(self.net)
+        return self.probes.dims(blob.name) or ()
 
     def rank(self, blob: Blob) -> int:
         """The number of axes of a blob, which must be known."""

@@ -32,7 +32,7 @@ from rnnops.errors import RnnopsError
 from rnnops.net.infer import infer_call, is_integer_arithmetic
 from rnnops.net.net import Net
 from rnnops.net.op import Op
-from rnnops.net.schema import schema_of
+from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.base import Binary, Variadic
 from rnnops.types import FLOAT, Array, Type, broadcast_shapes
@@ -132,46 +132,42 @@ class Probes:
 
     def __init__(self, sizes: MadeUpSizes, float_dtype: str) -> None:
         self.sizes, self.float_dtype = sizes, float_dtype
-        self._types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
-        self._values: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
+        self._types: dict[str, Known] = {}
+        self._values: dict[str, tuple[Array, Array]] = {}
         self._certain: set[str] = set()  # blobs whose types, and values, depend on no made-up size
-        self._opened: dict[tuple[str, int], tuple[int, int]] = {}  # blob and axis that nothing fitting is known of
         self._seen = 0
 
     def declare(self, name: str, dtype: str, dims: Sequence[int | str | None]) -> None:
         """Say what an input is."""
         pairs = [self.sizes.pair(dim) for dim in dims]
         kind = self.float_dtype if dtype == FLOAT else dtype
-        self.give(name, (Type(kind, tuple(a for a, _ in pairs)), Type(kind, tuple(b for _, b in pairs))))
-        if all(isinstance(dim, int) for dim in dims):
-            self._certain.add(name)
+        known = Type(kind, tuple(a for a, _ in pairs)), Type(kind, tuple(b for _, b in pairs))
+        self.give(name, known, all(isinstance(dim, int) for dim in dims))
 
     def give(self, name: str, known: Known | None, certain: bool = False) -> None:
         """Say what an input is, both times, and whether that depends on no made-up size."""
-        for types, kind in zip(self._types, known or (), strict=False):
-            types[name] = kind
+        if known is not None:
+            self._types[name] = known
         if certain:
             self._certain.add(name)
 
     def give_value(self, name: str, value: Array) -> None:
         """Say what a constant input holds."""
-        for values in self._values:
-            values[name] = value
+        self._values[name] = value, value
 
     def follow(self, net: Net) -> None:
         """Infer the ops that were appended since the last time. Raises what an op raises that can never run."""
         first, self._seen = self._seen, len(net.ops)
         for op in net.ops[first:]:
-            certain = all(not name or name in self._certain for name in op.inputs)
-            for i in range(len(self._types)):
-                if all(not name or name in self._types[i] for name in op.inputs):
-                    self._infer(net, op, i, certain)
+            inputs = [name for name in op.inputs if name]
+            certain = self._certain.issuperset(inputs)
+            if all(name in self._types for name in inputs):
+                self._infer(net, op, certain)
             self._certain.update(op.outputs if certain else ())
 
     def known(self, name: str) -> Known | None:
         """A blob's type with either choice of sizes, None where it is unknown."""
-        first, second = (types.get(name) for types in self._types)
-        return None if first is None or second is None else (first, second)
+        return self._types.get(name)
 
     def is_certain(self, name: str) -> bool:
         """True if a blob's type depends on no made-up size."""
@@ -179,65 +175,68 @@ class Probes:
 
     def certain_value(self, name: str) -> Array | None:
         """A blob's value where it follows only from constants and fixed sizes."""
-        return self._values[0].get(name) if name in self._certain else None
+        return self._values[name][0] if name in self._certain and name in self._values else None
 
     def likely_value(self, name: str) -> Array | None:
         """A blob's value where it comes out equal both times."""
-        first, second = (values.get(name) for values in self._values)
-        return None if first is None or second is None or not np.array_equal(first, second) else first
+        pair = self._values.get(name)
+        return pair[0] if pair is not None and np.array_equal(*pair) else None
 
     def numbers(self, name: str) -> tuple[int, int] | None:
         """The integer that a blob of one element is with either choice of sizes."""
-        first, second = (values.get(name) for values in self._values)
-        if first is None or second is None or first.size != 1 or second.size != 1:
-            return None
-        return int(first.item()), int(second.item())
+        pair = self._values.get(name)
+        return None if pair is None or {pair[0].size, pair[1].size} != {1} else (pair[0].item(), pair[1].item())
 
     def dims(self, name: str) -> Dims | None:
         """A blob's sizes, None for those that are open."""
         known = self.known(name)
         return None if known is None else fixed_dims(known)
 
-    def _infer(self, net: Net, op: Op, i: int, certain: bool) -> None:
-        """Types and values of an op's results with the i-th choice of sizes."""
-        types, values = self._types[i], self._values[i]
-        from_types = [types.get(name) for name in op.inputs]
-        from_values = [values.get(name) for name in op.inputs]
+    def _infer(self, net: Net, op: Op, certain: bool) -> None:
+        """Types and values of an op's results."""
         try:
-            call, folded = infer_call(op, from_types, from_values, net.name, self.float_dtype)
+            (call, folded), (other, others) = (self._inferred(net, op, i) for i in range(2))
         except Exception:
             if certain:
                 raise
-            self._open(net, op, i)
+            self._open(net, op)
             return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
-        for name, kind, value in zip(call.op.outputs, call.output_types, folded, strict=True):
+        rows = zip(call.op.outputs, call.output_types, other.output_types, folded, others, strict=True)
+        for name, one_type, other_type, one, two in rows:
             if name:  # results without one are not to be taken for inputs that are left out
-                types[name] = kind
-            if name and value is not None:
-                values[name] = value
+                self._types[name] = one_type, other_type
+            if name and one is not None and two is not None:
+                self._values[name] = one, two
 
-    def _open(self, net: Net, op: Op, i: int) -> None:
+    def _inferred(self, net: Net, op: Op, i: int) -> tuple[Call, tuple[Array | None, ...]]:
+        """An op with the i-th choice of sizes, and the values of its results."""
+        types = [self._types[name][i] if name else None for name in op.inputs]
+        values = [self._values[name][i] if name in self._values else None for name in op.inputs]
+        return infer_call(op, types, values, net.name, self.float_dtype)
+
+    def _open(self, net: Net, op: Op) -> None:
         """The type of a result whose operands are made up so that they do not broadcast: they do in a run."""
-        from_types = [self._types[i][name] for name in op.inputs if name]
         if not (op.type == "Where" or isinstance(schema_of(op.type), Binary | Variadic)):
             return
-        rank = max(kind.rank for kind in from_types)
-        shape: list[int] = []
-        padded = ((1,) * (rank - kind.rank) + kind.shape for kind in from_types)
-        for axis, sizes in enumerate(zip(*padded, strict=True)):
-            together = broadcast_shapes([(size,) for size in sizes])
-            if together is None:
-                key = (op.outputs[0], axis)
-                if key not in self._opened:
-                    self._opened[key] = self.sizes.pair(None)
-                together = (self._opened[key][i],)
-            shape.extend(together)
-        dtypes = [Type(kind.dtype, ()) for kind in from_types]
+        kinds = [self._types[name] for name in op.inputs if name]
+        dtypes = [Type(kind.dtype, ()) for kind, _ in kinds]
         try:
             call, _ = infer_call(op, dtypes, [None] * len(dtypes), net.name, self.float_dtype)
         except Exception:
             return
-        self._types[i][op.outputs[0]] = Type(call.output_types[0].dtype, tuple(shape))
+        sizes = [self._together(axis, kinds) for axis in range(-max(kind.rank for kind, _ in kinds), 0)]
+        shapes: Any = zip(*sizes, strict=True)
+        one, other = (Type(call.output_types[0].dtype, shape) for shape in shapes)
+        self._types[op.outputs[0]] = one, other
+
+    def _together(self, axis: int, kinds: Sequence[Known]) -> tuple[int, int]:
+        """The size of operands along an axis for both choices of sizes, another open one where they do not fit."""
+        fitting = [
+            broadcast_shapes([kind.shape[axis:][:1] for kind in choice if kind.rank >= -axis])
+            for choice in zip(*kinds, strict=True)
+        ]
+        one, other = self.sizes.pair(None) if None in fitting else (0, 0)
+        return fitting[0][0] if fitting[0] else one, fitting[1][0] if fitting[1] else other
 
 
 def fixed_dims(known: Known) -> Dims:

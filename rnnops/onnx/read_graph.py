@@ -33,7 +33,7 @@ from rnnops.onnx.node import (
     op_name,
     read_tensor,
 )
-from rnnops.onnx.open_sizes import Dims, Known, KnownSizes, MadeUpSizes, OpenBranch, Probes, fixed_dims
+from rnnops.onnx.open_sizes import Dims, Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
 from rnnops.onnx.package import OnnxError, about, onnx
 from rnnops.ops.comparison import identity
 from rnnops.rewrites import prune
@@ -206,8 +206,9 @@ class GraphReader:
         """The sizes of a value, None for those that are open; None where the type is unknown."""
         if name not in self.net and (value := self.value(name)) is not None:
             return value.shape
-        known = self.known(self.blob(name).name)
-        return None if known is None else fixed_dims(known)
+        blob = self.blob(name)
+        self.probes.follow(self.net)
+        return self.probes.dims(blob.name)
 
     def is_certain(self, name: str) -> bool:
         """True if the type of a value depends on no size that the file leaves open."""
