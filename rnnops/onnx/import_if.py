@@ -23,10 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from rnnops.net.blob import Blob
 from rnnops.net.text import free_name
-from rnnops.onnx.node import FAR, Attributes, graphs_of
+from rnnops.onnx.node import Attributes, Node, Rule, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import OnnxError, onnx
+from rnnops.ops.indexing import gather
+from rnnops.ops.movement import concat, reshape, transpose, unsqueeze
+from rnnops.ops.shapes import shape
 from rnnops.types import BOOL
 
 if TYPE_CHECKING:
@@ -242,67 +246,62 @@ Parts: TypeAlias = tuple[SequencePart, ...]
 
 
 def read_sequence(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
-    """Read a node that makes a sequence or reads one."""
+    """Read a node that makes a sequence."""
     given = {name: value for name, (_, value) in attributes.items()}
     if not proto.output or not proto.output[0]:
         return
     if "" in proto.input[:1]:
         raise OnnxError("input 0 is missing")
-    rule = SEQUENCE_OPS.get(proto.op_type, identity)
-    result = rule(reader, proto, given)
-    if isinstance(result, tuple):
-        reader.add_sequence(proto.output[0], result)
-    elif isinstance(result, str):
-        reader.read_node(onnx.helper.make_node("Identity", [result], [proto.output[0]]))
+    reader.add_sequence(proto.output[0], SEQUENCE_MAKERS[proto.op_type](reader, proto, given))
 
 
-Rule: TypeAlias = "Callable[[GraphReader, onnx.NodeProto, Mapping[str, Any]], Parts | str]"
+SequenceRule: TypeAlias = "Callable[[GraphReader, onnx.NodeProto, Mapping[str, Any]], Parts]"
 
 
-def identity(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def identity(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """The same sequence under another name."""
-    return parts_of(reader, proto)
+    return parts_of(reader, proto.input[0])
 
 
-def empty(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def empty(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """No elements."""
     return ()
 
 
-def construct(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def construct(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """The inputs as elements."""
     for name in proto.input:
         reader.blob(name)
     return tuple(SequencePart(name) for name in proto.input)
 
 
-def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """One element more, at the end without a place."""
-    parts = parts_of(reader, proto)
+    parts = parts_of(reader, proto.input[0])
     reader.blob(proto.input[1])
     place = place_of(reader, proto, 2, len(parts))
     if place is None:
         return (*parts, SequencePart(proto.input[1]))
-    check_place(parts, place, len(parts) + 1, proto)
+    check_place(parts, place, len(parts) + 1, proto.input[0])
     at = place + len(parts) if place < 0 else place
     return (*parts[:at], SequencePart(proto.input[1]), *parts[at:])
 
 
-def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """One element less, the last one without a place."""
-    parts = parts_of(reader, proto)
+    parts = parts_of(reader, proto.input[0])
     place = place_of(reader, proto, 1, len(parts))
     at = -1 if place is None else place
-    check_place(parts, at, len(parts), proto)
+    check_place(parts, at, len(parts), proto.input[0])
     return tuple(part for i, part in enumerate(parts) if i != at % len(parts))
 
 
-def check_place(parts: Parts, place: int, count: int, proto: onnx.NodeProto) -> None:
+def check_place(parts: Parts, place: int, count: int, name: str) -> None:
     """Raise OnnxError for a place that a sequence does not have, or of one whose length is open."""
     if any(part.is_run for part in parts):
-        raise OnnxError("a place in a sequence that collects steps of a Loop is not supported", blob=proto.input[0])
+        raise OnnxError("a place in a sequence that collects steps of a Loop is not supported", blob=name)
     if not -len(parts) <= place < count:
-        raise OnnxError("a sequence does not have this place", blob=proto.input[0], wanted=f"below {count}", came=place)
+        raise OnnxError("a sequence does not have this place", blob=name, wanted=f"below {count}", came=place)
 
 
 def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int, length: int) -> int | None:
@@ -315,56 +314,59 @@ def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int, length: int) ->
     return int(value.item())
 
 
-def at(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def at(node: Node) -> Sequence[Blob]:
     """One element."""
-    parts, place = parts_of(reader, proto), proto.input[1]
-    value = reader.known_value(place)
-    if value is not None and value.size == 1 and not any(part.is_run for part in parts):
-        check_place(parts, int(value.item()), len(parts), proto)
-        return parts[int(value.item())].name
-    scalar = appended(reader, f"{proto.output[0]}/place", "Reshape", [place, []])
-    return appended(reader, f"{proto.output[0]}/element", "Gather", [run_of(reader, parts, proto.output[0]), scalar])
+    parts, place = elements_of(node), node.known_value(1)
+    if place is not None and place.size == 1 and not any(part.is_run for part in parts):
+        check_place(parts, int(place.item()), len(parts), node.names[0])
+        return (node.outer_blob(parts[int(place.item())].name),)
+    if not parts:
+        node.fail("an element of an empty sequence is read")
+    blobs = [(part.is_run, node.outer_blob(part.name)) for part in parts]
+    run = joined([blob if is_run else unsqueeze(blob, [0]) for is_run, blob in blobs], 0)
+    return (gather(run, reshape(node.input(1), [])),)
 
 
-def run_of(reader: GraphReader, parts: Parts, hint: str) -> str:
-    """All elements in one array, along its first axis; they must be of one shape."""
-    names = [part.name if part.is_run else with_axis(reader, part.name, 0, hint) for part in parts]
-    if not names:
-        raise OnnxError("an element of an empty sequence is read")
-    return names[0] if len(names) == 1 else appended(reader, f"{hint}/run", "Concat", names, axis=0)
-
-
-def with_axis(reader: GraphReader, name: str, axis: int, hint: str) -> str:
-    """An array with one more axis."""
-    if reader.model.opset >= 13:
-        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, [axis]])
-    return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis])
-
-
-def length(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def length(node: Node) -> Sequence[Blob]:
     """How many elements there are, an int64 without axes."""
-    parts, name = parts_of(reader, proto), proto.output[0]
-    total: Operand = [sum(not part.is_run for part in parts)]
-    for part in parts:
-        if part.is_run:
-            shape = appended(reader, f"{name}/shape", "Shape", [part.name])
-            steps = appended(reader, f"{name}/steps", "Slice", [shape, [0], [1]])
-            total = appended(reader, f"{name}/total", "Add", [total, steps])
-    return appended(reader, f"{name}/number", "Reshape", [total, []])
+    parts = elements_of(node)
+    counts = [shape(node.outer_blob(part.name), 0, 1) for part in parts if part.is_run]
+    singles = node.net.constant([sum(not part.is_run for part in parts)], "int64")
+    return (reshape(sum(counts, singles), []),)
 
 
-def concat(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def concat_from(node: Node) -> Sequence[Blob]:
     """All elements joined along an axis, a new one where the node says so."""
-    parts, name = parts_of(reader, proto), proto.output[0]
-    axis, new = given.get("axis"), given.get("new_axis", 0)
-    if not parts or not isinstance(axis, int) or new not in (0, 1):
-        raise OnnxError("ConcatFromSequence joins one element or more along an axis", blob=proto.input[0])
-    rank = rank_of(reader, parts[0]) + new
+    parts, axis, new = elements_of(node), node.attr("axis", "int"), node.attr("new_axis", "int", 0)
+    if not parts or axis is None or new not in (0, 1):
+        node.fail("ConcatFromSequence joins one element or more along an axis", blob=node.names[0])
+    rank = rank_of(node.reader, parts[0]) + new
     if not -rank <= axis < rank:
-        raise OnnxError("the axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
-    join = stacked if new else joined
-    names = [join(reader, part, axis % rank, name) for part in parts]
-    return names[0] if len(names) == 1 else appended(reader, f"{name}/all", "Concat", names, axis=axis % rank)
+        node.fail("the axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
+    return (joined([with_elements_along(node, part, axis % rank, new) for part in parts], axis % rank),)
+
+
+def with_elements_along(node: Node, part: SequencePart, axis: int, new: int) -> Blob:
+    """The elements of a part along an axis, a new one or one that they have."""
+    blob = node.outer_blob(part.name)
+    if not part.is_run:
+        return unsqueeze(blob, [axis]) if new else blob
+    perm = [*range(1, axis + 1), 0, *range(axis + 1, node.rank(blob))]
+    whole = transpose(blob, perm) if axis else blob
+    if new:
+        return whole
+    size = shape(whole, axis, axis + 1) * shape(whole, axis + 1, axis + 2)
+    return reshape(whole, concat([shape(whole, 0, axis), size, shape(whole, axis + 2)], axis=0), allowzero=1)
+
+
+def joined(blobs: list[Blob], axis: int) -> Blob:
+    """Arrays one after the other."""
+    return blobs[0] if len(blobs) == 1 else concat(blobs, axis=axis)
+
+
+def elements_of(node: Node) -> Parts:
+    """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
+    return parts_of(node.reader, node.names[0])
 
 
 def rank_of(reader: GraphReader, part: SequencePart) -> int:
@@ -375,37 +377,7 @@ def rank_of(reader: GraphReader, part: SequencePart) -> int:
     return len(dims) - part.is_run
 
 
-def stacked(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
-    """The elements of a part along a new axis."""
-    if not part.is_run:
-        return with_axis(reader, part.name, axis, hint)
-    return moved(reader, part, axis, hint)
-
-
-def moved(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
-    """A run whose first axis is this one."""
-    if axis == 0:
-        return part.name
-    perm = [*range(1, axis + 1), 0, *range(axis + 1, rank_of(reader, part) + 1)]
-    return appended(reader, f"{hint}/moved", "Transpose", [part.name], perm=perm)
-
-
-def joined(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
-    """The elements of a part along an axis that they have."""
-    if not part.is_run:
-        return part.name
-    whole = moved(reader, part, axis, hint)
-    sizes = appended(reader, f"{hint}/sizes", "Shape", [whole])
-    first, steps, size, rest = (
-        appended(reader, f"{hint}/part", "Slice", [sizes, [first], [end]])
-        for first, end in ((0, axis), (axis, axis + 1), (axis + 1, axis + 2), (axis + 2, FAR))
-    )
-    both = appended(reader, f"{hint}/size", "Mul", [steps, size])
-    shape = appended(reader, f"{hint}/joined_shape", "Concat", [first, both, rest], axis=0)
-    return appended(reader, f"{hint}/joined", "Reshape", [whole, shape], allowzero=1)
-
-
-def split(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts | str:
+def split(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """Pieces of an array along an axis."""
     name, rank = proto.input[0], rank_of(reader, SequencePart(proto.input[0]))
     axis, keeps = given.get("axis", 0), given.get("keepdims", 1)
@@ -417,17 +389,20 @@ def split(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) 
     if sizes is None or sizes.ndim > 1 or sizes.size == 0 or int(sizes.min()) < 0:
         raise OnnxError("sizes of pieces that are not known before a run are not supported", blob=proto.input[1])
     if sizes.ndim == 0 and sizes.item() == 1:
-        steps = first_axis(reader, name, axis, rank, proto.output[0])
-        return (SequencePart(with_axis(reader, steps, axis + 1, proto.output[0]) if keeps else steps, True),)
+        return (SequencePart(steps_of(reader, name, axis, rank, keeps, proto.output[0]), True),)
     return pieces(reader, name, axis, list_of_sizes(reader, name, axis, sizes), proto.output[0])
 
 
-def first_axis(reader: GraphReader, name: str, axis: int, rank: int, hint: str) -> str:
-    """An array with an axis in front of all others."""
-    if axis == 0:
+def steps_of(reader: GraphReader, name: str, axis: int, rank: int, keeps: int, hint: str) -> str:
+    """An array with an axis in front of all others; where it is kept, one of size 1 stays in its place."""
+    if axis:
+        perm = [axis, *(other for other in range(rank) if other != axis)]
+        name = appended(reader, f"{hint}/steps", "Transpose", [name], perm=perm)
+    if not keeps:
         return name
-    perm = [axis, *(other for other in range(rank) if other != axis)]
-    return appended(reader, f"{hint}/steps", "Transpose", [name], perm=perm)
+    if reader.model.opset >= 13:
+        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, [axis + 1]])
+    return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis + 1])
 
 
 def list_of_sizes(reader: GraphReader, name: str, axis: int, sizes: np.ndarray[Any, Any]) -> list[int]:
@@ -456,21 +431,20 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
     return tuple(map(SequencePart, names))
 
 
-def parts_of(reader: GraphReader, proto: onnx.NodeProto) -> Parts:
-    """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
-    parts = reader.sequence(proto.input[0])
+def parts_of(reader: GraphReader, name: str) -> Parts:
+    """The parts of a value. Raises OnnxError where it is not a sequence."""
+    parts = reader.sequence(name)
     if parts is None:
-        raise OnnxError("this is not a sequence", blob=proto.input[0])
+        raise OnnxError("this is not a sequence", blob=name)
     return parts
 
 
-SEQUENCE_OPS: dict[str, Rule] = {
-    "ConcatFromSequence": concat,
-    "SequenceAt": at,
+SEQUENCE_MAKERS: dict[str, SequenceRule] = {
+    "Identity": identity,
     "SequenceConstruct": construct,
     "SequenceEmpty": empty,
     "SequenceErase": erase,
     "SequenceInsert": insert,
-    "SequenceLength": length,
     "SplitToSequence": split,
 }
+SEQUENCE_RULES: dict[str, Rule] = {"ConcatFromSequence": concat_from, "SequenceAt": at, "SequenceLength": length}

@@ -14,7 +14,7 @@ from rnnops.net.net import Net
 from rnnops.net.text import absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
-from rnnops.onnx.import_if import SEQUENCE_OPS, own_names
+from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, own_names
 from rnnops.onnx.import_indexing import INDEXING_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
@@ -116,13 +116,14 @@ RULES: dict[str, Rule] = {
     **QUANTISED_RULES,
     **MICROSOFT_RULES,
     **SPECTRUM_RULES,
+    **SEQUENCE_RULES,
     **BLOCK_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-READABLE = frozenset([*RULES, *SEQUENCE_OPS, "Constant", "If", "Loop"])
+READABLE = frozenset([*RULES, *SEQUENCE_MAKERS, "Constant", "If", "Loop"])
 
 
 @dataclass

@@ -225,9 +225,8 @@ class Probes:
         except Exception:
             return
         sizes = [self._together(axis, kinds) for axis in range(-max(kind.rank for kind, _ in kinds), 0)]
-        shapes: Any = zip(*sizes, strict=True)
-        one, other = (Type(call.output_types[0].dtype, shape) for shape in shapes)
-        self._types[op.outputs[0]] = one, other
+        dtype = call.output_types[0].dtype
+        self._types[op.outputs[0]] = Type(dtype, tuple(a for a, _ in sizes)), Type(dtype, tuple(b for _, b in sizes))
 
     def _together(self, axis: int, kinds: Sequence[Known]) -> tuple[int, int]:
         """The size of operands along an axis for both choices of sizes, another open one where they do not fit."""

@@ -18,7 +18,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.text import check_name, free_name
-from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
+from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
 from rnnops.onnx.node import (
@@ -284,7 +284,7 @@ class GraphReader:
             return read_if(self, proto, attributes)
         if proto.op_type == "Loop":
             return read_loop(self, proto, attributes)
-        if proto.op_type in SEQUENCE_OPS or self._hands_on_a_sequence(proto):
+        if proto.op_type in SEQUENCE_MAKERS and (proto.op_type != "Identity" or self._hands_on_a_sequence(proto)):
             return read_sequence(self, proto, attributes)
         node = self._small_net(proto, attributes)
         results = list(self.model.rules[op_name(proto)](node))
@@ -333,7 +333,9 @@ class GraphReader:
             names=list(proto.input),
             reader=self,
         )
-        node.inputs.extend(node.outer_blob(name) if name else None for name in proto.input)
+        for i, name in enumerate(proto.input):
+            is_array = name and (i or proto.op_type not in SEQUENCE_RULES)
+            node.inputs.append(node.outer_blob(name) if is_array else None)
         return node
 
     def dtype_of(self, name: str) -> str:
