@@ -20,10 +20,10 @@ from rnnops.util import LazyModule
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.compiler.run.export_native import ExportedFiles
-    from rnnops.onnx import open_sizes, package as onnx_package
+    from rnnops.onnx import node as onnx_node, open_sizes, package as onnx_package
 else:  # training does without the package onnx
     onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
-    open_sizes = LazyModule("rnnops.onnx.open_sizes")
+    open_sizes, onnx_node = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.node")
 
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header, which is JSON
 
@@ -73,11 +73,9 @@ def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any])
 
 def _sizes(path: Path, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
-    from rnnops.onnx.load import read_proto
-
     found: dict[str, int] = {}
     with onnx_package.about(str(path)):
-        graph = read_proto(path)[0].graph
+        graph = onnx_node.read_proto(path)[0].graph
     for name, dims in open_sizes.dims_of_inputs(graph).items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):
             for axis, size in open_sizes.open_sizes(name, dims).items():

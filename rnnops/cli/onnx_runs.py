@@ -33,7 +33,8 @@ from rnnops.onnx.compare import (
     state_pairs,
     step_times,
 )
-from rnnops.onnx.load import OnnxModel, fixed_inputs, read_proto
+from rnnops.onnx.load import OnnxModel, fixed_inputs
+from rnnops.onnx.node import read_proto
 from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx

@@ -13,7 +13,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rnnops.onnx.node import OWN_DOMAINS, graphs_in, graphs_of, nodes_of, op_name
+from rnnops.net.text import free_name
+from rnnops.onnx.node import MAX_BYTES, OWN_DOMAINS, graphs_in, graphs_of, nodes_of, op_name
 from rnnops.onnx.package import OnnxError, about, get_schema, infer_shapes, onnx
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
@@ -124,7 +125,7 @@ def types_around(
             yield from types_around(inner, scopes)
 
 
-MAX_NODES, MAX_BYTES = 2**17, 2**31 - 1  # of a graph in which all functions are in place
+MAX_NODES = 2**17  # of a graph in which all functions are in place
 MAX_CALLS = 32  # of functions from inside each other
 
 Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
@@ -263,12 +264,7 @@ class FunctionInliner:
 
     def _prefix(self, node: onnx.NodeProto) -> str:
         """The prefix of names inside a call."""
-        wanted = node.name or next(filter(None, node.output), node.op_type)
-        prefix, k = wanted, 1
-        while prefix in self.taken:
-            prefix, k = f"{wanted}_{k}", k + 1
-        self.taken.add(prefix)
-        return prefix
+        return free_name(node.name or next(filter(None, node.output), node.op_type), self.taken)
 
 
 class FunctionCall:

@@ -181,17 +181,24 @@ def read_branch(reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphPro
 
 def in_place(graph: onnx.GraphProto, reader: GraphReader, prefix: str) -> Branch:
     """A branch with names that differ from all around it."""
-    names: dict[str, str] = {}
-    for name in own_names(graph):
-        if name in names:
-            raise OnnxError("two values have this name", blob=name)
-        taken = name in reader.taken or reader.has(name)
-        names[name] = free_name(f"{prefix}/{name}" if taken else name, reader.taken)
+    check_names(graph)
+    names = {
+        name: free_name(f"{prefix}/{name}" if name in reader.taken or reader.has(name) else name, reader.taken)
+        for name in own_names(graph)
+    }
     tensors = [deepcopy(tensor) for tensor in graph.initializer]
     for tensor in tensors:
         tensor.name = names[tensor.name]
     nodes = [renamed(node, names) for node in graph.node]
     return Branch(tensors, nodes, [names.get(value.name, value.name) for value in graph.output])
+
+
+def check_names(graph: onnx.GraphProto) -> None:
+    """Raise OnnxError where two values of a graph have one name."""
+    names = list(own_names(graph))
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise OnnxError("two values have this name", blob=twice)
 
 
 def own_names(graph: onnx.GraphProto) -> Iterator[str]:

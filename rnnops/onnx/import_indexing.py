@@ -291,7 +291,7 @@ def check_way(node: Node, x: Blob, target: Target, way: ResizeMode) -> None:
             "an axis whose size the file leaves open is not resized in this way",
             wanted=f"nearest or linear, {' or '.join(OPEN_TRANSFORMS)}, by a whole number or to sizes that follow",
             came=f"{way.mode}, {way.transform}" + ("" if isinstance(target, tuple) else f", by {target}"),
-            hint="Give the sizes that are open: load(path, sizes={...}).",
+            hint=GIVE_SIZES,
         )
 
 
@@ -323,6 +323,7 @@ def place_inside(place: Blob, size: Blob) -> Blob:
 
 
 MOST = 2**22  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
+GIVE_SIZES = "Give the sizes that are open: load(path, sizes={...})."
 FEW = 2  # taps that are looked up one by one; more are a product with a matrix
 TRANSFORMS = (
     "half_pixel",
@@ -348,7 +349,7 @@ def resize(node: Node) -> Sequence[Blob]:
     way, value = way_of(node), node.attr("extrapolation_value", "float", 0.0)
     policy = node.attr("keep_aspect_ratio_policy", "string", "stretch")
     scales, sizes = (known_list(node, i, len(axes)) for i in (2, 3))
-    if scales is None and not (node.has(3) and wide(node, 3)):
+    if scales is None and not (node.has(3) and node.dims(node.input(3)) != (0,)):
         node.fail("neither scales nor sizes are known", wanted="one of them as a constant", came="none")
     if scales is None and sizes is None:
         return (by_open_sizes(node, x, axes, way),)
@@ -396,12 +397,6 @@ def known_list(node: Node, i: int, count: int) -> list[float] | None:
     return numbers
 
 
-def wide(node: Node, i: int) -> bool:
-    """True if an input is not an empty list."""
-    known = node.known(node.input(i))
-    return known is None or known[0].shape != (0,)
-
-
 def targets(
     node: Node, axes: Sequence[int], scales: list[float] | None, sizes: list[float] | None, policy: str
 ) -> list[tuple[int | None, float]]:
@@ -413,10 +408,7 @@ def targets(
     dims = [node.dims(node.input(0))[axis] for axis in axes]
     wanted = [int(size) for size in sizes or ()]
     if any(not isinstance(dim, int) for dim in dims) or min(wanted, default=0) < 0:
-        node.fail(
-            "sizes of an array whose own sizes the file leaves open",
-            hint="Give those that are open: load(path, sizes={...}).",
-        )
+        node.fail("sizes of an array whose own sizes the file leaves open", hint=GIVE_SIZES)
     ratios = [size / max(int(dim or 0), 1) for size, dim in zip(wanted, dims, strict=True)]
     if policy == "stretch":
         return list(zip(wanted, ratios, strict=True))
@@ -491,9 +483,7 @@ def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any,
 def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: ResizeMode) -> Blob:
     """Sizes that follow from shapes, which the file leaves open."""
     if node.attr("keep_aspect_ratio_policy", "string", "stretch") != "stretch":
-        node.fail(
-            "an aspect ratio is kept where sizes are open", hint="Give those that are open: load(path, sizes={...})."
-        )
+        node.fail("an aspect ratio is kept where sizes are open", hint=GIVE_SIZES)
     y, rank = x, node.rank(x)
     for i, axis in enumerate(axes):
         y = resized_open(node, y, rank, axis, (node.input(3), i), way)

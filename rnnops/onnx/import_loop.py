@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.net.text import free_name
-from rnnops.onnx.import_if import Operand, Parts, SequencePart, appended, own_names, renamed
+from rnnops.onnx.import_if import Operand, SequencePart, appended, check_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read, Trips, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
-from rnnops.onnx.node import FAR, Attributes, element_type, nodes_of
+from rnnops.onnx.node import Attributes, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Type
@@ -46,29 +46,18 @@ def read_loop(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes
 
 
 @dataclass
-class CarriedValue:
-    """A carried value that is a state: its name in the body, its first value, its next one, what it is afterwards."""
-
-    name: str
-    initial: str
-    result: str
-    final: str
-
-
-@dataclass
 class Plan:
     """The plan for a body.
 
     Args:
-        nodes: of the new body; names: name in the body -> value around the Loop.
-        states: carried values; scanned: (the body's own output, the value of all its steps).
+        nodes: of the new body; states: carried values that are states.
+        scanned: (the body's own output, the value of all its steps).
         reads: name of a step in the body -> what it is a step of.
         collected: (a sequence, its first value, the value of all steps of what it collects).
     """
 
-    nodes: list[onnx.NodeProto]
-    names: dict[str, str]
-    states: list[CarriedValue] = field(default_factory=list)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
     scanned: list[tuple[str, str]] = field(default_factory=list)
     reads: dict[str, Read] = field(default_factory=dict)
     collected: list[tuple[str, str, str]] = field(default_factory=list)
@@ -81,27 +70,18 @@ class LoopReader:
         self.reader, self.proto, self.graph = reader, proto, graph
         self.prefix = next(filter(None, proto.output), "Loop")
         self.around = Around(reader, self.prefix)
-        self.steps = LoopSteps(reader, self.around)
-        names = [value.name for value in graph.input]
+        self.steps = LoopSteps(self.around)
         check_names(graph)
-        self.carried = names[2:]
-        results = [value.name for value in graph.output]
         check_sources(reader, proto)
-        self.body = LoopBody(
-            reader,
-            graph,
-            self.around,
-            dict(zip(self.carried, proto.input[2:], strict=True)),
-            dict(zip(self.carried, results[1:], strict=False)),
-        )
+        self.body = LoopBody(graph, self.around, proto.input[2:])
+        self.carried = list(self.body.initial)
         self.finals = dict(zip(self.carried, proto.output, strict=False))
         self.taken = self.body.own | {n for node in nodes_of(graph) for n in (*node.input, *node.output)}
-        self.new_nodes: list[onnx.NodeProto] = []
         self.new_tensors: list[onnx.TensorProto] = []
 
     def read(self) -> None:
         """Append what the Loop becomes."""
-        counted = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1])
+        counted = Trips(self.body, *self.proto.input[:2])
         trips = counted.number()
         self.body.look_closer(LinearSum(trips) if isinstance(trips, int) else counted.most)
         plan = self._plan()
@@ -110,7 +90,8 @@ class LoopReader:
         if plan.states or plan.scanned:
             self._write(plan, rows, trips)
         for sequence, start, every in plan.collected:
-            self.reader.add_sequence(sequence, (*self._parts(start), SequencePart(every, is_run=True)))
+            first = self.reader.sequence(start) or ()
+            self.reader.add_sequence(sequence, (*first, SequencePart(every, is_run=True)))
         for name in self.carried:
             self._write_final(name, trips)
 
@@ -118,7 +99,7 @@ class LoopReader:
 
     def _plan(self) -> Plan:
         """The states, the scanned arrays, and the nodes that are left."""
-        plan = Plan([], dict(self.body.unchanged))
+        plan = Plan()
         n = len(self.carried)
         scanned = list(zip((value.name for value in self.graph.output[n + 1 :]), self.proto.output[n:], strict=True))
         plan.scanned = [(own, every) for own, every in scanned if self._is_read(every)]
@@ -127,12 +108,8 @@ class LoopReader:
             self._collect(plan, name)
         states = [name for name in self.carried if name not in (*self.body.unchanged, *self.body.counters, *sequences)]
         wanted = self._states_read(states, [own for own, _ in plan.scanned])
-        plan.states = [
-            CarriedValue(name, self.body.initial[name], self.body.results[name], self.finals[name])
-            for name in states
-            if name in wanted
-        ]
-        results = {state.result for state in plan.states} | {own for own, _ in plan.scanned}
+        plan.states = [name for name in states if name in wanted]
+        results = {*(self.body.results[name] for name in plan.states), *(own for own, _ in plan.scanned)}
         plan.nodes, read = self.body.needed(list(self.graph.node), results)
         if lost := read.intersection(sequences) - set(self.body.unchanged):
             raise OnnxError("a Loop reads a sequence that it collects", blob=min(lost))
@@ -174,14 +151,11 @@ class LoopReader:
         made = self.body.makers.get(self.body.handed_on(place))
         return made is not None and made.op_type == "SequenceLength" and self.body.handed_on(made.input[0]) == name
 
-    def _parts(self, name: str) -> Parts:
-        return self.reader.sequence(name) or ()
-
     # -- rows and steps -------------------------------------------------------------------------------------------
 
     def _rows(self, plan: Plan) -> Rows | None:
         """The first axis that all states share, or without states the first array that is read by steps; else None."""
-        found = {self._first_axis(state.initial) for state in plan.states}
+        found = {self._first_axis(self.body.initial[name]) for name in plan.states}
         if not plan.states:
             reads = (self.body.read_of(node) for node in plan.nodes)
             found = {self._step_axis(read) for read in reads if read is not None and self._is_known(read.place)}
@@ -265,7 +239,7 @@ class LoopReader:
 
     def _write(self, plan: Plan, rows: Rows | None, trips: int | str) -> None:
         """Append the Scan."""
-        results = [state.result for state in plan.states] + [own for own, _ in plan.scanned]
+        results = [*(self.body.results[name] for name in plan.states), *(own for own, _ in plan.scanned)]
         nodes, read = self.body.needed(plan.nodes, set(results))
         sequences = {name: self.steps.sequence(given, trips) for name, given in plan.reads.items() if name in read}
         directions = [int(given.place.factors[TRIP] < 0) for name, given in plan.reads.items() if name in read]
@@ -276,14 +250,16 @@ class LoopReader:
             directions.append(0)
             first = [*self._trip_nodes(own, rows), *first] if self.body.trip in read else first
         names = {
-            name: self._reachable(outer) for name, outer in {**plan.names, **self.body.moved}.items() if name in read
+            name: self._reachable(outer)
+            for name, outer in {**self.body.unchanged, **self.body.moved}.items()
+            if name in read
         }
-        self._body_inputs = [state.name for state in plan.states] + list(sequences)
-        body = self._graph([*self._condition(read), *first, *nodes], names, results)
+        inputs = [*plan.states, *sequences]
+        body = self._graph(inputs, [*self._condition(read), *first, *nodes], names, results)
         node = onnx.helper.make_node(
             "Scan",
-            [*(state.initial for state in plan.states), *sequences.values()],
-            [*(self._named(state.final) for state in plan.states), *(every for _, every in plan.scanned)],
+            [*(self.body.initial[name] for name in plan.states), *sequences.values()],
+            [*(self._named(self.finals[name]) for name in plan.states), *(every for _, every in plan.scanned)],
             body=body,
             num_scan_inputs=len(sequences),
             scan_input_directions=directions,
@@ -293,10 +269,12 @@ class LoopReader:
     def _named(self, name: str) -> str:
         return name or free_name(f"{self.prefix}/unread", self.reader.taken)
 
-    def _graph(self, nodes: list[onnx.NodeProto], names: dict[str, str], results: list[str]) -> onnx.GraphProto:
+    def _graph(
+        self, inputs: list[str], nodes: list[onnx.NodeProto], names: dict[str, str], results: list[str]
+    ) -> onnx.GraphProto:
         """The body of the Scan."""
         body = onnx.GraphProto(name=self.graph.name or "body")
-        body.input.extend(onnx.helper.make_tensor_value_info(name, 0, None) for name in self._body_inputs)
+        body.input.extend(onnx.helper.make_tensor_value_info(name, 0, None) for name in inputs)
         body.initializer.extend(deepcopy(tensor) for tensor in (*self.graph.initializer, *self.new_tensors))
         body.node.extend(renamed(node, names) for node in nodes)
         body.output.extend(onnx.helper.make_tensor_value_info(names.get(name, name), 0, None) for name in results)
@@ -351,7 +329,7 @@ class LoopReader:
     def _count_of_rows(self, plan: Plan) -> str:
         """N, as a list of one size."""
         if plan.states:
-            return self.steps.size(plan.states[0].initial, 0)
+            return self.steps.size(self.body.initial[plan.states[0]], 0)
         read = next(iter(plan.reads.values()))
         return self.steps.size(read.data, 1 if read.axis == 0 else 0)
 
@@ -371,14 +349,6 @@ class LoopReader:
             self.reader.read_node(onnx.helper.make_node("Add", [initial, cast], [final]))
 
 
-def check_names(graph: onnx.GraphProto) -> None:
-    """Raise OnnxError where two values of a body have one name."""
-    names = list(own_names(graph))
-    if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise OnnxError("two values have this name", blob=twice)
-
-
 def check_sources(reader: GraphReader, proto: onnx.NodeProto) -> None:
     """Raise OnnxError where a Loop reads a value that is not there."""
     for name in filter(None, proto.input):
@@ -389,18 +359,16 @@ def check_sources(reader: GraphReader, proto: onnx.NodeProto) -> None:
 class LoopSteps:
     """Appends nodes that make such sequences to the graph around a Loop."""
 
-    def __init__(self, reader: GraphReader, around: Around) -> None:
-        self.reader, self.around = reader, around
+    def __init__(self, around: Around) -> None:
+        self.around, self.reader = around, around.reader
 
     def size(self, name: str, axis: int) -> str:
         """One size of an array, as a list of it."""
-        shape = self.around.append("Shape", [name])
-        return self.around.append("Slice", [shape, [axis], [axis + 1]])
+        return self.around.append("Shape", [name], start=axis, end=axis + 1)
 
     def sequence(self, read: Read, trips: int | str) -> str:
         """The steps that a Loop reads, time first, in the order of the array; a run refuses another number."""
-        around, data = self.around, read.data
-        place = without_trip(read.place)
+        around, data, place = self.around, read.data, without_trip(read.place)
         if read.axis:
             rank = around.rank(data) or 0
             data = around.append("Transpose", [data], perm=[read.axis, *(k for k in range(rank) if k != read.axis)])
@@ -414,13 +382,10 @@ class LoopSteps:
     def _first_place(self, data: str, place: LinearSum, slope: int, trips: int | str) -> int | str:
         """The first of the places that are read, in the order of the array."""
         around = self.around
-        first = around.computed(place, "first")
+        first = around.computed(place)
         if not place.factors and place.number < 0:
             first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), place.number)
-        if slope > 0:
-            return first
-        last = around.node("Add", first, 1)
-        return around.node("Sub", last, trips)
+        return first if slope > 0 else around.node("Sub", around.node("Add", first, 1), trips)
 
     def _is_whole(self, data: str, first: int | str, trips: int | str) -> bool:
         """True if all steps of an array are read, as far as made-up sizes show."""
@@ -442,8 +407,7 @@ class LoopSteps:
     def _guarded(self, data: str, trips: int | str) -> str:
         """An array of so many steps; a run at which it has others is refused."""
         around = self.around
-        shape = around.append("Shape", [data])
-        rest = around.append("Slice", [shape, [1], [FAR]])
+        rest = around.append("Shape", [data], start=1)
         sizes = around.append("Concat", [self._listed(trips), rest], axis=0)
         return around.append("Reshape", [data, sizes], allowzero=1)
 

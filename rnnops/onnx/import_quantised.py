@@ -370,19 +370,15 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     check_parts(node, i, scale, zero_point)
     value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
     if value is None or factor is None or zero is None:
-        by_run = [unsqueeze_to(node, numbers(node, place)) for place in (scale, zero_point)]
-        return transpose((numbers(node, i) - by_run[1]) * by_run[0], perm=[0, 2, 1])
+        parts = [numbers(node, place) for place in (scale, zero_point)]
+        by, shift = (unsqueeze(part, [1, 2] if node.rank(part) == 1 else [1]) for part in parts)
+        return transpose((numbers(node, i) - shift) * by, perm=[0, 2, 1])
     if value.ndim != 3:
         node.fail(f"input {i} has a wrong number of axes", wanted=3, came=value.ndim)
     wide = [part.reshape(part.shape[:1] + (1,) + (part.shape[1:] or (1,))) for part in (factor, zero)]
-    by, shift = (along(node, part, value.shape, 0) for part in wide)
-    fixed = (value.astype("int64") - shift.astype("int64")).astype("float32") * by.astype("float32")
+    factors, zeros = (along(node, part, value.shape, 0) for part in wide)
+    fixed = (value.astype("int64") - zeros.astype("int64")).astype("float32") * factors.astype("float32")
     return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), meaning=True)
-
-
-def unsqueeze_to(node: Node, blob: Blob) -> Blob:
-    """[D] or [D, 4 H] with axes for [D, E, 4 H]."""
-    return unsqueeze(blob, [1, 2] if node.rank(blob) == 1 else [1])
 
 
 def conv_integer(node: Node) -> Sequence[Blob]:

@@ -125,26 +125,36 @@ class CellKind:
     write: Callable[[Cell], Sequence[Blob]]
 
 
+@dataclass(frozen=True)
+class CellOptions:
+    """Attributes of a node that its cells share.
+
+    Args:
+        threshold: what the inputs of activations are clipped to, None for no clipping.
+        input_forget: the forget gate of an LSTM is one minus its input gate.
+        linear_before_reset: of a GRU: the product goes before the reset gate.
+        layout: the node is batch-major, which a cell does not notice and its name tells.
+    """
+
+    threshold: float | None
+    input_forget: bool
+    linear_before_reset: bool
+    layout: bool
+
+
 @dataclass
 class Cell:
     """A cell while it is written.
 
     Args:
         functions: the activations; bound: names of its inputs besides x, states and lengths (`w`, `r`, `b`, ...).
-        threshold: what the inputs of activations are clipped to, None for no clipping.
-        input_forget: the forget gate of an LSTM is one minus its input gate.
-        linear_before_reset: of a GRU: the product goes before the reset gate.
-        layout: the node is batch-major, which the cell does not notice and its name tells.
     """
 
     kind: CellKind
     functions: Sequence[Activation]
     bound: Sequence[str]
-    lengths: bool = False
-    threshold: float | None = None
-    input_forget: bool = False
-    linear_before_reset: bool = False
-    layout: bool = False
+    lengths: bool
+    options: CellOptions
 
     def build(self) -> Net:
         """The net of one step. Outputs are the states and, with lengths, `y`."""
@@ -161,14 +171,14 @@ class Cell:
     def title(self) -> str:
         """The cell's name, which says what it is: `LSTM Sigmoid Tanh Tanh clip=0.5`."""
         words = [self.kind.op, *map(str, self.functions)]
-        words += [f"clip={self.threshold!r}"] if self.threshold is not None else []
-        flags = {"input_forget": self.input_forget, "linear_before_reset": self.linear_before_reset}
-        flags["layout"] = self.layout
-        return " ".join([*words, *(name for name, on in flags.items() if on)])
+        words += [f"clip={self.options.threshold!r}"] if self.options.threshold is not None else []
+        flags = ("input_forget", "linear_before_reset", "layout")
+        return " ".join([*words, *(name for name in flags if getattr(self.options, name))])
 
     def act(self, i: int, x: Blob) -> Blob:
         """The i-th activation, of clipped x."""
-        return self.functions[i](x if self.threshold is None else clip(x, -self.threshold, self.threshold))
+        threshold = self.options.threshold
+        return self.functions[i](x if threshold is None else clip(x, -threshold, threshold))
 
     def biased(self, x: Blob, name: str) -> Blob:
         """x and a bias, where the cell has it."""
@@ -198,7 +208,7 @@ def lstm(cell: Cell) -> Sequence[Blob]:
     gates = cell.biased(cell.x @ cell.blobs["w"] + h_prev @ cell.blobs["r"], "b")
     i, o, f, g = split(gates, 4, axis=-1)
     i = cell.act(0, cell.peep(i, "p_i", c_prev))
-    f = 1.0 - i if cell.input_forget else cell.act(0, cell.peep(f, "p_f", c_prev))
+    f = 1.0 - i if cell.options.input_forget else cell.act(0, cell.peep(f, "p_f", c_prev))
     c = f * c_prev + i * cell.act(1, g)
     o = cell.act(0, cell.peep(o, "p_o", c))
     return o * cell.act(2, c), c
@@ -208,12 +218,12 @@ def gru(cell: Cell) -> Sequence[Blob]:
     """`h = (1 - z) g + z h'`, where the reset gate multiplies h' or, linear before reset, the product with it."""
     (h_prev,) = cell.states
     x_z, x_r, x_g = split(cell.biased(cell.x @ cell.blobs["w"], "b"), 3, axis=-1)
-    if cell.linear_before_reset:
+    if cell.options.linear_before_reset:
         h_z, h_r, h_g = split(cell.biased(h_prev @ cell.blobs["r"], "rb"), 3, axis=-1)
     else:
         h_z, h_r = split(h_prev @ cell.blobs["r_zr"], 2, axis=-1)
     z, r = cell.act(0, x_z + h_z), cell.act(0, x_r + h_r)
-    g = cell.act(1, x_g + (r * h_g if cell.linear_before_reset else (r * h_prev) @ cell.blobs["r_g"]))
+    g = cell.act(1, x_g + (r * h_g if cell.options.linear_before_reset else (r * h_prev) @ cell.blobs["r_g"]))
     return ((1.0 - z) * g + z * h_prev,)
 
 
@@ -248,10 +258,7 @@ class RnnNode:
     kind: CellKind
     directions: tuple[bool, ...]
     activations: list[Activation]
-    batch_major: bool
-    threshold: float | None
-    input_forget: bool
-    linear_before_reset: bool
+    options: CellOptions
 
 
 def read_layer(node: Node) -> RnnNode:
@@ -267,28 +274,25 @@ def read_layer(node: Node) -> RnnNode:
         node.fail("wrong number of activations", wanted=len(kind.activations) * len(directions), came=len(names))
     numbers = [node.attr(f"activation_{name}", "floats", ()) for name in ("alpha", "beta")]
     node.attr("hidden_size", "int")  # the weights say it
-    return RnnNode(
-        node,
-        kind,
-        directions,
-        read_activations(names, *numbers),
-        bool(node.attr("layout", "int", 0)) if node.opset >= 14 else False,
-        node.attr("clip", "float"),
-        bool(node.attr("input_forget", "int", 0)) if node.op == "LSTM" else False,
-        bool(node.attr("linear_before_reset", "int", 0)) if node.op == "GRU" else False,
+    options = CellOptions(
+        threshold=node.attr("clip", "float"),
+        input_forget=node.op == "LSTM" and bool(node.attr("input_forget", "int", 0)),
+        linear_before_reset=node.op == "GRU" and bool(node.attr("linear_before_reset", "int", 0)),
+        layout=node.opset >= 14 and bool(node.attr("layout", "int", 0)),
     )
+    return RnnNode(node, kind, directions, read_activations(names, *numbers), options)
 
 
 def recurrent_layer(node: Node) -> Sequence[Blob | None]:
     """The rule of all three ops: Y, Y_h and, of an LSTM, Y_c."""
     layer = read_layer(node)
     check_ranks(node)
-    x = transpose(node.input(0), perm=[1, 0, 2]) if layer.batch_major else node.input(0)
+    x = transpose(node.input(0), perm=[1, 0, 2]) if layer.options.layout else node.input(0)
     parts, states = weights_by_direction(layer), states_by_direction(layer)
     results = [direction(layer, k, x, *pair) for k, pair in enumerate(zip(parts, states, strict=True))]
     y = joined(layer, [unsqueeze(result[0], [1]) for result in results], axis=1)
     lasts = [joined(layer, [result[1 + i] for result in results], axis=0) for i in range(len(layer.kind.states))]
-    if not layer.batch_major:
+    if not layer.options.layout:
         return y, *(identity(last) if len(results) == 1 else last for last in lasts)
     return transpose(y, perm=[2, 0, 1, 3]), *(transpose(last, perm=[1, 0, 2]) for last in lasts)
 
@@ -308,7 +312,7 @@ def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:
 
 def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
     """For each direction, what its cell reads besides x, under the cell's names, and its initial states."""
-    node, linear = layer.node, layer.linear_before_reset
+    node, linear = layer.node, layer.options.linear_before_reset
     parts = [
         matrices(layer.kind, w, r, linear)
         for w, r in zip(cut(layer, node.input(1)), cut(layer, node.input(2)), strict=True)
@@ -338,13 +342,13 @@ def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
 def biases(layer: RnnNode, b: Blob) -> dict[str, Blob]:
     """Input and recurrent bias, added up where both are added to the same thing."""
     w_b, r_b = split(b, 2, axis=-1)
-    return {"b": w_b, "rb": r_b} if layer.linear_before_reset else {"b": w_b + r_b}
+    return {"b": w_b, "rb": r_b} if layer.options.linear_before_reset else {"b": w_b + r_b}
 
 
 def peepholes(layer: RnnNode, p: Blob) -> dict[str, Blob]:
     """Peephole weights; a forget gate that follows from the input gate has none."""
     p_i, p_o, p_f = split(p, 3, axis=-1)
-    return {"p_i": p_i, "p_o": p_o} if layer.input_forget else {"p_i": p_i, "p_o": p_o, "p_f": p_f}
+    return {"p_i": p_i, "p_o": p_o} if layer.options.input_forget else {"p_i": p_i, "p_o": p_o, "p_f": p_f}
 
 
 def states_by_direction(layer: RnnNode) -> list[list[Blob]]:
@@ -356,7 +360,7 @@ def states_by_direction(layer: RnnNode) -> list[list[Blob]]:
         if given is None:
             by_state.append([constant_of_shape(node.net, shape(node.input(2), start=2, end=3))] * count)
             continue
-        given = transpose(given, perm=[1, 0, 2]) if layer.batch_major else given
+        given = transpose(given, perm=[1, 0, 2]) if layer.options.layout else given
         by_state.append([given] if count == 1 else list(split(given, count, axis=0)))
     return [list(states) for states in zip(*by_state, strict=True)]
 
@@ -366,8 +370,7 @@ def direction(layer: RnnNode, k: int, x: Blob, part: dict[str, Blob], states: li
     kind, lengths = layer.kind, layer.node.optional(4)
     count = len(kind.activations)
     functions = layer.activations[k * count : (k + 1) * count]
-    options = (layer.threshold, layer.input_forget, layer.linear_before_reset, layer.batch_major)
-    cell = Cell(kind, functions, list(part), lengths is not None, *options).build()
+    cell = Cell(kind, functions, list(part), lengths is not None, layer.options).build()
     results = recurrent_net(
         layer.node.net,
         cell,

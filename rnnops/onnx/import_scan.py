@@ -94,28 +94,24 @@ def scan(node: Node) -> Sequence[Blob]:
 
 def time_major(node: Node, form: ScanNode, k: int) -> Blob:
     """A scan input with time as its first axis, in the direction of all of them."""
-    blob, axis = node.input(form.states + k), form.axes[0][k]
-    if axis:
-        rank = node.rank(blob)
-        axis = checked_axis(node, axis, rank)
-        blob = transpose(blob, perm=[axis, *(other for other in range(rank) if other != axis)]) if axis else blob
+    blob = node.input(form.states + k)
+    if axis := checked_axis(node, form.axes[0][k], blob):
+        blob = transpose(blob, perm=[axis, *(other for other in range(node.rank(blob)) if other != axis)])
     return turned(blob) if form.directions[0][k] and not form.reverse else blob
 
 
 def as_output(node: Node, form: ScanNode, k: int, blob: Blob) -> Blob:
     """All steps of a scan output in its direction, along its axis."""
-    axis = form.axes[1][k]
     if form.directions[1][k] != form.reverse:
         blob = turned(blob)
-    if axis:
-        rank = node.rank(blob)
-        axis = checked_axis(node, axis, rank)
-        blob = transpose(blob, perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)]) if axis else blob
+    if axis := checked_axis(node, form.axes[1][k], blob):
+        blob = transpose(blob, perm=[*range(1, axis + 1), 0, *range(axis + 1, node.rank(blob))])
     return blob
 
 
-def checked_axis(node: Node, axis: int, rank: int) -> int:
-    """A non-negative axis below `rank`."""
+def checked_axis(node: Node, axis: int, blob: Blob) -> int:
+    """A non-negative axis of a blob, whose rank must be known for others than the first."""
+    rank = node.rank(blob) if axis else 1
     if not -rank <= axis < rank:
         node.fail("a scan axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
     return axis % rank

@@ -20,13 +20,22 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
-from rnnops.onnx.node import HALVES, LIMITS, OWN_DOMAINS, Rule, element_dtype, graphs_of, nodes_of, op_name, read_beside
+from rnnops.onnx.node import (
+    HALVES,
+    LIMITS,
+    OWN_DOMAINS,
+    Rule,
+    element_dtype,
+    graphs_of,
+    nodes_of,
+    op_name,
+    read_beside,
+    read_proto,
+)
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
 from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.onnx.read_graph import GraphModel, GraphReader
 from rnnops.types import FLOATS, Array
-
-MAX_BYTES = 2**31 - 1  # protobuf's own limit
 
 
 def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int]:
@@ -46,22 +55,6 @@ def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int
     if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):  # they are read with values around
         check_scopes(model.graph)
     return model, opset
-
-
-def read_proto(path: Path) -> tuple[onnx.ModelProto, int]:
-    """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
-    if not path.is_file():
-        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
-    if path.stat().st_size > MAX_BYTES:
-        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
-    data, model = path.read_bytes(), onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except Exception as error:  # which class it is depends on protobuf's version
-        raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})") from error
-    if not model.HasField("graph"):
-        raise OnnxError("it has no graph", hint="Is it an ONNX file?")
-    return model, len(data)
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -238,17 +231,11 @@ def read_main_graph(
     graph = proto.graph
     model = GraphModel(RULES, opset, float_dtype_of(graph))
     with with_hints(dims_of_inputs(graph), sizes, model.branches):
-        return read_graph(graph, model, constants)
-
-
-def read_graph(graph: onnx.GraphProto, model: GraphModel, constants: Mapping[str, object]) -> OnnxModel:
-    """A graph as a net, with what comes with it."""
-    reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=set(own_names(graph)))
-    reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
-    shapes = declare_inputs(reader, graph, constants)
-    outputs = reader.read(graph)
-    for value, blob in zip(graph.output, outputs, strict=True):
-        reader.net.outputs(**{value.name: blob})
+        reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=set(own_names(graph)))
+        reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
+        shapes = declare_inputs(reader, graph, constants)
+        for value, blob in zip(graph.output, reader.read(graph), strict=True):
+            reader.net.outputs(**{value.name: blob})
     return OnnxModel(reader.net, model.params, shapes, model.float_dtype, halves_of([*graph.input, *graph.output]))
 
 

@@ -9,6 +9,7 @@ where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -36,7 +37,7 @@ from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
 
 if TYPE_CHECKING:
-    from rnnops.onnx.read_graph import GraphReader
+    pass
 
 
 @dataclass(frozen=True)
@@ -136,32 +137,27 @@ class LoopBody:
     """A body, and what follows from it.
 
     Args:
-        initial: input of the body -> the value around the Loop that it starts from, for each carried value.
-        results: input of the body -> the body's own output that it is at the next trip.
+        initial: values around the Loop that carried values start from.
     """
 
-    def __init__(
-        self,
-        reader: GraphReader,
-        graph: onnx.GraphProto,
-        around: Around,
-        initial: dict[str, str],
-        results: dict[str, str],
-    ) -> None:
-        self.reader, self.graph, self.around, self.initial, self.results = reader, graph, around, initial, results
-        self.trip, self.condition = graph.input[0].name, graph.input[1].name
+    def __init__(self, graph: onnx.GraphProto, around: Around, initial: Sequence[str]) -> None:
+        self.reader, self.graph, self.around = around.reader, graph, around
+        self.trip, self.condition, *carried = (value.name for value in graph.input)
+        self.initial: dict[str, str] = dict(zip(carried, initial, strict=True))
+        nexts = (value.name for value in graph.output[1:])
+        self.results = dict(zip(carried, nexts, strict=False))  # carried value -> what it is at the next trip
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.own = {value.name for value in graph.input} | set(self.makers) | set(self.tensors)
-        self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
+        self.unchanged = {
+            name: start for name, start in self.initial.items() if self.handed_on(self.results[name]) == name
+        }
         self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
         self._asked: set[str] = set()
-        self._parts: dict[
-            tuple[str, tuple[object, ...]], str
-        ] = {}  # of arrays around -> the value in front of the Loop
+        self._parts: dict[tuple[str, tuple[object, ...]], str] = {}  # of arrays around, cut out before the Loop
         self._elements: Elements | None = None  # from when the number of trips is known
         self.counters: dict[str, tuple[LinearSum, int]] = {}  # carried value -> (its first number, what each trip adds)
-        for name in initial:
+        for name in self.initial:
             self._look_for_counter(name)
 
     def _look_for_counter(self, name: str) -> None:
@@ -399,7 +395,6 @@ class Trips:
     """
 
     body: LoopBody
-    around: Around
     count: str
     condition: str
     most: LinearSum | None = None
@@ -417,8 +412,8 @@ class Trips:
         numbers = [self._trips(limit, begins and first is not True) for limit in limits]
         self.most = self._most(count, limits if begins and first is not True else [])
         if count is not None:
-            numbers.append(self.around.node("Max", self._computed(count), 0))
-        number = reduce(lambda one, other: self.around.node("Min", one, other), numbers)
+            numbers.append(self.body.around.node("Max", self._computed(count), 0))
+        number = reduce(lambda one, other: self.body.around.node("Min", one, other), numbers)
         return number if begins else self._if_begun(number)
 
     def _most(self, count: LinearSum | None, limits: list[LinearSum]) -> LinearSum | None:
@@ -433,7 +428,7 @@ class Trips:
         value = self.body.reader.known_value(self.count)
         if value is not None and value.size == 1:
             return None if value.item() >= ENDLESS else LinearSum(max(int(value.item()), 0))
-        found = self.around.sum_of(self.count)
+        found = self.body.around.sum_of(self.count)
         if found is None:
             raise OnnxError("the trip count of a Loop is not one known integer", blob=self.count)
         return found
@@ -490,25 +485,25 @@ class Trips:
 
     def _is_first_of(self, limits: list[LinearSum]) -> bool:
         """True if the condition before the first trip is the one after each trip, of the first numbers."""
-        op = self.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
+        op = self.body.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
         if op is None or len(limits) != 1:
             return False
-        first = compared(op.type, [self.around.sum_of(name) for name in op.inputs])
+        first = compared(op.type, [self.body.around.sum_of(name) for name in op.inputs])
         return first is not None and first.equals(before_first(limits[0]))
 
     def _trips(self, limit: LinearSum, may_be_none: bool) -> int | str:
         """The number of trips until a sum is 0 or less."""
         slope = -limit.factors[TRIP]
         base = before_first(limit) if may_be_none else without_trip(limit)
-        number = self.around.node("Max", self._computed(base), 0)
+        number = self.body.around.node("Max", self._computed(base), 0)
         if slope > 1:
-            number = self.around.node("Div", self.around.node("Add", number, slope - 1), slope)
-        return number if may_be_none else self.around.node("Add", number, 1)
+            number = self.body.around.node("Div", self.body.around.node("Add", number, slope - 1), slope)
+        return number if may_be_none else self.body.around.node("Add", number, 1)
 
     def _computed(self, total: LinearSum) -> int | str:
         """A sum as nodes. Raises OnnxError where it depends on data."""
         for name in total.factors:
-            source = self.around.reader.unknown_source(name)
+            source = self.body.around.reader.unknown_source(name)
             if source is not None:
                 raise OnnxError(
                     "data decide how many trips a Loop makes",
@@ -517,16 +512,16 @@ class Trips:
                     came=f"what follows from '{source}'",
                     hint=HINT,
                 )
-        return self.around.computed(total, "trips")
+        return self.body.around.computed(total)
 
     def _if_begun(self, number: int | str) -> str:
         """The number, 0 where the condition before the first trip does not hold."""
-        source = self.around.reader.unknown_source(self.condition)
+        source = self.body.around.reader.unknown_source(self.condition)
         if source is not None:
             came = f"what follows from '{source}'"
             raise OnnxError("data decide whether a Loop begins", blob=self.condition, came=came, hint=HINT)
-        condition = self.around.append("Reshape", [self.condition, []])
-        return self.around.append("Where", [condition, number, 0])
+        condition = self.body.around.append("Reshape", [self.condition, []])
+        return self.body.around.append("Where", [condition, number, 0])
 
 
 def compared(op: str, sides: list[LinearSum | None]) -> LinearSum | None:

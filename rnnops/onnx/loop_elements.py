@@ -148,7 +148,7 @@ class Around:
 
     # -- nodes that compute ---------------------------------------------------------------------------------------
 
-    def computed(self, total: LinearSum, hint: str) -> int | str:
+    def computed(self, total: LinearSum) -> int | str:
         """A sum as a number, or as the name of an int64 without axes that nodes compute."""
         result: int | str = total.number
         for name, factor in total.factors.items():

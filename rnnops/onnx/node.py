@@ -61,6 +61,7 @@ def graphs_in(attribute: onnx.AttributeProto) -> Iterable[onnx.GraphProto]:
 
 
 FAR = 2**62  # beyond any end of an axis
+MAX_BYTES = 2**31 - 1  # protobuf's own limit
 RANK = 64  # NumPy has no arrays of more axes
 ELEMENT_TYPES = {
     getattr(onnx.TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(name, name.upper())): name
@@ -142,6 +143,22 @@ def _listed(tensor: onnx.TensorProto, dtype: str, what: str) -> Array:
     if dtype not in FLOATS and not np.array_equal(flat, wide):
         raise OnnxError(f"{what} has elements out of range", wanted=dtype)
     return flat
+
+
+def read_proto(path: Path) -> tuple[onnx.ModelProto, int]:
+    """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
+    if not path.is_file():
+        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
+    if path.stat().st_size > MAX_BYTES:
+        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
+    data, model = path.read_bytes(), onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # which class it is depends on protobuf's version
+        raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})") from error
+    if not model.HasField("graph"):
+        raise OnnxError("it has no graph", hint="Is it an ONNX file?")
+    return model, len(data)
 
 
 Where = tuple[Path, int, int]  # a file, the place of the first byte in it, bytes

@@ -15,7 +15,7 @@ from rejection import rejects
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
-from rnnops.onnx.load import read_proto
+from rnnops.onnx.node import read_proto
 from rnnops.onnx.outline import outline
 from rnnops.testing import check_gradient
 
