@@ -126,8 +126,7 @@ class SliceFinder:
         )
 
     def _is_single(self, blob: str) -> bool:
-        known = self.node.reader.known(blob)
-        return known is not None and known[0].shape == (1,)
+        return bool(self.node.reader.dims(blob) == (1,))
 
     def _blob(self, name: str) -> str:
         found: Blob = self.node.reader.blob(name)

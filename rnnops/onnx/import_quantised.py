@@ -85,8 +85,7 @@ def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | 
     rank = node.rank(given)
     if block:
         return in_blocks(given, x, axis % node.rank(x), node.rank(x), block)
-    known = node.known(given)
-    if rank == 0 or rank > 1 or (known is not None and known[0].shape == known[1].shape == (1,)):
+    if rank != 1 or node.dims(given) == (1,):
         return reshape(given, []) if rank == 1 else given
     whole = node.rank(x)
     if not -whole <= axis < whole:

@@ -25,9 +25,8 @@ from rnnops.types import Array
 
 if TYPE_CHECKING:
     from rnnops.net.op import Op
-    from rnnops.onnx.read_graph import GraphReader
-if TYPE_CHECKING:
     from rnnops.onnx.loop_body import LoopBody
+    from rnnops.onnx.read_graph import GraphReader
 
 TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
 MOST_TERMS = 2**40  # beyond any number of trips; numbers stay far below what int64 holds
@@ -158,8 +157,7 @@ class Around:
 
     def integer(self, name: str) -> str:
         """A number as an int64 without axes."""
-        kind = self.reader.known(self.reader.blob(name).name)
-        if kind is None or kind[0].shape != ():
+        if self.reader.dims(name) != ():
             name = self.append("Reshape", [name, []])
         return name if self.reader.dtype_of(name) == "int64" else self.append("Cast", [name], to=onnx.TensorProto.INT64)
 
