@@ -80,6 +80,18 @@ def test_what_is_copied_as_a_whole_is_made_where_it_is_wanted() -> None:
             np.testing.assert_array_equal(array, wanted)
 
 
+def test_a_copy_of_a_whole_array_to_several_places_stays_a_copy() -> None:
+    recorder, x = Recorder(), np.arange(3.0)
+    row = made_array((3,), "float64", recorder.note)
+    row.assign(made_array((3,), "float64", recorder.note, 0))
+    made_array((4, 3), "float64", recorder.note, 1).assign(row.broadcast_to((4, 3)))
+    kinds = (("y", row.dtype, (4, 3)),)
+    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1)
+    found = JobList(recorded.without_copies())([x])
+    assert found is not None
+    np.testing.assert_array_equal(found["y"], np.broadcast_to(x, (4, 3)))
+
+
 def test_broadcasts_fills_and_parts() -> None:
     recorder, x = Recorder(), np.arange(6.0).reshape(2, 3)
     array = made_array((4, 2, 3), "float64", recorder.note)

@@ -171,7 +171,8 @@ class JobList:
 def _made_there(copy: Job) -> bool:
     """Let the memory that a job copies be that of the caller from now on; False where it is not copied as a whole."""
     (target, into), (source, start) = copy.places
-    whole = into == start == 0 and copy.numbers[0] == source.frame.nbytes
+    run, *axes = copy.numbers
+    whole = into == start == 0 and run == source.frame.nbytes and axes[::3] == [1] * BOX_AXES  # and once
     if not whole or target.given < 0 or source.given >= 0 or not source.made or source.scratch:
         return False
     source.given = target.given

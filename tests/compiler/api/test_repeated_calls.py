@@ -98,6 +98,23 @@ def test_gradients_of_all_steps_and_of_the_last(output: str, reverse: bool) -> N
         np.testing.assert_allclose(grads[0][name], wanted, 1e-4, 1e-5, err_msg=name)
 
 
+def test_outputs_that_are_views() -> None:
+    net = ro.Net("views")
+    y = ro.tanh(net.input("x"))
+    net.outputs(
+        rows=ro.expand(y, [4, 3]),
+        columns=ro.transpose(ro.expand(y, [4, 3]), [1, 0]),
+        same=y,
+        part=y[1:],
+        turned=y[::-1],
+    )
+    run, x = ro.compile(net), RNG.normal(size=3)
+    wanted = ro.compile(net, device="reference")(x=x)
+    for _ in range(4):
+        for name, array in run(x=x).items():
+            np.testing.assert_allclose(array, wanted[name], 1e-12, err_msg=name)
+
+
 def test_results_are_the_callers_own() -> None:
     run, feeds = made("lstm")
     steps = []
