@@ -89,7 +89,7 @@ def regular_uses(name: str, schema: OpSchema, dtype: str) -> Iterator[Use]:
     """Uses of ops of one operand, two or any number."""
     if name == "FromBfloat16":  # whose operand is codes
         yield name, {}, (np.arange(0, 2**16, 97).astype(dtype),)
-    elif isinstance(schema, Unary):
+    elif isinstance(schema, Unary) and name != "Cast":  # which `casts` has to every dtype
         for attributes in ATTRIBUTES.get(name, [{}]):
             yield name, attributes, (special(dtype),)
     elif isinstance(schema, SumOfProducts):
@@ -149,7 +149,7 @@ def number_sweep(dtype: str) -> Iterator[Use]:
 
 def uses_of_numbers(name: str, schema: OpSchema, dtype: str) -> Iterator[Use]:
     values = special(dtype)
-    if isinstance(schema, Unary):
+    if isinstance(schema, Unary) and name != "Cast":
         yield name, {}, (values[-2],)
     elif isinstance(schema, SumOfProducts):
         yield name, {}, (values, values[-2], values[1], values)
