@@ -92,8 +92,7 @@ def test_what_is_gone_is_not_computed_again() -> None:
     assert products(joined, (D + H, H), ("concat_0", "mat_mul_0")) == ["MatMul", "MatMul", "mat_mul_0"]
 
 
-@pytest.mark.parametrize("wrt", [None, ["weight"]])
-@pytest.mark.parametrize("rows", [1, N])
+@pytest.mark.parametrize(("rows", "wrt"), [(1, None), (N, ["weight"])])
 @pytest.mark.parametrize("name", [*STEPS, *WHOLE])
 def test_results_and_gradients(name: str, rows: int, wrt: list[str] | None) -> None:
     step, shape = {**STEPS, **WHOLE}[name]
