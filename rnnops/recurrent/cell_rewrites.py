@@ -380,12 +380,22 @@ def _with_split_cell(call: Call) -> Op:
     if call.op.type != "RecurrentNetwork" or is_training_form(call.op):
         return call.op
     recurrence = Recurrence(call.op, call.net)
-    states = [one.input for one in recurrence.states]
-    cell = split_in_step(cell_program(recurrence, call), recurrence.references, states)
+    step = cell_program(recurrence, call)
+    cell = split_in_step(step, recurrence.references, _waiting_states(recurrence, step))
     if cell is recurrence.cell:
         return call.op
     recompute = tuple(name for name in call.op.attributes.get("recompute", ()) if name in cell)
     return replace(call.op, attributes={**call.op.attributes, "cell": cell, "recompute": recompute})
+
+
+def _waiting_states(recurrence: Recurrence, step: Program) -> Collection[str]:
+    """States that follow from states of an earlier step; others, such as the input before, are known for all steps."""
+    waiting = {state.input: step.net.output_blobs[state.output] for state in recurrence.states}
+    while True:
+        carried = _Places.of(step, (), recurrence.references, waiting).carried
+        if all(blob in carried for blob in waiting.values()):
+            return waiting
+        waiting = {name: blob for name, blob in waiting.items() if blob in carried}
 
 
 def split_in_step(step: Program, weights: Collection[str], states: Collection[str]) -> Net:

@@ -88,6 +88,25 @@ def test_products_that_stay(name: str) -> None:
     assert products(*WHOLE[name]) == ["MatMul"]
 
 
+def test_the_inputs_before_are_known_for_all_steps() -> None:
+    """Both halves of a window over inputs are one product for all steps at once, as in a QRNN."""
+    cell = ro.Net("cell")
+    x, before, first, h, w = cell.inputs("x", "before", "first", "h", "w")
+    cell.outputs(h_t=ro.tanh(ro.concat([x, before, first], axis=-1) @ w + h), before_t=x, first_t=before)
+    net = ro.Net("model")
+    xs, h0, weight = net.inputs("xs", "h0", "weight")
+    zeros = xs[0] * 0.0
+    results = ro.recurrent_net(
+        net, cell, [("x", xs)], [("h", h0), ("before", zeros), ("first", zeros)],
+        {"h": "h_t", "before": "before_t", "first": "first_t"}, references={"w": weight},
+    )  # fmt: skip
+    net.outputs(y=results[0])
+    kinds = {"xs": (T, N, D), "h0": (N, H), "weight": (3 * D, H)}
+    net = split_products(prepare(net, {name: Type("float64", shape) for name, shape in kinds.items()}, "float64"))
+    (op,) = (op for op in net.ops if op.holds_net)
+    assert [one.type for one in op.attributes["cell"].ops if one.type == "MatMul"] == ["MatMul"]
+
+
 def test_what_is_gone_is_not_computed_again() -> None:
     assert products(joined, (D + H, H), ("concat_0", "mat_mul_0")) == ["MatMul", "MatMul", "mat_mul_0"]
 
