@@ -76,7 +76,8 @@ class Policy:
             of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
             blobs of these names or patterns; `segments`, of a cell whose steps run again anyway: what backward reads
             but sums and products as large as a state.
-        names: for `names`.
+        names: for `names`; as they were written.
+        blobs: those of the net and of its cells that have such names. Rewrites make others, which nobody asked for.
         slots: how recurrences run in parts, None where they run as a whole.
         residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
         longer: for `default`, how many times as long segments are as those that a small cache holds.
@@ -84,6 +85,7 @@ class Policy:
 
     kind: str = DEFAULT
     names: tuple[str, ...] = ()
+    blobs: frozenset[str] = frozenset()
     slots: Slots | None = None
     residuals: str = EXACT
     longer: int = 1
@@ -200,7 +202,7 @@ def _names(names: tuple[str, ...], net: Net) -> Policy:
             wanted=_some(made),
             hint="Inputs and states are at hand anyway.",
         )
-    return Policy(NAMES, names)
+    return Policy(NAMES, names, frozenset(n for n in made if any(fnmatchcase(n, pattern) for pattern in names)))
 
 
 def _some(names: Collection[str], limit: int = 12) -> str:
@@ -316,8 +318,7 @@ def _saved(
         return states | kept if kept else None
     named = set(program.net.checkpoints) if policy.kind == COLLECTION else set[str]()
     if policy.kind == NAMES:
-        made = {name for op in program.net.ops for name in op.outputs if name}
-        named = {name for name in made if any(fnmatchcase(name, pattern) for pattern in policy.names)}
+        named = {name for op in program.net.ops for name in op.outputs} & policy.blobs
     return named or None
 
 

@@ -381,7 +381,8 @@ def _with_split_cell(call: Call) -> Op:
         return call.op
     recurrence = Recurrence(call.op, call.net)
     step = cell_program(recurrence, call)
-    cell = split_in_step(step, recurrence.references, _waiting_states(recurrence, step))
+    waiting, stay = _waiting_states(recurrence, step), kept_inside(recurrence)
+    cell = split_in_step(step, recurrence.references, waiting, stay)
     if cell is recurrence.cell:
         return call.op
     recompute = tuple(name for name in call.op.attributes.get("recompute", ()) if name in cell)
@@ -398,15 +399,16 @@ def _waiting_states(recurrence: Recurrence, step: Program) -> Collection[str]:
         waiting = {name: blob for name, blob in waiting.items() if blob in carried}
 
 
-def split_in_step(step: Program, weights: Collection[str], states: Collection[str]) -> Net:
+def split_in_step(step: Program, weights: Collection[str], states: Collection[str], stay: Collection[str] = ()) -> Net:
     """A step whose products of joined operands are sums of products; the net itself where there are none.
 
     Args:
         weights: inputs that are the same at every step.
         states: inputs that depend on an earlier step.
+        stay: blobs that somebody asked for, whose products stay as they are.
     """
     places = _Places.of(step, (), weights, states)
-    joins = {call.op.key: runs for call in step.calls if (runs := _runs(call, places))}
+    joins = {c.op.key: runs for c in step.calls if c.op.key not in stay and (runs := _runs(c, places))}
     taken, ops = set(step.types), list[Op]()
     for call in step.calls:
         split = call.op.type in SPLIT and call.op.inputs[0] in joins and call.rank(1) == 2

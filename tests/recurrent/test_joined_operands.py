@@ -107,6 +107,25 @@ def test_the_inputs_before_are_known_for_all_steps() -> None:
     assert [one.type for one in op.attributes["cell"].ops if one.type == "MatMul"] == ["MatMul"]
 
 
+def test_a_joined_operand_that_somebody_asked_for_stays() -> None:
+    """By its name, or by `net.checkpoint`: it is kept for the backward pass, and can be looked at."""
+
+    def named(x: ro.Blob, h: ro.Blob, w: ro.Blob) -> ro.Blob:
+        return ro.tanh(ro.exp(ro.concat([x, h], axis=-1).named("a") @ w))
+
+    assert products(named, (D + H, H)) == ["MatMul"]
+    feeds = feeds_of((D + H, H))
+    _, pullback = ro.compile(net_of(named), checkpoints=["a"]).vjp(feeds)
+    assert pullback.step_blobs("a").shape == (T, N, D + H)
+
+
+def test_patterns_of_names_find_no_parts_of_weights() -> None:
+    feeds = feeds_of((D + H, H))
+    net = net_of(lambda x, h, w: ro.tanh(ro.exp(ro.concat([x, h], axis=-1) @ w)))
+    total = ro.compile(net, checkpoints=["mat_mul*"]).saved_residuals(feeds).total
+    assert total == ro.compile(net, checkpoints=["mat_mul_0"]).saved_residuals(feeds).total
+
+
 def test_what_is_gone_is_not_computed_again() -> None:
     assert products(joined, (D + H, H), ("concat_0", "mat_mul_0")) == ["MatMul", "MatMul", "mat_mul_0"]
 
