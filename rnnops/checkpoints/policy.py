@@ -77,7 +77,7 @@ class Policy:
             blobs of these names or patterns; `segments`, of a cell whose steps run again anyway: what backward reads
             but sums and products as large as a state.
         names: for `names`; as they were written.
-        blobs: those of the net and of its cells that have such names. Rewrites make others, which nobody asked for.
+        blobs: those of the net and of its cells that have such names. Rewrites make others, which are not meant.
         slots: how recurrences run in parts, None where they run as a whole.
         residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
         longer: for `default`, how many times as long segments are as those that a small cache holds.
