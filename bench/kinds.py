@@ -1,4 +1,4 @@
-"""`python -m bench.kinds`: cells of 70 kinds in random sizes, beside PyTorch's eager loop and JAX's scan.
+"""`python -m bench.kinds`: cells of 75 kinds in random sizes, beside PyTorch's eager loop and JAX's scan.
 
     OPENBLAS_NUM_THREADS=1 python -m bench.kinds [--seeds 0:300] [--only PATTERN] [--without jax] [--device cuda]
 

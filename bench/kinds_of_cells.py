@@ -1,4 +1,4 @@
-"""Steps of 70 kinds for `bench/kinds.py`, as functions over the operations of a library, and these operations.
+"""Steps of 75 kinds for `bench/kinds.py`, as functions over the operations of a library, and these operations.
 
 A step gets operations, parameters and states by name, and the input of a step; it gives new states by name, and an
 output. States have the batch first. Numbers stay small: what is new goes through tanh, or is a mean of what was there.

@@ -27,6 +27,7 @@ import rnnops as ro
 from bench.contender import Settings, named
 from bench.cuda_cases import FLASH, TINY as TINY_CASE
 from bench.data import make_feeds
+from bench.kinds_of_cells import KINDS
 from bench.problems import Arrays, Problem, Size
 from bench.rnnops_engine import compile_net
 from bench.watch import ROOT
@@ -122,7 +123,7 @@ WITHOUT_DEVICE = ("facade", "blas", "_ptx")  # in names of tests of kernels that
 TESTS, TORCH_TESTS = Path("tests") / "kernels", Path("tests") / "pytorch"
 CHECKS_OF_KERNELS, WHOLE = ("barriers", "copies", "tensor-cores"), ("rows", "model", "nested", "slots", "layers")
 MOST_TESTERS = 8
-ALL_KINDS, KINDS_AT_ONCE, KIND_SECONDS = 75, 5, 75.0
+KINDS_AT_ONCE, KIND_SECONDS = 5, 75.0
 PROCESS_SECONDS = 30.0
 SIDE_BY_SIDE_SECONDS = 60.0  # of processes that share the device and the cores
 GATE_SECONDS = 60.0  # of the first process, without which there is no other: libraries come from a cold disk
@@ -238,7 +239,7 @@ def beside(tiny: bool) -> Iterator[Part]:
 
 def kinds_of_cells(tiny: bool) -> Iterator[Part]:
     """All kinds of `bench.kinds` once, side by side: their numbers beside PyTorch's."""
-    for first in range(0, 1 if tiny else ALL_KINDS, KINDS_AT_ONCE):
+    for first in range(0, 1 if tiny else len(KINDS), KINDS_AT_ONCE):
         last = first + (1 if tiny else KINDS_AT_ONCE)
         words = "--device", "cuda", "--without", "jax", "--seeds", f"{first}:{last}"
         yield Part(f"kinds {first} to {last - 1}", (sys.executable, "-m", "bench.kinds", *words), KIND_SECONDS)

@@ -59,7 +59,7 @@ from rnnops.kernels.cpu.micro_kernel import (
     define,
     loop_to,
     turn_part,
-)  # fmt: skip
+)
 from rnnops.kernels.cpu.native import Library, way_of
 from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, lanes, vector_width
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, only_compiled, zeroed

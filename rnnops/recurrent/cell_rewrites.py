@@ -19,8 +19,8 @@ apart within rounding: what flows back to the shared operand is summed in one pr
 
 **Products of joined operands** (`Concat(x, h) @ w`) are split where one operand waits for a state and another does not.
 The product of inputs runs for all steps at once. Gradients of inputs are a product of their own, which is left out
-where they are not wanted. On one thread a training step takes 0.75 to 1.0 of its time. The sum of both products goes
-through memory, which costs what few inputs save. Results agree with those of the one product within rounding.
+where they are not wanted. The sum of both products goes through memory, which costs what few inputs save. Results agree
+with those of the one product within rounding.
 
 **Sums of products** become one op each, whose order of operands says in which order they are added. A blocked product
 can be added to the product before it without a pass over memory, and a bias comes with the first one. Which sums of a
@@ -371,7 +371,7 @@ def split_products(program: Program) -> Net:
     """Split products of joined operands in the cells of a net's recurrences.
 
     rewrite: `a = Concat(x, h, axis=-1); y = MatMul(a, w)`  -->
-        `v = Slice(w, :D); u = Slice(w, D:); y = Add(MatMul(x, v), MatMul(h, u))`
+        `v = Slice(w, :D); u = Slice(w, D:); y = Sum(MatMul(x, v), MatMul(h, u))`
     """
     return rewritten(program.net, [_with_split_cell(call) for call in program.calls])
 
@@ -399,7 +399,7 @@ def _waiting_states(recurrence: Recurrence, step: Program) -> Collection[str]:
         waiting = {name: blob for name, blob in waiting.items() if blob in carried}
 
 
-def split_in_step(step: Program, weights: Collection[str], states: Collection[str], stay: Collection[str] = ()) -> Net:
+def split_in_step(step: Program, weights: Collection[str], states: Collection[str], stay: Collection[str]) -> Net:
     """A step whose products of joined operands are sums of products; the net itself where there are none.
 
     Args:
@@ -418,7 +418,7 @@ def split_in_step(step: Program, weights: Collection[str], states: Collection[st
 
 
 SPLIT = ("MatMul", "RoundedMatMul")
-LEAST_SHARE = 8  # a product is not split where less than one in so many of its columns waits for no state
+LEAST_SHARE = 8  # a product is split where inputs are at least one in so many of the features that it folds
 
 
 def _runs(call: Call, places: _Places) -> list[tuple[tuple[str, ...], int]]:
@@ -433,6 +433,7 @@ def _runs(call: Call, places: _Places) -> list[tuple[tuple[str, ...], int]]:
 
 
 def _split_product(op: Op, runs: Sequence[tuple[tuple[str, ...], int]], taken: set[str]) -> list[Op]:
+    """A product for each run of joined operands, and their sum under the name of the product."""
     ops, products, first = list[Op](), list[str](), 0
     for names, size in runs:
         part, product = (free_name(f"{op.key}/{what}", taken) for what in ("weights", "part"))

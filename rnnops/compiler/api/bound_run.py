@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -152,11 +152,13 @@ class Recording(ABC):
             raise NotRecordedError("threads of another library run it")
         return found, tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
 
-    def execute(self, program: Program, runners: Runners, workspace: Workspace, *kept: Any) -> None:
-        """Run the ops of one pass; what is kept and dropped is as of `execute` of the interpreter."""
-        keep, kept_in, *dropped = kept or ((), None)
+    def execute(
+        self, program: Program, runners: Runners, workspace: Workspace,
+        keep: Iterable[str] = (), kept: Workspace | None = None, given: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """Run the ops of one pass; arguments as of `execute` of the interpreter."""
         kernels: dict[str, Any] = {**self.recorder.references(program), **runners}
-        execute(program, workspace, self.context, keep, kept_in, kernels, *dropped)
+        execute(program, workspace, self.context, keep, kept, kernels, given)
 
     def given(self, kind: Type) -> Any:
         """One more array that the caller gives."""

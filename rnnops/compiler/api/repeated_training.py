@@ -58,13 +58,15 @@ class RecordedTraining:
 class _StepRecording(Recording):
     """A dry run of both passes of a plan."""
 
+    plan: TrainingPlan
+
     def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str], training: bool) -> None:
         super().__init__(plan, recorder, training)
-        self.training_plan, self.names = plan, names
+        self.names = names
 
     def run(self) -> tuple[tuple[int, int], list[dict[str, Kind]]]:
         """How many jobs, and sizes of drivers, the forward pass has; outputs, their gradients and results by name."""
-        plan, note = self.training_plan, self.recorder.note
+        plan, note = self.plan, self.recorder.note
         workspace, kept, back = Workspace(), Workspace(), Workspace()
         workspace.local.update((name, self.given(plan.program.types[name])) for name in self.names)
         kept.parent = workspace
@@ -75,7 +77,7 @@ class _StepRecording(Recording):
         grads = {output: plan.backward.types[blob] for output, blob in plan.gradient.output_grads.items()}
         for output, blob in plan.gradient.output_grads.items():
             back[blob] = self.given(grads[output])
-        self.execute(plan.backward, plan.compiled.backward, back, (), None, plan.residuals.kept)
+        self.execute(plan.backward, plan.compiled.backward, back, given=plan.residuals.kept)
         results = {name: back[blob] for name, blob in plan.backward.net.output_blobs.items()}
         every = {name: a if hasattr(a, "memory") else held(a, note) for name, a in results.items()}
         return ahead, [made, {name: (kind.shape, kind.dtype) for name, kind in grads.items()}, self.assigned(every)]
@@ -120,7 +122,7 @@ class RepeatedTraining:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._last: Hashable = None
-        self._known: dict[Hashable, tuple[TrainingPlan | None, TrainingLists | None]] = {}  # None where it is refused
+        self._known: dict[Hashable, TrainingLists | None] = {}  # None where it is refused
 
     def call(
         self, key: Any, feeds: Sequence[Array], given: Sequence[Mapping[str, Any]]
@@ -136,11 +138,9 @@ class RepeatedTraining:
             if key != self._last:
                 return None
             others = dict([*self._known.items()][1 - KINDS :])
-            names = checked_wrt(self._run.net, wrt)
-            lists = self._recorded(names, training, feeds)
-            self._known = {**others, key: (self._plan(names, kinds, feeds) if lists else None, lists)}
-        plan, lists = self._known[key]
-        if plan is None or lists is None:
+            self._known = {**others, key: self._recorded(kinds, checked_wrt(self._run.net, wrt), training, feeds)}
+        lists = self._known[key]
+        if lists is None:
             return None
         recorded = lists.recorded
         outputs = {name: make() for name, make in lists.outputs.items()}
@@ -152,39 +152,39 @@ class RepeatedTraining:
         if not right:
             return None
         again = partial(vjp_by_plan, self._run, tuple(map(dict, given)), {}, wrt, training)
-        return outputs, RepeatedPullback(plan, lists, feeds, made, kept, again)
+        return outputs, RepeatedPullback(lists, feeds, made, kept, again)
 
     def known(self, key: Hashable) -> TrainingLists | None:
         """The lists that wait for a caller with such feeds."""
-        return self._known.get(key, (None, None))[1]
+        return self._known.get(key)
 
     def answered(self, key: Hashable) -> None:
         """Feeds of these types were right, and the plan has answered."""
         self._last = key
 
-    def _plan(self, names: tuple[str, ...], kinds: Any, feeds: Sequence[Array]) -> TrainingPlan:
-        run = self._run
-        arrays = dict(zip(run._names, feeds, strict=True))
-        return run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
-
-    def _recorded(self, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]) -> TrainingLists | None:
-        def record() -> RecordedTraining:
-            return record_training(self._run, wrt, training, types, dtype)
-
-        types = [type_of(array) for array in feeds]
-        dtype = float_dtype_of(self._run.net, dict(zip(self._run._names, feeds, strict=True))) or "float32"
+    def _recorded(
+        self, kinds: Any, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]
+    ) -> TrainingLists | None:
+        run, arrays = self._run, dict(zip(self._run._names, feeds, strict=True))
+        types, dtype = [type_of(array) for array in feeds], float_dtype_of(run.net, arrays) or "float32"
         try:
-            refuse_other_integers(self._run.net, self._run._names, feeds)
-            recorded = record()
+            refuse_other_integers(run.net, run._names, feeds)
+            recorded = record_training(run, wrt, training, types, dtype)
         except NotRecordedError:
             return None
-        return TrainingLists(recorded, record, [_passes(recorded)]) if recorded.nbytes <= SHORT else None
+        if recorded.nbytes > SHORT:
+            return None
+        plan = run._training.get((wrt, kinds), lambda: run._planned_training(wrt, *run._types(arrays, kinds)))
+        return TrainingLists(
+            plan, recorded, partial(record_training, run, wrt, training, types, dtype), [_passes(recorded)]
+        )
 
 
 @dataclass(frozen=True)
 class TrainingLists:
     """Pairs of lists that wait, each for one caller at a time; where none does, both passes are recorded again."""
 
+    plan: TrainingPlan
     recorded: RecordedTraining
     record: Callable[[], RecordedTraining]
     idle: list[Passes]
@@ -201,6 +201,12 @@ class TrainingLists:
     @cached_property
     def results(self) -> dict[str, Callable[[], Array]]:
         return {name: array_maker(*kind) for name, kind in self.recorded.results.items()}
+
+    @cached_property
+    def grads(self) -> dict[str, Kind]:
+        """Outputs that take a gradient, with its kind."""
+        refused = self.plan.gradient.refused
+        return {name: kind for name, kind in self.recorded.grads.items() if name not in refused}
 
     def take(self) -> Passes:
         try:
@@ -228,10 +234,10 @@ class RepeatedPullback(Pullback):
     """The pullback of a recorded training step."""
 
     def __init__(
-        self, plan: TrainingPlan, lists: TrainingLists, feeds: Sequence[Array], outputs: Sequence[Array],
-        kept: Sequence[Array], again: Callable[[], Any],
+        self, lists: TrainingLists, feeds: Sequence[Array], outputs: Sequence[Array], kept: Sequence[Array],
+        again: Callable[[], Any],
     ) -> None:  # fmt: skip
-        self._plan, self._lists = plan, lists
+        self._plan, self._lists = lists.plan, lists
         self._given: tuple[Any, ...] | None = feeds, outputs, kept, again
         self._slow: Pullback | None = None
         self._lock, self._lent = threading.Lock(), []
@@ -239,13 +245,12 @@ class RepeatedPullback(Pullback):
     @memory_named(lambda pullback: str(pullback._plan.program.net.name))
     @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
-        recorded = self._lists.recorded
-        checked = grads if are_of(grads, recorded.grads) else self._checked(grads)
+        checked = grads if are_of(grads, self._lists.grads) else self._checked(grads)
         if self._slow is not None:
             return self._slow(checked)
         feeds, outputs, kept, _ = self._taken_once()
-        blobs = self._plan.gradient.output_grads
-        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in recorded.grads]
+        wanted, blobs = self._lists.recorded.grads, self._plan.gradient.output_grads
+        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in wanted]
         results = {name: make() for name, make in self._lists.results.items()}
         passes = self._lists.take()
         passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])

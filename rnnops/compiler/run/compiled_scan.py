@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -323,12 +322,14 @@ class CompiledScan(Own):
 
     @cached_property
     def _overwritten(self) -> set[str]:
-        """Sums that products over the first tile write as a whole."""
-        nodes = [node for stage in self.plan.stages for node in stage.nodes if self.scan.steps]
-        written: dict[str, float] = defaultdict(float)
+        """Sums that products over the first tile write as a whole; none where there is no tile."""
+        nodes = [node for stage in self.plan.stages for node in stage.nodes]
+        others = {node_writes(node) for node in nodes if not isinstance(node, Contraction)}
+        written = Counter[str]()
         for node in nodes:
-            written[node_writes(node)] += node.rows * node.columns if isinstance(node, Contraction) else -inf
-        return {owner for owner, count in written.items() if count == self.plan.types[owner].size}
+            if isinstance(node, Contraction) and self.scan.steps:
+                written[node.target] += node.rows * node.columns
+        return {owner for owner, count in written.items() if count == self.plan.types[owner].size} - others
 
     # -- memory --------------------------------------------------------------------------------------------------
 

@@ -94,15 +94,15 @@ class Recorded:
     feeds: int
 
     def without_copies(self) -> Recorded:
-        """The same, but what its last jobs copy as a whole into arrays of the caller is made there.
+        """The same without the last jobs that copy memory as a whole into an array of the caller: that is the memory.
 
-        An array that gets an output must not be one that is fed.
+        Memory is known by both from then on, so this one is not to be performed any more. An array that gets an output
+        must not be one that is fed.
         """
-        jobs = [*self.jobs]
-        last = len(jobs)
-        while last and jobs[last - 1].driver == "copy_box":
+        last = len(self.jobs)
+        while last and self.jobs[last - 1].driver == "copy_box":
             last -= 1
-        return replace(self, jobs=(*jobs[:last], *(job for job in jobs[last:] if not _made_there(job))))
+        return replace(self, jobs=(*self.jobs[:last], *(job for job in self.jobs[last:] if not _made_there(job))))
 
     @property
     def nbytes(self) -> int:
@@ -169,10 +169,10 @@ class JobList:
 
 
 def _made_there(copy: Job) -> bool:
-    """Let the memory that a job copies be that of the caller from now on; False where it is not copied as a whole."""
+    """Let the memory that a job copies be the caller's from now on; False where it is not copied whole and once."""
     (target, into), (source, start) = copy.places
     run, *axes = copy.numbers
-    whole = into == start == 0 and run == source.frame.nbytes and axes[::3] == [1] * BOX_AXES  # and once
+    whole = into == start == 0 and run == source.frame.nbytes and axes[::3] == [1] * BOX_AXES
     if not whole or target.given < 0 or source.given >= 0 or not source.made or source.scratch:
         return False
     source.given = target.given
@@ -356,13 +356,8 @@ def _by_rows(dtype: str, goes_on: bool) -> Body:
     first = Store("y", column, Load("x", column, dtype=dtype))
     more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
     zero, one = Literal(0), Literal(1)
-    rows = For(
-        "row",
-        zero if goes_on else one,
-        Name("height"),
-        one,
-        (For("column", zero, width, one, (Store("y", column, more),)),),
-    )
+    add = (For("column", zero, width, one, (Store("y", column, more),)),)
+    rows = For("row", zero if goes_on else one, Name("height"), one, add)
     return (rows,) if goes_on else (For("column", zero, width, one, (first,)), rows)
 
 

@@ -223,7 +223,8 @@ def late_calls(
             late.append(call)
             summed.update(dict.fromkeys(outputs, sums))
         elif sums:
-            refused.update(dict.fromkeys(sums, outputs[0]))
+            for owner in sums:
+                refused.setdefault(owner, outputs[0])
         elif all(name in fixed for name in call.op.inputs if name) and not schema_of(call.op.type).random:
             first.append(call)
             fixed.update(outputs)
@@ -310,8 +311,8 @@ def _frontier(step: LoweredStep) -> set[str]:
 
 def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls) -> None:
     """Raise MixedError where a sum over rows is used in its step, or stored."""
-    for blob in late.refused.values():
-        raise MixedError(f"'{blob}' is not a linear function of sums over rows")
+    if late.refused:
+        raise MixedError(f"'{next(iter(late.refused.values()))}' is not a linear function of sums over rows")
     if any((s.blob in frontier) != (s.target.owner in frontier) for s in step.statements):
         raise MixedError("a sum over rows is used in its step")
     if any(blob in late.summed for blob, *_ in (*step.scan.writes, *step.scan.additions)):

@@ -98,6 +98,26 @@ def test_gradients_of_all_steps_and_of_the_last(output: str, reverse: bool) -> N
         np.testing.assert_allclose(grads[0][name], wanted, 1e-4, 1e-5, err_msg=name)
 
 
+def test_a_gradient_of_an_output_that_takes_none_is_refused_in_every_step() -> None:
+    cell = ro.Net("cell")
+    x, h, w = cell.inputs("x", "h", "w")
+    h_t = ro.tanh(x @ w + h)
+    cell.outputs(h_t=h_t, y=h_t * 2.0)
+    net = ro.Net("net")
+    xs, h0, weight = net.inputs("xs", "h0", "weight")
+    every, _, ys, _ = ro.recurrent_net(
+        net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, references={"w": weight}, outputs_with_grads=[0]
+    )
+    net.outputs(every=every, ys=ys)
+    run, feeds = ro.compile(net), {"xs": RNG.normal(size=(T, N, D)), "h0": np.ones((N, D)), "weight": np.eye(D)}
+    for _ in range(4):
+        out, pullback = run.vjp(feeds)
+        with pytest.raises(GradientError, match=r"'y_all'.*takes no gradient"):
+            pullback({"ys": np.ones_like(out["ys"])})
+        assert pullback({"every": np.ones_like(out["every"])})["weight"].any()
+    assert isinstance(pullback, RepeatedPullback)
+
+
 def test_outputs_that_are_views() -> None:
     net = ro.Net("views")
     y = ro.tanh(net.input("x"))
