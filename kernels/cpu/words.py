@@ -437,7 +437,7 @@ def _pause() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def copied(size: int, align: int = 0) -> WordInstruction:
-    """`copy(target, source)` of a number of `size` bytes; addresses are multiples of `align`, or of `size` if it is 0."""
+    """`copy(target, source)` of `size` bytes; addresses are multiples of `align`, or of `size` where that is 0."""
     kind, align = f"i{8 * size}", align or size
     lines = f"%c{{n}} = load {kind}, ptr {{p1}}, align {align}", f"store {kind} %c{{n}}, ptr {{p0}}, align {align}"
     return WordInstruction(lines, "void", partial(_copy, size))

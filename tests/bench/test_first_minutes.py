@@ -66,7 +66,7 @@ def test_all_steps_fit_into_ten_minutes() -> None:
     agreements, sanitized = ([part.label for part in steps[i].first] for i in (4, 7))
     assert len(agreements) == len(CELLS) * 2 * 2
     assert all(part.seconds == 60 for part in steps[4].first)
-    assert [part.label for part in steps[6].first][0] == "kinds 0 to 4"
+    assert steps[6].first[0].label == "kinds 0 to 4"
     assert len(steps[6].first) * 5 >= len(KINDS)
     assert sorted(sanitized) == sorted(f"{check} {net}" for check in CHECKS for net in SANITIZED)
     for step in steps:
