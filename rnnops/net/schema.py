@@ -301,10 +301,12 @@ def docstring(sections: Mapping[str, str]) -> str:
 
 
 def docstring_of(schema: OpSchema) -> str:
-    """The docstring of an op: what its class leaves out of Args, Returns and Raises is as its bases have it.
+    """The docstring of an op. Args, Returns and Raises that a public op leaves out come from its bases.
 
-    There `{dtypes}` stands for what the op accepts.
+    There `{dtypes}` stands for the dtypes that the op accepts.
     """
+    if schema.internal or not type(schema).__doc__:
+        return cleandoc(type(schema).__doc__ or "")
     told = {"Example": "", **sections_of(type(schema).__doc__ or "")}
     for base in type(schema).__mro__[1:]:
         told = {**sections_of(vars(base).get("__doc__") or ""), **told}

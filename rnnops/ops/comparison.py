@@ -24,6 +24,10 @@ class Equal(Comparison):
     Args:
         a, b: of one dtype, any, that broadcast, one of them a blob; a number or an array takes the blob's dtype.
 
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a number does not fit the blob's dtype.
+        TypeRuleError: their dtypes differ, or they do not broadcast.
+
     Example:
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")

@@ -321,7 +321,8 @@ def in_stacks(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weight
     return reshape_to(transpose(matmul(rows, stack), [0, 2, 1, 3]), (batch, places, weight[0]))
 
 
-conv, conv_matrix, matrix_conv = register(Conv()), register(ConvMatrix()), register(MatrixConv())
+conv, conv_matrix = register(Conv()), register(ConvMatrix())
+register(MatrixConv())
 
 
 class ConvTranspose(Convolving):

@@ -291,4 +291,4 @@ def check_indices(call: Call, indices: Array, size: int) -> Array:
 
 
 sum_to, scatter_add, scatter_slice = register(SumTo()), register(ScatterAdd()), register(ScatterSlice())
-normalize = register(Normalize())
+register(Normalize())

@@ -209,7 +209,7 @@ def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Arr
 def append_windowed(
     schema: OpSchema, blobs: Sequence[Blob | None], auto_pad: object, numbers: dict[str, int], **lists: Any
 ) -> Blob:
-    """Append an op over windows; None among blobs is left out, and so are attributes that have their defaults.
+    """Append an op over windows. Blobs left out at the end and attributes with their defaults are not stored.
 
     Raises NetError for attributes of other kinds.
     """
@@ -217,7 +217,9 @@ def append_windowed(
         raise NetError("auto_pad is a word", op=schema.name, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
     given = {"auto_pad": auto_pad, **numbers}
     plain = {name: value for name, value in given.items() if value != schema.attributes[name]}
-    inputs = [blob for blob in blobs if blob is not None]
+    inputs = list(blobs)
+    while len(inputs) > 1 and inputs[-1] is None:
+        inputs.pop()
     return common_net(inputs).append(schema.name, inputs, {**plain, **integers_given(schema.name, **lists)})[0]
 
 
