@@ -156,12 +156,11 @@ class LSTMCell(SizedCell):
         Args:
             step: what is written.
             x: [N, 4H], the projected input.
-            h_prev: [N, H].
+            h_prev: [N, H]; of a cell that projects its output, [N, P].
             extra: (blob, feature size) that the recurrent product reads besides it.
         """
-        return x + step.linear(
-            h_prev, f"{self.name}/gates_t", self.get_output_dim(), len(GATES) * self.hidden_size, extra
-        )
+        size = self.get_state_dims()[0]
+        return x + step.linear(h_prev, f"{self.name}/gates_t", size, len(GATES) * self.hidden_size, extra)
 
     def normalized(self, step: Step, gates: Blob) -> Blob:
         """A hook between the gates and their nonlinearity; for subclasses.

@@ -8,6 +8,7 @@ its states may have any axes.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from math import isfinite, prod
@@ -194,6 +195,9 @@ def _entries(arguments: str) -> dict[str, str]:
 
 class ShapedCell(SizedCell):
     """Base of sized cells whose states are not vectors: a subclass says `get_state_shapes`."""
+
+    @abstractmethod
+    def get_state_shapes(self) -> list[tuple[int, ...]]: ...
 
     def get_state_dims(self) -> list[int]:
         return [prod(shape) for shape in self.get_state_shapes()]

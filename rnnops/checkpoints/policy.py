@@ -24,7 +24,7 @@ from rnnops.net.loop_forms import PRODUCTS, ProductForm, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.types import Type
+from rnnops.types import OPAQUE, Type
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
 SEGMENTS = "segments"
@@ -76,8 +76,8 @@ class Policy:
             of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
             blobs of these names or patterns; `segments`, of a cell whose steps run again anyway: what backward reads
             but sums and products as large as a state.
-        names: for `names`; as they were written.
-        blobs: those of the net and of its cells that have such names. Rewrites make others, which are not meant.
+        names: patterns, for `names`.
+        blobs: the blobs of the net and of its cells that the patterns match. Blobs made by rewrites are not among them.
         slots: how recurrences run in parts, None where they run as a whole.
         residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
         longer: for `default`, how many times as long segments are as those that a small cache holds.
@@ -318,8 +318,14 @@ def _saved(
         return states | kept if kept else None
     named = set(program.net.checkpoints) if policy.kind == COLLECTION else set[str]()
     if policy.kind == NAMES:
-        named = {name for op in program.net.ops for name in op.outputs} & policy.blobs
+        named = {name for op in program.net.ops for name in op.outputs if name and _is_meant(program, policy, name)}
     return named or None
+
+
+def _is_meant(program: Program, policy: Policy, name: str) -> bool:
+    """True for blobs of the net as written, and for step workspaces of its recurrences that a pattern matches."""
+    opaque = program.types[name].dtype == OPAQUE
+    return name in policy.blobs or (opaque and any(fnmatchcase(name, pattern) for pattern in policy.names))
 
 
 def _known(program: Program) -> set[str]:

@@ -41,7 +41,7 @@ def number(kind: Callable[[str], Any], fits: Callable[[Any], bool], wanted: str)
             value = kind(text)
             if fits(value):
                 return value
-        raise ArgumentTypeError(f"{text} is not {wanted}")
+        raise ArgumentTypeError(f"{text!r} is not {wanted}")
 
     return read
 
@@ -54,13 +54,14 @@ positive = number(float, lambda value: 0 < value < inf, "a finite number above 0
 
 def shape(text: str) -> tuple[str, Shape]:
     """`INPUT=1,1,40` as name and sizes; `INPUT=` has none."""
-    return (text[:-1], ()) if text.endswith("=") else sizes(text)
+    if len(text) > 1 and text.endswith("="):
+        return text[:-1], ()
+    return _sizes(text, "INPUT=1,1,40")
 
 
 def sizes(text: str) -> tuple[str, Shape]:
     """`NAME=16` as name and sizes."""
-    name, values = _named(text, "NAME=16")
-    return name, tuple(map(count, values.split(",")))
+    return _sizes(text, "NAME=16")
 
 
 def constant(text: str) -> tuple[str, Any]:
@@ -102,10 +103,19 @@ def _named(text: str, wanted: str) -> tuple[str, str]:
     return name, value
 
 
+def _sizes(text: str, wanted: str) -> tuple[str, Shape]:
+    name, values = _named(text, wanted)
+    try:
+        return name, tuple(map(count, values.split(",")))
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{text}: {error}") from error
+
+
 def _value(text: str) -> int | float | bool:
+    """A number, or `true` and `false`."""
     if text.lower() in WORDS:
         return WORDS[text.lower()]
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise ArgumentTypeError(f"{text!r} is not a number, true or false")

@@ -405,7 +405,7 @@ SPECTRUM_RULES: dict[str, Rule] = {
 
 def fused_conv(node: Node) -> Sequence[Blob]:
     """A convolution, an array that is added where there is one, and an activation."""
-    (y,) = node.net.append("Conv", node.inputs[:3], node.given(CONV))
+    (y,) = node.net.append("Conv", [node.input(0), node.input(1), node.optional(2)], node.given(CONV))
     y = y + node.input(3) if node.has(3) else y
     name, numbers_of = node.attr("activation", "string", ""), node.attr("activation_params", "floats", ())
     if not name:

@@ -373,6 +373,8 @@ def joined(blobs: list[Blob], axis: int) -> Blob:
 
 def elements_of(node: Node) -> Parts:
     """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
+    if not node.names or not node.names[0]:
+        node.fail("input 0 is missing")
     return parts_of(node.reader, node.names[0])
 
 

@@ -263,6 +263,8 @@ def along_axis(function: Callable[[Node, Blob, int], Blob]) -> Rule:
 
     def rule(node: Node) -> Sequence[Blob]:
         x = node.input(0)
+        if len(node.inputs) != 1:
+            node.fail("wrong number of inputs", wanted=1, came=len(node.inputs))
         if node.opset >= 13:
             return (function(node, x, node.attr("axis", "int", -1)),)
         rows = flatten(x, axis=node.attr("axis", "int", 1))

@@ -291,7 +291,7 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
 
 
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
-    """The float values of a quantised weight, where the file fixes all of it, as a runtime computes it: in float32."""
+    """The float values of a quantised weight, where the file fixes all of it, in the dtype of its scale."""
     check_parts(node, i, scale, zero_point)
     value, factor = fixed_weight(node, i, zero_point, axis, block), node.value(scale)
     return None if value is None or factor is None else value * along(node, factor, value.shape, axis, block)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from rnnops.onnx.loop_elements import (
 from rnnops.onnx.node import attributes_of, constant_value, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

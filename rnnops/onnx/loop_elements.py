@@ -99,6 +99,8 @@ ARITHMETIC: dict[str, Callable[..., LinearSum | None]] = {
 
 def combined(op: str, *terms: Element) -> LinearSum | None:
     """The result of Add, Sub, Mul or Neg on sums; None if it is not a sum."""
+    if len(terms) != (1 if op == "Neg" else 2):
+        return None
     found = ARITHMETIC[op](*terms) if all(isinstance(term, LinearSum) for term in terms) else None
     return found if found is not None and found.is_sane else None
 

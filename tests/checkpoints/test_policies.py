@@ -189,6 +189,17 @@ def test_nothing_left_to_recompute() -> None:
         ro.compile(net, checkpoints=["tanh_*"]).vjp(feeds)
 
 
+def test_patterns_match_the_workspaces_of_recurrences() -> None:
+    """A recurrence whose outputs a pattern keeps does not run again."""
+    net = ro.Net("lstm")
+    ro.LSTM(net, net.input("x"), None, None, 3, 4)
+    lstm = next(op for op in net.ops if op.type == "RecurrentNetwork")
+    net.outputs(y=ro.tanh(net.blob(lstm.outputs[0])))
+    feeds = {**ro.init_params(net, 0, "float64"), "x": np.ones((3, 2, 3))}
+    with pytest.raises(ro.NothingToRecomputeError):
+        ro.compile(net, device="reference", checkpoints=["*"]).vjp(feeds)
+
+
 def test_no_bottleneck() -> None:
     """Every result is read at the end, so that no cut is narrower than all of them."""
     net = ro.Net("wide")

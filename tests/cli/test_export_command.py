@@ -129,7 +129,7 @@ def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, caps
         assert said.count("\n") == 1
         assert said.startswith("rnnops: error: ")
         assert re.search(problem, said), said
-    for shape in ("x", "x=1,a", "x=-1"):
+    for shape in ("x", "=", "x=1,a", "x=1,,2", "x=-1"):
         with pytest.raises(SystemExit, match="2"):
             export(onnx_file, folder, "--shape", shape)
     assert not folder.exists()
