@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from operator import index
 from types import MappingProxyType
 
@@ -52,7 +53,7 @@ from rnnops.compiler.lower.scalar_expressions import (
     scalar_expression,
     typed_expression,
 )
-from rnnops.compiler.lower.statements import FORMS, Access, Number, Statement, operands_of
+from rnnops.compiler.lower.statements import FORMS, Access, Layout, Number, Statement, operands_of
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 from rnnops.compiler.schedule.product_axes import CalledMatrix, MatrixCall
 from rnnops.net.loop_forms import Reduction
@@ -74,6 +75,7 @@ FOLDED_IN_MEMORY: Mapping[str, Fold] = {
 }
 SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
 ZERO, ONE = Literal(0), Literal(1)
+FEW, MANY = 4, 8  # elements of axes that are written out, and of the loop around them, which becomes vectors
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Element = tuple[str, int, tuple[int, ...]]
@@ -131,6 +133,8 @@ class PointwiseKernel:
 class PointwiseWriter:
     """Writes the nests of one pointwise kernel."""
 
+    writes_out = True  # whether loops over few elements are written out
+
     def __init__(
         self,
         name: str,
@@ -169,6 +173,8 @@ class PointwiseWriter:
             self.lines += self._product(nest.statements[0], nest.call)
             return
         self.local: dict[Element, Expr] = {}  # what this nest has computed or loaded -> variable
+        self.written_out = self._short_axes(nest)
+        self.places: dict[int, int] = {}  # axis that is written out -> its element
         registers = [s for s in nest.statements if is_register_fold(s) and s.folded_axes()]
         self.accumulators: dict[int, Name] = {}
         self._level(nest, 0, registers, needed)
@@ -208,7 +214,12 @@ class PointwiseWriter:
         starting = [s for s in registers if min(s.folded_axes()) == depth]
         for statement in starting:
             self._start_register(statement)
-        if depth < len(nest.extents):
+        if depth in self.written_out:
+            for place in range(nest.extents[depth]):
+                self.places[depth] = place
+                self._level(nest, depth + 1, registers, needed)
+            del self.places[depth]
+        elif depth < len(nest.extents):
             begin, end, step = self._range(nest, depth)
             outside, self.lines = self.lines, []
             self._level(nest, depth + 1, registers, needed)
@@ -218,6 +229,17 @@ class PointwiseWriter:
                 self._statement(statement, depth, needed)
         for statement in starting:
             self._finish_register(statement, depth, needed)
+
+    def _short_axes(self, nest: Nest) -> range:
+        """The last axes, if they have few elements each and the one before them has many.
+
+        Loops over them are written out. The loop around them becomes vectors then, which a loop of two never does.
+        """
+        first = count = len(nest.extents)
+        while self.writes_out and first > 0 and nest.extents[first - 1] <= FEW:
+            first -= 1
+        inside = prod(nest.extents[first:]) <= FEW * FEW
+        return range(first, count) if first > 0 and inside and nest.extents[first - 1] >= MANY else range(0)
 
     def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
         """Begin, end and step of a loop."""
@@ -242,7 +264,9 @@ class PointwiseWriter:
     def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
         if id(statement) in self.accumulators:
             name = self.accumulators[id(statement)]
-            self.lines.append(Assign(name.name, self._folded(statement, name, depth, FOLDED)))
+            in_order = all(axis in self.written_out for axis in statement.folded_axes())
+            folds = FOLDED_IN_MEMORY if in_order else FOLDED
+            self.lines.append(Assign(name.name, self._folded(statement, name, depth, folds)))
             return
         if statement.fold and statement.start is None:
             self._accumulate(statement, depth)
@@ -286,7 +310,7 @@ class PointwiseWriter:
         if owner in self.stored or (owner in needed and not scalar) or statement.target.index is not None:
             self._write(depth, self._stored(self._element(statement.target, depth), value, owner))
         if not scalar and statement.target.index is None:
-            self.local[element(statement.target)] = value
+            self.local[self._key(statement.target)] = value
 
     def _is_scalar(self, owner: str) -> bool:
         """True if a row has but one element of it, written once."""
@@ -363,7 +387,7 @@ class PointwiseWriter:
             if access.index is not None:
                 self._index(access, depth)  # there is one element, but the index may be wrong
             return self.variables[access.owner]
-        key = element(access)
+        key = self._key(access)
         if access.index is None and key in self.local:
             return self.local[key]
         value = self._variable(self._in_memory(access, depth)[1], access.owner)
@@ -373,16 +397,32 @@ class PointwiseWriter:
 
     def _element(self, access: Access, depth: int) -> Load:
         """`p[offset + i0 * stride + ...]`."""
-        terms = [self._size(access.layout.offset)] if access.layout.offset else []
-        for axis, stride in enumerate(access.layout.strides[:depth]):
-            if stride and access.layout.shape[axis] > 1:
-                terms.append(self._times(axis, stride))
+        terms = self._terms(access.layout, depth)
         if access.index is not None:
             terms.append(self._index(access, depth))
         return Load(self._pointer(access.owner), total(terms), dtype=_stored(self.types[access.owner]))
 
+    def _terms(self, layout: Layout, depth: int) -> list[Expr]:
+        """The terms of an element's number, of axes with several elements."""
+        offset, strides = self._outside(layout)
+        axes = [axis for axis in range(depth) if strides[axis] and layout.shape[axis] > 1]
+        return [*([self._size(offset)] if offset else []), *(self._times(axis, strides[axis]) for axis in axes)]
+
+    def _outside(self, layout: Layout) -> tuple[int, tuple[int, ...]]:
+        """Offset and strides of what axes that are written out leave."""
+        if not self.places:
+            return layout.offset, layout.strides
+        offset = layout.offset + sum(layout.strides[axis] * place for axis, place in self.places.items())
+        return offset, tuple(0 if axis in self.places else stride for axis, stride in enumerate(layout.strides))
+
+    def _key(self, access: Access) -> Element:
+        """The key that tells elements of a buffer apart within a nest."""
+        return access.owner, *self._outside(access.layout)
+
     def _times(self, axis: int, stride: int) -> Expr:
         place = Name(f"i{axis}")
+        if 1 < stride <= FEW:  # compilers load every second number as vectors if they see so
+            return place * Literal(index(stride))
         return place if stride == 1 else place * self._size(stride)
 
     def _index(self, access: Access, depth: int) -> Expr:
@@ -412,8 +452,7 @@ class PointwiseWriter:
     def _uniform(self, statement: Statement, depth: int) -> Expr:
         """A random number, or whether it lets an element stay: its number within all rows says which is its own."""
         (row_size, by_row), layout, call = statement.operands, statement.target.layout, statement.made_by()
-        terms = [self._size(layout.offset)] if layout.offset else []
-        terms += [self._times(axis, stride) for axis, stride in enumerate(layout.strides[:depth])]
+        terms = self._terms(layout, depth)
         size = self._size(int(row_size))  # type: ignore[arg-type]
         seed, t, n = (self._scalar(name) for name in ("seed", "draw_t", "n"))
         element = self._variable(total([*terms, *([n * size] if by_row else [])]))
@@ -476,11 +515,6 @@ def _added(accumulator: Expr, x: Expr) -> Expr:
 def _stored(kind: Type) -> str:
     """The dtype of elements in memory; bools are bytes."""
     return "uint8" if kind.dtype == BOOL else kind.dtype
-
-
-def element(access: Access) -> Element:
-    """The index that tells elements of a buffer apart within a nest."""
-    return access.owner, access.layout.offset, access.layout.strides
 
 
 def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:

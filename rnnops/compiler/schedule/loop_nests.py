@@ -5,6 +5,8 @@ McKinley 1993, without reordering): a statement joins the earliest nest of equal
 if all that it shares with the statements there is the same element; or, from the last
 statement to the first, the other way round.
 
+**Copies** are left out where what is copied can be written to its place at once.
+
 **Statements over large states**: nothing goes through memory that need not, and no sum waits for itself at each number.
 Copies are read where they come from. A sum over two axes is one over the outer, for all places of the inner side by
 side, and then one over these: a single number that everything is added to would be a chain of waits.
@@ -19,8 +21,17 @@ from itertools import groupby
 from math import prod
 from types import MappingProxyType
 
-from rnnops.compiler.lower.statements import Access, Layout, Statement, dense, node_reads
-from rnnops.compiler.schedule.product_axes import MatrixCall, matrix_call, within_row
+from rnnops.compiler.lower.scan import LoweredStep
+from rnnops.compiler.lower.statements import (
+    Access,
+    Layout,
+    Statement,
+    dense,
+    node_reads,
+    node_writes,
+    read_counts,
+)
+from rnnops.compiler.schedule.product_axes import MatrixCall, is_whole_copy, matrix_call, source_of, within_row
 from rnnops.compiler.schedule.stages import dependencies
 from rnnops.compiler.schedule.sums import folds_innermost
 from rnnops.types import Shape, Type
@@ -236,6 +247,59 @@ def _joined_access(access: Access, axis: int) -> Access:
     strides = (*layout.strides[:axis], *layout.strides[axis + 1 :])
     joined = Layout(layout.offset, _joined_extents(layout.shape, axis), strides)
     return replace(access, layout=joined, index=None if access.index is None else _joined_access(access.index, axis))
+
+
+def write_through_copies(step: LoweredStep) -> LoweredStep:
+    """Let statements write where their result is copied to, if nothing else reads it.
+
+    rewrite: `y[k, n, j] += x[n, i, k] * w[i, j, k]; z[n, k, j] = y[k, n, j]`
+        -->  `z[n, k, j] += x[n, i, k] * w[i, j, k]`
+    """
+    nodes, reads = list(step.nodes), read_counts(step.nodes)
+    writers = Counter(map(node_writes, nodes))
+    apart = {*step.stored, *step.slots, *step.invariant, *step.accumulators}
+    apart |= {owner for n in nodes if not isinstance(n, Statement) for owner in (*node_reads(n), node_writes(n))}
+    for copy in step.statements:
+        if not is_whole_copy(copy, step) or {source_of(copy).owner, copy.target.owner} & apart:
+            continue
+        name = source_of(copy).owner
+        if not _reaches_all_once(source_of(copy).layout, step.lowered.types[name].size):
+            continue
+        makers = [n for n in nodes if isinstance(n, Statement) and n.target.owner == name]
+        folds = sum(name in node_reads(n) for n in makers)
+        there = [_written_through(maker, copy, step.calls) for maker in makers]
+        if writers[copy.target.owner] == 1 and reads[name] == folds + 1 and makers and None not in there:
+            instead = {id(maker): made for maker, made in zip(makers, there, strict=True)}
+            nodes = [instead.get(id(node)) or node for node in nodes if node is not copy]
+    return replace(step, nodes=tuple(nodes))
+
+
+def _reaches_all_once(layout: Layout, size: int) -> bool:
+    """True if a layout is that of so many numbers row by row, with its axes in any order."""
+    moving = [(stride, extent) for stride, extent in zip(layout.strides, layout.shape, strict=True) if extent != 1]
+    reached = 1
+    for stride, extent in sorted(moving):
+        if stride != reached:
+            return False
+        reached *= extent
+    return layout.offset == 0 and reached == size
+
+
+def _written_through(statement: Statement, copy: Statement, calls: bool) -> Statement | None:
+    """The statement with the target of a copy in place of its own; None where its axes are not those of the copy."""
+    source, layout = source_of(copy).layout, statement.target.layout
+    if statement.target.index is not None or layout.offset != 0:
+        return None
+    axes = list[int | None]()
+    for size, stride in zip(layout.shape, layout.strides, strict=True):
+        alike = (a for a, own in enumerate(source.strides) if stride and own == stride and source.shape[a] == size)
+        axes.append(next(alike, None))
+        if stride and axes[-1] is None:
+            return None
+    there = replace(copy.target, layout=copy.target.layout.with_axes(tuple(axes), layout.shape))
+    found = replace(statement, target=there)
+    called = calls and matrix_call(within_row(statement), statement.dtype) is not None
+    return None if called and matrix_call(within_row(found), statement.dtype) is None else found
 
 
 CHEAP = ("Mul", "Add", "Sub", "Neg")

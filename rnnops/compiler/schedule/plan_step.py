@@ -31,6 +31,7 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
 from rnnops.compiler.schedule.finished_rows import compact_rows
+from rnnops.compiler.schedule.loop_nests import write_through_copies
 from rnnops.compiler.schedule.merged_rows import cut_merged_rows
 from rnnops.compiler.schedule.product_axes import bring_to_matrices, read_through_copies
 from rnnops.compiler.schedule.products import block_products, place_contractions
@@ -182,6 +183,7 @@ ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     place_contractions,
     drop_unread,  # operands of contracted sums only, which would be blocked as products
     block_products,
+    write_through_copies,  # behind all passes that ask for products
 )
 ROWS_TOGETHER: tuple[StepPass, ...] = (
     store_results,
@@ -192,6 +194,7 @@ ROWS_TOGETHER: tuple[StepPass, ...] = (
     place_contractions,
     drop_unread,
     block_products,
+    write_through_copies,
 )
 COMPACTED: tuple[PlanPass, ...] = (
     compact_rows,

@@ -25,7 +25,15 @@ from itertools import chain, pairwise, product as every
 from math import prod
 
 from rnnops.compiler.lower.scan import LoweredStep
-from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense, node_writes, read_counts
+from rnnops.compiler.lower.statements import (
+    Access,
+    Layout,
+    Node,
+    Statement,
+    dense,
+    node_writes,
+    read_counts,
+)
 from rnnops.compiler.schedule.products import (
     FEW_NUMBERS,
     LEAST_OF_CALL,
@@ -69,15 +77,16 @@ def read_through_copies(step: LoweredStep) -> LoweredStep:
             once = {name: copy for name, copy in copies.items() if reads[name] == 1}
             nodes[number] = _through_copies(node, once, step)
         written = node_writes(node)
-        copies = {name: copy for name, copy in copies.items() if written not in (name, _source(copy).owner)}
-        if isinstance(node, Statement) and _is_whole_copy(node, step):
+        copies = {name: copy for name, copy in copies.items() if written not in (name, source_of(copy).owner)}
+        if isinstance(node, Statement) and is_whole_copy(node, step):
             copies[written] = node
     return replace(step, nodes=tuple(nodes))
 
 
-def _is_whole_copy(node: Statement, step: LoweredStep) -> bool:
+def is_whole_copy(node: Statement, step: LoweredStep) -> bool:
     """True if a statement copies elements to memory of their own that nothing else is in."""
-    if node.form != "copy" or node.fold or node.target.owner in step.stored or node.target.index is not None:
+    plain = node.form == "copy" or (node.form == "apply" and node.made_by().op.type == "Identity")
+    if not plain or node.fold or node.target.owner in step.stored or node.target.index is not None:
         return False
     (source,), types = node.operands, step.lowered.types
     return (
@@ -89,7 +98,8 @@ def _is_whole_copy(node: Statement, step: LoweredStep) -> bool:
     )
 
 
-def _source(copy: Statement) -> Access:
+def source_of(copy: Statement) -> Access:
+    """The memory that a copy reads."""
     (source,) = copy.operands
     assert isinstance(source, Access)
     return source
@@ -127,7 +137,7 @@ def _through(statement: Statement, place: int, copy: Statement) -> Statement | N
     if statement.row_axis is None or len(cuts[statement.row_axis]) > 1:
         return None
     operands = [cut_axes(access, cuts) for access in _operands(statement)]
-    source, extents = _source(copy), tuple(chain.from_iterable(cuts))
+    source, extents = source_of(copy), tuple(chain.from_iterable(cuts))
     along = tuple(chain.from_iterable(part or (None,) for part in parts))
     operands[place] = replace(source, layout=source.layout.with_axes(along, extents))
     row = sum(map(len, cuts[: statement.row_axis]))

@@ -113,3 +113,16 @@ def test_unknown_indices_are_checked_and_known_ones_are_not() -> None:
 def test_products_are_multiply_adds() -> None:
     lines = body(lambda x, m: ro.gather(x, 0, axis=0) @ m, x=(1, 4), m=(4, 8))
     assert any("add_product" in line for line in lines)
+
+
+def test_loops_over_few_elements_are_written_out() -> None:
+    """The loop around them is the innermost one then, which becomes vectors."""
+
+    def mixed(x: ro.Blob, w: ro.Blob) -> ro.Blob:
+        return ro.einsum("ik,ijk->kj", x, w)
+
+    for size, loops in ((2, 1), (4, 1), (5, 3)):
+        lines = body(mixed, x=(size, 8), w=(size, size, 8))
+        assert sum(line.startswith("for ") for line in lines) >= loops, lines
+        assert (sum("add_product(" in line for line in lines) == size * size) == (size < 5), lines
+    assert not any("add_product(" in line for line in body(mixed, x=(2, 7), w=(2, 2, 7))), "too few for vectors"

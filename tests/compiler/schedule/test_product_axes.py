@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
+from by_hand import assert_gradients_of_the_reference
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
@@ -103,3 +107,27 @@ def test_rows_that_are_merged_with_others_are_independent() -> None:
     step = run_passes([store_results, cut_merged_rows, mark_rows], first_step(scan, plan_step.lowered_step(scan), ""))
     assert [statement.extents for statement in step.statements if statement.form == "product"] == [(3, 2, 4, 4)]
     assert scheduled(scan).whole == ""
+
+
+def pairs(h: ro.Blob, w: ro.Blob, x: ro.Blob) -> ro.Blob:
+    """Products of two by two for each feature, in another order than they are computed in."""
+    return ro.reshape(ro.einsum("nik,ijk->nkj", ro.reshape(h, [0, 2, 8]), w), [0, 16]) + x
+
+
+def repeats(h: ro.Blob, w: ro.Blob, x: ro.Blob) -> ro.Blob:
+    """A sum whose gradient is copied to two places for each of its numbers."""
+    half = ro.reduce_sum(ro.reshape(h * w, [0, 2, -1]), axes=[1], keepdims=0)
+    return ro.concat(half, half, axis=-1) + ro.transpose(ro.tanh(ro.transpose(x, (1, 0))), (1, 0))
+
+
+@pytest.mark.parametrize(("step", "weights"), [(pairs, (2, 2, 8)), (repeats, (16,))])
+def test_statements_write_where_they_are_copied_to(step: Callable[..., ro.Blob], weights: tuple[int, ...]) -> None:
+    net, cell = ro.Net("net"), ro.Net("cell")
+    cell.outputs(h_t=step(*cell.inputs("h", "w", "x")))
+    xs, h0, w = net.inputs("xs", "h0", "w")
+    h_all, _ = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, references={"w": w})
+    net.outputs(hs=h_all)
+    shapes = {"xs": (4, 3, 16), "h0": (3, 16), "w": weights}
+    feeds = {name: np.random.default_rng(0).normal(size=shape) for name, shape in shapes.items()}
+    dys = {"hs": np.ones((4, 3, 16))}
+    assert_gradients_of_the_reference(net, ro.compile(net, threads=1).vjp(feeds)[1](dys), feeds, dys)

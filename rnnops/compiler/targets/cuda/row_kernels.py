@@ -55,6 +55,7 @@ SHARED = {  # what lanes fold in, by name; bools are bytes
 class BlockPointwiseWriter(PointwiseWriter):
     """Writes the nests of one pointwise kernel for the lanes of a block; each lane calls it for the same row."""
 
+    writes_out = False  # lanes share out loops
     share: Share  # of the nest that is being written
     inside: Expr  # whether a team has an iteration of it
 
@@ -128,6 +129,7 @@ def _after(first: Expr, place: Expr) -> Expr:
 class FeaturePointwiseWriter(PointwiseWriter):
     """Writes a pointwise kernel whose features stand by themselves (`by_features`)."""
 
+    writes_out = False
     period: int  # of features
     written: Collection[str]  # owners that the program writes
     axis: int | None  # of the nest that is being written
