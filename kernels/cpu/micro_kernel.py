@@ -14,8 +14,8 @@ goes on from an earlier block of k, from what C holds. Neither the rows of the t
 nor the cut into blocks changes that chain, so results do not depend on how C and k are cut into tiles.
 Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
 
-On x86 a turn of the loop is four steps, and addresses are offsets of instructions. A step of 4 x 3 vectors took 34
-instructions for 12 multiply-adds, which few processors decode in 6 cycles. It takes 24 now.
+On x86 a turn of the loop is four steps, and addresses are offsets of instructions. So a step of 4 x 3 vectors takes 24
+instructions for its 12 multiply-adds; few processors decode more of them in 6 cycles.
 
 Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the last tiles of a
 block share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096 in float32:

@@ -124,7 +124,7 @@ def processor() -> tuple[str, str]:
 
 
 def assembly(text: str, level: int = LEVEL) -> str:
-    """The same for people."""
+    """The assembly of an LLVM module for this processor, as text for people."""
     machine = _machine(level)
     return str(machine.emit_assembly(_optimised(text, machine, level)))
 

@@ -7,8 +7,7 @@ if the other's processor has all that the function needs.
 
 **The width of the vectors that kernels are made for, from the processor that code is made for**. 512 bits with AVX-512,
 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Virtual machines may hide features; that is worth
-a warning, as kernels then run at a fraction of their speed. Who wants another width passes it; which processor code is
-made for is said in `processor.py`.
+a warning, as kernels then run at a fraction of their speed. A caller that wants another width passes it.
 
 **Revision.** A number that changes with the source of any kernel: what objects of compiled code are known by on disk.
 """

@@ -9,9 +9,8 @@ back, and gradients go where the file has integers in between. At a Round they s
 Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
 them is not computed in a run.
 
-**ONNX's quantised ops as ops of rnnops that compute in float (`rnnops.onnx.import_quantised` says how)**. Results are
-whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float lies so near to
-the middle of two whole numbers that it depends on the order of operations which one it is.
+**Results** are whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float
+lies almost in the middle of two whole numbers: there the order of operations decides which one it becomes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ token that was copied meanwhile finds none, and the forward pass runs again. Siz
 the graph; the step is then compiled for each batch size that comes.
 
 Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
-mode than `autograd.Recurrence`, which is there for that.
+mode than `sides.RecurrenceFunction`, which is there for that.
 """
 
 from __future__ import annotations
