@@ -261,11 +261,10 @@ class RoundedGemm(Gemm):
         return super().reference(call, rounded(a, operands), rounded(b, operands), c)
 
     def product(self, call: Call, a: Blob, b: Blob) -> Blob:
-        return rounded_matmul(a, b, call.attr("operands"))
+        return a.net.call("RoundedMatMul", a, b, call.attr("operands"))
 
 
-rounded_matmul, rounded_gemm = register(RoundedMatMul()), register(RoundedGemm())
-ROUNDED = {"MatMul": rounded_matmul.name, "Gemm": rounded_gemm.name}
+ROUNDED = {"MatMul": register(RoundedMatMul()).name, "Gemm": register(RoundedGemm()).name}
 
 
 INT8 = "int8"

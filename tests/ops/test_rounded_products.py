@@ -12,9 +12,11 @@ from rounding import as_bfloat16, assert_rounded_alike
 
 import rnnops as ro
 from rnnops.errors import NetError, TypeRuleError
-from rnnops.ops.products import BFLOAT16, rounded, rounded_matmul
+from rnnops.net.schema import schema_of
+from rnnops.ops.products import BFLOAT16, rounded
 
 Array = Any
+rounded_matmul: Any = schema_of("RoundedMatMul")
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
