@@ -284,7 +284,7 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
     check_whole(node, 0)
     fixed = dequantised(node, 0, 1, 2, axis, block)
     if fixed is not None:
-        return (node.parameter(0, fixed, meaning=True),)
+        return (node.parameter(0, fixed, scaled=True),)
     x = whole(node, 0, 2, axis, block)
     return (x * scale_of(node, 1, x, axis, block),)
 
@@ -376,7 +376,7 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     wide = [part.reshape(part.shape[:1] + (1,) + (part.shape[1:] or (1,))) for part in (factor, zero)]
     factors, zeros = (along(node, part, value.shape, 0) for part in wide)
     fixed = (value.astype("int64") - zeros.astype("int64")).astype("float32") * factors.astype("float32")
-    return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), meaning=True)
+    return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), scaled=True)
 
 
 def conv_integer(node: Node) -> Sequence[Blob]:

@@ -344,11 +344,11 @@ class Node:
         twin = self.reader.twins.get(self.bound.get(blob.name, ""))
         return None if twin is None else self.outer_blob(twin)
 
-    def parameter(self, i: int, array: Array, meaning: bool = False) -> Blob:
+    def parameter(self, i: int, array: Array, scaled: bool = False) -> Blob:
         """A float parameter of the model, made of the i-th input; of one number, a constant."""
         if not array.ndim:
             return self.net.constant(array, FLOAT)
-        return self.outer_blob(self.reader.parameter(self.names[i], array, meaning))
+        return self.outer_blob(self.reader.parameter(self.names[i], array, scaled))
 
     def wants(self, i: int) -> bool:
         """True if the i-th result has a name."""

@@ -239,17 +239,19 @@ class GraphReader:
         if array.dtype.name in NARROW:
             self.constants[name] = array
 
-    def parameter(self, name: str, array: Array, meaning: bool) -> str:
-        """A float parameter that a rule made of a weight, which it shares with all that make the same of it.
+    def parameter(self, name: str, array: Array, scaled: bool) -> str:
+        """A float parameter that a rule made of a quantised weight. Rules that make equal numbers of it share one.
 
         Args:
-            meaning: whether it is what quantised numbers stand for, or these numbers as floats.
+            array: its numbers; the parameter has them in the model's float dtype.
+            scaled: whether they are multiplied by the scale, or are still whole numbers.
         """
-        found, made = self.root.made.get((name, meaning), (None, ""))
+        array = array.astype(self.model.float_dtype, copy=False)
+        found, made = self.root.made.get((name, scaled), (None, ""))
         if found is None or not np.array_equal(found, array):
-            hint = name.removesuffix("_quantized") if meaning else name
+            hint = name.removesuffix("_quantized") if scaled else name
             made = self.root._parameter(free_name(f"{name}/float" if hint == name else hint, self.root.taken), array)
-            self.root.made[name, meaning] = array, made
+            self.root.made[name, scaled] = array, made
         return made
 
     def _parameter(self, name: str, array: Array) -> str:
@@ -284,7 +286,7 @@ class GraphReader:
             return read_if(self, proto, attributes)
         if proto.op_type == "Loop":
             return read_loop(self, proto, attributes)
-        if proto.op_type in SEQUENCE_MAKERS and (proto.op_type != "Identity" or self._hands_on_a_sequence(proto)):
+        if self._makes_a_sequence(proto):
             return read_sequence(self, proto, attributes)
         node = self._small_net(proto, attributes)
         results = list(self.model.rules[op_name(proto)](node))
@@ -303,8 +305,10 @@ class GraphReader:
         self.probes.follow(self.net)
         return None
 
-    def _hands_on_a_sequence(self, proto: onnx.NodeProto) -> bool:
-        return proto.op_type == "Identity" and len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
+    def _makes_a_sequence(self, proto: onnx.NodeProto) -> bool:
+        if proto.op_type != "Identity":
+            return proto.op_type in SEQUENCE_MAKERS
+        return len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
 
     def add_sequence(self, name: str, parts: Parts) -> None:
         """Note that a new value is a sequence."""
