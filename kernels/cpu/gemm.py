@@ -63,7 +63,7 @@ from rnnops.kernels.cpu.words import Address, address_of, copied, room, zeroed
 
 K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
-WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
+WHOLE_RATE = 2**32  # a block prefetches one row of the next panel with each k, in 2^32 parts of a row
 
 
 PACK_FROM, PACKED_BYTES = 256, 2**19  # rows of A^T that are packed, and bytes of the stack for a block of them

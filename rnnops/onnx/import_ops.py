@@ -47,7 +47,7 @@ def moving_slice(node: Node) -> Blob | None:
 
 
 def along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
-    """So many elements along one axis, from a start on; None: one, of all up to the end."""
+    """So many elements along one axis from a start on; only the first where `length` is None."""
     number = node.reader.known_value(start)
     if number is not None and number.size == 1:
         first = int(number.item())

@@ -169,7 +169,12 @@ def fixed_weight(node: Node, i: int, zero_point: int, axis: int, block: int = 0)
 
 
 def along(node: Node, values: Array, shape: Shape, axis: int, block: int = 0) -> Array:
-    """Numbers of a weight's axis, or of blocks of it, such that they broadcast to its shape and no further."""
+    """Scales or zero points of a weight, reshaped so that they broadcast to its shape.
+
+    Args:
+        values: one for all, one for each place of `axis`, or one for each `block` places of it.
+        shape: of the weight.
+    """
     rank = len(shape)
     if values.size == 1 and not block:
         return values.reshape(())
@@ -208,10 +213,10 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
 
 
 def exact_sizes(weight: Array) -> list[int]:
-    """Sizes of pieces of a weight's first axis, such that sums of products with numbers of 8 bits stay exact.
+    """Sizes of pieces of the summed axis, each short enough that sums of products with 8-bit numbers stay exact.
 
     Args:
-        weight: whole numbers [pieces are made of, columns, what one column has of each].
+        weight: whole numbers `[summed axis, columns, summed too]`; the last axis is never cut (a kernel's places).
     """
     parts = [np.maximum(sign * weight, 0).sum(axis=2, dtype="float64") for sign in (1, -1)]
     sizes, first = [], 0
@@ -224,7 +229,12 @@ def exact_sizes(weight: Array) -> list[int]:
 
 
 def worst_sizes(terms: int, each: int = 1) -> list[int]:
-    """The same where numbers are not known before a run: a first axis of elements of so many terms each."""
+    """Sizes of pieces as `exact_sizes`, for the largest weights of 8 bits, as the file does not fix them.
+
+    Args:
+        terms: length of the summed axis.
+        each: products that are summed for each place of it.
+    """
     most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
     return [min(most, terms - first) for first in range(0, terms, most)] or [0]
 

@@ -113,7 +113,7 @@ class GraphReader:
         return [self.blob(value.name) for value in graph.output]
 
     def look_ahead(self, nodes: Iterable[onnx.NodeProto], results: Iterable[str]) -> None:
-        """Note which values are more than weights, scales and zero points that a rule takes as values."""
+        """Note which names rules take as values (weights, scales, zero points), and which are computed with."""
         self.computed_with.update(results)
         for node in nodes:
             ports = TAKEN_AS_VALUES.get(op_name(node), ())

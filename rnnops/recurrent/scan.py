@@ -229,9 +229,9 @@ def scan(
             an input of that name.
 
     Returns:
-        The last states `[N, ...]` by name, and all steps `[T, N, ...]` of what the cell returned as `y`; of all it
-        returned
-        besides states, by name, where that is more or other than `y`; of its states, by name, where it is nothing.
+        `(last, steps)`. `last` is a dict of the last states, `[N, ...]`. `steps` has all steps, `[T, N, ...]`. It is a
+        blob where `y` is the only output besides states. Else it is a dict of the outputs besides states, or of the
+        states where there are none.
 
     Raises:
         RecurrentError: arguments do not fit the cell.
@@ -305,7 +305,7 @@ def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:
 
 
 def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: str | None) -> dict[str, Blob]:
-    """Parameters that are given, and those of a scope: another layer's, of a plain name, are none of them."""
+    """Parameters of the cell: those given, and with a scope those named `<scope>/<name>`, new inputs if not there."""
     found = {name: given[name] for name in cell.parameters if name in given}
     for name in cell.parameters if scope else ():
         if name not in found:

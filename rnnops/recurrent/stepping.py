@@ -4,9 +4,9 @@
 `+=` and `copy` themselves. Work for which NumPy has functions is asked of the place that makes the arrays.
 
 **The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. Lookups go step
-workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all else lives in
-the shared workspace, where the next step overwrites it. A state has a rolling tensor `[L, N, ...]` of its last steps
-where only these are read.
+workspace -> shared workspace -> references. A step workspace holds what backward reads of its step. All else lives in
+the shared workspace, where the next step overwrites it. If nothing reads earlier steps of a state, its tensor is
+`[L, N, ...]` and rolls: it holds the last L steps.
 
 **The backward pass** runs the backward step net, from the last executed step to the first. Gradients of a state live in
 a tensor like the state's own; overlapping windows add up in it.
@@ -202,7 +202,7 @@ class _Stepper:
         return steps
 
     def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
-        """The workspaces that backward reads; state tensors and outputs that it does not read are only the caller's."""
+        """What backward reads: step workspaces, and the state tensors and outputs that its net reads."""
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}

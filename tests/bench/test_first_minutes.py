@@ -283,7 +283,7 @@ def test_all_steps_in_the_simulator(
     by_step: dict[str, list[dict[str, Any]]] = {}
     for one in json.loads(path.read_text())["outcomes"]:
         by_step.setdefault(one["step"], []).append(one)
-    assert len(by_step) == 10
+    assert len(by_step) == 11
     found = {one["label"]: one for outcomes in by_step.values() for one in outcomes}
     missing = {label for label, one in found.items() if one["status"] == MISSING}
     assert missing <= {"ncu forward", "ncu backward", "tensor-cores", "tests/pytorch", "flashrnn lstm --size=3,2,4"}

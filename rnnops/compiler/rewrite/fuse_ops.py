@@ -1,9 +1,8 @@
-"""Rewrites of a net before it is compiled: ordinals of random ops, rounded products, groups of ops.
+"""Rewrites of a net before it is compiled: rounded products, channels as rows, groups of ops.
 
-Elementwise ops between convolutions work on rows of channels, as products give them, and nothing is turned round.
-
-What a convolution gives is rows [N, places, C] seen as [N, C, *sizes] (`ChannelsFirst`), and what the next one reads is
-rows again (`ChannelsLast`). Elementwise ops move to the rows; what is turned there and back is left out.
+**Channels as rows**. A convolution makes rows [N, places, C], transposed to [N, C, *sizes] (`ChannelsFirst`), and the
+next one transposes them back (`ChannelsLast`). Elementwise ops between the two move to the rows, so that both
+transpositions are dropped.
 """
 
 from __future__ import annotations
