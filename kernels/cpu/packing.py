@@ -581,11 +581,6 @@ def rounded_products_of(width: int | None = None, way: str | None = None) -> Pro
     return Products("float32", bits, way_of(bits) if way is None else way)
 
 
-def int8_products_of(width: int | None = None) -> Products:
-    """Products of float32 rows with whole numbers from -127 to 127, packed as int8."""
-    return Products("float32", vector_width(width), INT8)
-
-
 def _vector(array: Any) -> tuple[int, int]:
     return array.ctypes.data, array.size
 

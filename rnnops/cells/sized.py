@@ -78,8 +78,7 @@ class SizedCell(RNNCell):
         super().__init_subclass__()
         cls.__signature__ = _joined(signature(cls.__init__), signature(cls.__mro__[1]))  # type: ignore[attr-defined]
         if isinstance(cls.state_names, str):
-            problem, wanted = f"{cls.__name__}: state_names is a string", f'("{cls.state_names}",)'
-            raise NetError(problem, wanted=wanted, came=repr(cls.state_names), hint="Give a tuple of names.")
+            raise NetError(f"{cls.__name__}: state_names is a string", wanted="a tuple of names", came=cls.state_names)
         if cls.__doc__:
             cls.__doc__ = _joined_docs(cls)
 

@@ -287,24 +287,19 @@ class UnrolledCell(WrapperCell):
         given = zip(self.initial_states(net, initial_states), self.get_state_shapes(), strict=True)
         current = [self._with_rows(net, inputs, state, len(shape)) for state, shape in given]
         steps, outputs = [], []
-        order = list(enumerate(split(inputs, [1] * self.T, axis=0)))[:: -1 if reverse else 1]
-        for t, x_t in order:
+        turn = slice(None, None, -1 if reverse else 1)
+        for t, x_t in list(enumerate(split(inputs, [1] * self.T, axis=0)))[turn]:
             timestep = net.constant(np.array([t], np.int32))
             context = Step(net, None, seq_lengths, timestep, f"timestep_{t}/")
             output, current = self.inner_cells()[0].step(context, squeeze(x_t, [0]), current)
             outputs.append(unsqueeze(output, [0]))
             steps.append([unsqueeze(state, [0]) for state in current])
         columns = [list(column) for column in zip(*steps, strict=True)]
-        states = [blob for column in columns for blob in (_over_time(column, reverse), column[-1])]
-        return _over_time(outputs, reverse), tuple(states)
+        states = [blob for column in columns for blob in (concat(column[turn], axis=0), column[-1])]
+        return concat(outputs[turn], axis=0), tuple(states)
 
     def _with_rows(self, net: Net, inputs: Blob, state: Blob, axes: int) -> Blob:
         """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting; H may be several axes."""
         one, features = net.constant(np.array([1], np.int64)), net.constant(np.ones(axes, np.int64))
         zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), features], axis=0))
         return squeeze(state + zeros, [0])
-
-
-def _over_time(executed: list[Blob], reverse: bool) -> Blob:
-    """Steps in the order in which they ran as one sequence."""
-    return concat(executed[:: -1 if reverse else 1], axis=0)

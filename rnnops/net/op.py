@@ -217,8 +217,7 @@ def check_ports(op: Op, net: str) -> None:
         wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
         raise NetError("wrong number of inputs", net=net, op=op.label, wanted=wanted, came=len(op.inputs))
     if "" in op.inputs[:least]:
-        left_out = ports[op.inputs.index("")]
-        raise NetError(f"input '{left_out}' is left out", net=net, op=op.label, wanted="a blob")
+        raise NetError(f"input '{ports[op.inputs.index('')]}' is left out", net=net, op=op.label, wanted="a blob")
     count, written = schema_of(op.type).output_count(op.attributes), [name for name in op.outputs if name]
     if len(op.outputs) != count:
         raise NetError("wrong number of outputs", net=net, op=op.label, wanted=count, came=len(op.outputs))

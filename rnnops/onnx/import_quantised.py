@@ -39,19 +39,13 @@ OPEN_TERMS = "how many products are summed up does not follow from the file"
 WIDTH = 255  # between the smallest and the largest number of 8 bits
 BYTES = ("int8", "uint8")
 NARROW = (*BYTES, "int16", "uint16")
-FOLDED = {
-    "ConvInteger": (1, 2, 3),
-    "DequantizeLinear": (0, 1, 2),
-    "MatMulInteger": (1, 2, 3),
-    "QLinearConv": (2, 3, 4, 5, 7),
-    "QLinearMatMul": (2, 3, 4, 5, 7),
-    "QuantizeLinear": (2,),
-    "com.microsoft::DequantizeLinear": (0, 1, 2),
+VALUE_PORTS = {
+    **dict.fromkeys(("ConvInteger", "MatMulInteger", "com.microsoft::DynamicQuantizeMatMul"), (1, 2, 3)),
+    **dict.fromkeys(("DequantizeLinear", "com.microsoft::DequantizeLinear"), (0, 1, 2)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QLinearConv"), (2, 3, 4, 5, 7)),
+    **dict.fromkeys(("QuantizeLinear", "com.microsoft::QuantizeLinear"), (2,)),
     "com.microsoft::DynamicQuantizeLSTM": (1, 2, 8, 9, 10, 11),
-    "com.microsoft::DynamicQuantizeMatMul": (1, 2, 3),
     "com.microsoft::MatMulIntegerToFloat": (1, 3, 4, 5),
-    "com.microsoft::QLinearConv": (2, 3, 4, 5, 7),
-    "com.microsoft::QuantizeLinear": (2,),
 }  # inputs of each op that rules here take as values, where the file fixes them
 
 

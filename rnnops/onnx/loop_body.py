@@ -30,7 +30,7 @@ from rnnops.onnx.loop_elements import (
     each,
     is_far,
     is_number,
-    whole,
+    whole_number,
 )
 from rnnops.onnx.node import attributes_of, constant_value, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
@@ -254,7 +254,7 @@ class LoopBody:
             return first.plus(LinearSum(0, {TRIP: added} if added else {}))
         value = self.constant(name)
         if value is not None:
-            return whole(value)
+            return whole_number(value)
         outer = self.outer(name)
         if outer is not None:
             return None if self.is_sequence(outer) else self.around.sum_of(outer)

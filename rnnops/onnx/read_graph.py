@@ -20,7 +20,7 @@ from rnnops.net.op import Op
 from rnnops.net.text import check_name, free_name
 from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
-from rnnops.onnx.import_quantised import FOLDED, NARROW
+from rnnops.onnx.import_quantised import NARROW, VALUE_PORTS
 from rnnops.onnx.node import (
     Attributes,
     Node,
@@ -66,7 +66,7 @@ class GraphModel:
         return dtype_in_net(name, self.float_dtype)
 
 
-TAKEN_AS_VALUES = {**FOLDED, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs that rules read, where a file fixes them
+TAKEN_AS_VALUES = {**VALUE_PORTS, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs of each op, where a file fixes them
 
 
 class GraphReader:
@@ -125,7 +125,7 @@ class GraphReader:
         if name in self.net:
             return self.net.blob(name)
         if name in self.constants and name not in self.promoted:
-            return self._constant(name)
+            return self._append_constant(name, self.constants[name])
         name = self.promoted.get(name, self.recomputed.get(name, name))
         if name in self.net:
             return self.net.blob(name)
@@ -265,9 +265,6 @@ class GraphReader:
         self.probes.declare(name, dtype, array.shape)
         self.model.params[name] = array
         return name
-
-    def _constant(self, name: str) -> Blob:
-        return self._append_constant(name, self.constants[name])
 
     def _append_constant(self, name: str, array: Array) -> Blob:
         value = array.item() if array.ndim == 0 else array

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from inspect import signature
 from typing import Any, ClassVar, ParamSpec, TypeVar, Union
 
 import numpy as np
 
 from rnnops.errors import NetError, OpError
 from rnnops.net.blob import Blob, Operand
-from rnnops.net.loop_forms import ADDING, LoopForm, Pointwise
+from rnnops.net.loop_forms import ADDING, LoopForm, Pointwise, arguments_problem
 from rnnops.net.net import Net, common_net
 from rnnops.net.schema import Call, Gradients, OpSchema
 from rnnops.symbolic.sizes import whole
@@ -72,26 +71,21 @@ class WithRow(OpSchema):
             row = cls.row
             cls.loop, cls.keeps, cls.differentiable = Pointwise(row.text), row.keeps, row.gradient is not None
             setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - as mypy has it
-            if row.gradient is not None:
-                rule = row.gradient
-                setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
+            rule: Any = row.gradient
+            setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
 
 
 def _check_row(cls: type[WithRow]) -> None:
     """Raise OpError for a row that is not an OpRow, says what the class says too, or has a gradient of other blobs."""
-    row, own, count = cls.row, BY_ROW & vars(cls).keys(), len(cls.inputs) + 2 * len(cls.outputs)
+    row, own, blobs = cls.row, BY_ROW & vars(cls).keys(), "inputs, outputs, gradients of outputs"
     if not isinstance(row, OpRow):
         raise OpError("its row is of another type", op=cls.__name__, wanted="an OpRow", came=repr(row), hint=ADDING)
-    if own:
-        hint = "Leave them out, or the row."
-        raise OpError(f"it has a row and its own {', '.join(sorted(own))}", op=cls.__name__, hint=hint)
-    if row.gradient is not None:
-        try:
-            signature(row.gradient).bind(*(None,) * count)
-        except (TypeError, ValueError) as error:
-            problem = f"the gradient of its row does not take {count} arguments ({error})"
-            wanted = "operands, result, gradient of the result"
-            raise OpError(problem, op=cls.__name__, wanted=wanted, hint=ADDING) from None
+    problem = f"it has a row and its own {', '.join(sorted(own))}; leave one of both out" if own else ""
+    if row.gradient is not None and not problem:
+        count = len(cls.inputs) + 2 * len(cls.outputs)
+        problem = arguments_problem(row.gradient, "row.gradient", count, which=blobs)
+    if problem:
+        raise OpError(problem, op=cls.__name__, hint=ADDING)
 
 
 class Unary(WithRow):

@@ -53,10 +53,6 @@ class CellFunction:
         self.sequences = tuple(name for name in self.arguments if name not in returned)
         self.outputs = tuple(name for name in returned if name not in self.states)
 
-    def with_ends(self) -> Net:
-        """The cell with `seq_lengths` and a timestep: past the end of a row states stay, and other outputs are 0."""
-        return self._written(ends=True)
-
     def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
         """Raise a RecurrentError that names the cell.
 
@@ -120,6 +116,11 @@ class CellFunction:
         )
 
     def _written(self, ends: bool) -> Net:
+        """The net that one more call of the function writes.
+
+        Args:
+            ends: whether it has `seq_lengths` and a timestep: past a row's end states stay, and other outputs are 0.
+        """
         net = Net(self.name)
         net.labels.in_functions = True  # the function ends before the net is of use
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
@@ -259,7 +260,7 @@ def scan(
     ends = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
     results = recurrent_net(
         net,
-        cell.net if lengths is None else cell.with_ends(),
+        cell.net if lengths is None else cell._written(ends=True),
         inputs=list(over.items()),
         initial_cell_inputs=[(name, given[name]) for name in cell.states],
         links={name: name for name in cell.states},

@@ -351,7 +351,7 @@ class _Backward:
         self.timesteps = timesteps(self.recurrence, self.place, self.workspaces.context.first, self.T)
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
-            workspace = self._step_workspace(k, t)
+            workspace = self._backward_inputs(k, t)
             execute(self.program, workspace, self.workspaces.context.at_step(t, self.T), kernels=self.kernels)
             self._collect(workspace, k, t)
         return tuple(self._result(name) for name in self.recurrence.ports())
@@ -365,7 +365,7 @@ class _Backward:
             if tensor is not None and last is not None:
                 tensor[-1:] += last
 
-    def _step_workspace(self, k: int, t: int) -> Workspace:
+    def _backward_inputs(self, k: int, t: int) -> Workspace:
         """Everything that the backward net reads in one step."""
         references = Workspace()
         references.local.update(self.bound)

@@ -115,7 +115,7 @@ class CompiledStep:
     def _has_copies(self) -> bool:
         return len(set(self.outputs)) < len(self.outputs)
 
-    def repeated(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
+    def step_again(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
         """A call that was just made, to be made again; None where more than a list of jobs has a part in it.
 
         Args:

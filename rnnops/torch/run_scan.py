@@ -382,11 +382,11 @@ def run_now(
     if made.check_again:
         prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
     results = compiled.over_time(states, inputs, given.lengths, reached)
-    repeated = None if made.recent is None or given.kind is None else compiled.repeated(given.leaves, reached)
-    if made.recent is not None and repeated is not None:
+    step_again = None if made.recent is None or given.kind is None else compiled.step_again(given.leaves, reached)
+    if made.recent is not None and step_again is not None:
         while len(made.recent) >= KEPT_CALLS:
             made.recent.pop(next(iter(made.recent)), None)
-        made.recent[given.kind] = repeated
+        made.recent[given.kind] = step_again
     return *results, compiled.trace.result_tree
 
 

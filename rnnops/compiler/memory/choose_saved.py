@@ -424,12 +424,12 @@ class ByPolicy:
         """
         policy = replace(policy, residuals=self.residuals)
         if self.segments is None or policy.kind != DEFAULT or policy.slots is not None:
-            return self._saved(policy, lambda call: False)
-        marked = self._saved(policy, lambda call: call.op.key not in whole and goes_in_segments(call))
+            return self._chosen(policy, lambda call: False)
+        marked = self._chosen(policy, lambda call: call.op.key not in whole and goes_in_segments(call))
         saved, refused = with_segments(marked, self.segments, policy.longer)
         return self(policy, whole | refused) if refused else saved
 
-    def _saved(self, policy: Policy, in_segments: Callable[[Call], bool]) -> Saved:
+    def _chosen(self, policy: Policy, in_segments: Callable[[Call], bool]) -> Saved:
         live, types = self.live, self.types
         program = prepare_again(live, training_form(live, self.wrt, policy, in_segments=in_segments), types)
         if policy.slots is not None:

@@ -12,16 +12,16 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
 from rnnops.compiler.memory.allocations import order_ops
 from rnnops.compiler.memory.choose_saved import ByPolicy, Saved, choose_saved
-from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, round_products, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
-from rnnops.compiler.run.compiled_scan import LITTLE_WORK, REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.compiled_scan import FEW_RESULTS, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
 from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
 from rnnops.recurrent.split_states import split_states
-from rnnops.rewrites import merge_equal_ops, prune, prune_cells
+from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
 from rnnops.symbolic.fill import Fresh
 from rnnops.types import Type
 
@@ -170,7 +170,7 @@ def _decided(options: Options, live: Program) -> Options:
     """
     if options.around:
         return options
-    return replace(options, around="all" if work_around(live) < LITTLE_WORK else "rows")
+    return replace(options, around="all" if work_around(live) < FEW_RESULTS else "rows")
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
