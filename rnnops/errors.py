@@ -91,9 +91,9 @@ def failed_rule(rule: str, error: Exception, net: str, op: str) -> OpError:
 
 
 class NamedRule:
-    """Gives what a rule of an op raises the names of net, op and rule; errors of rnnops have names already.
+    """Turns an exception of an op's rule into an OpError that names net, op and rule; errors of rnnops stay.
 
-    It is a class for speed: it is around every rule, and makes the op's label only when there is an error.
+    A class is faster than a generator here, and every call of a rule is in one. The op's label is made only for errors.
     """
 
     def __init__(self, rule: str, net: str, op: Op) -> None:

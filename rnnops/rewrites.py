@@ -1,10 +1,10 @@
-"""Rewrites of nets: dead code, and equal ops."""
+"""Rewrites of nets: dead code, equal ops, numbers of random ops."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from operator import is_
 from typing import Any
 
@@ -186,3 +186,36 @@ class _Equal:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Equal) and self.size == other.size
+
+
+def number_random_ops(net: Net, ordinals: Iterator[int] | None = None) -> Net:
+    """Number random ops in order, those of cells where the cell stands.
+
+    rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
+
+    Args:
+        ordinals: the numbers to give; from 0 on if left out.
+    """
+    numbers = count() if ordinals is None else ordinals
+    return rewritten(net, [_numbered_op(op, numbers) for op in net.ops])
+
+
+def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
+    found: dict[str, Any] = {
+        name: number_random_ops(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
+    }
+    if schema_of(op.type).random:
+        found["ordinal"] = next(ordinals)
+    changed = any(op.attributes.get(name) is not value for name, value in found.items())
+    return replace(op, attributes={**op.attributes, **found}) if changed else op
+
+
+def first_live_random_op(net: Net, training: bool) -> str | None:
+    """The label of a random op that draws numbers, in training or outside of it; None where there is none."""
+    for op in net.ops:
+        if schema_of(op.type).draws(op, training):
+            return op.label
+        for value in op.attributes.values():
+            if isinstance(value, Net) and (label := first_live_random_op(value, training)):
+                return label
+    return None

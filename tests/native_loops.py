@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets.cpu.llvm_text import rows_text
+from rnnops.compiler.targets.cpu.llvm_text import Row, Scalars
 from rnnops.compiler.targets.cpu.scalar_definitions import scalar_functions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
 
@@ -29,7 +29,9 @@ class NativeRows:
 
     @cached_property
     def text(self) -> str:
-        text, scalars = rows_text(self.functions)
+        scalars = Scalars()
+        texts = [Row(function, scalars).text(linkage="") for function in self.functions]
+        text = "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata(), ""])
         return text + scalar_functions(scalars)
 
     @property

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.rewrite.fuse_ops import number_random_ops
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.net.schema import RunContext
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.rewrites import merge_equal_ops, prune, prune_cells
+from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
 from rnnops.types import type_of
 
 Arrays = dict[str, np.ndarray]

@@ -225,6 +225,12 @@ def test_help_shows_an_op_as_a_function() -> None:
     assert (ro.and_.__name__, ro.topk.__name__) == ("and_", "topk")
 
 
+def test_help_shows_operators_of_blobs_by_their_names() -> None:
+    shown = pydoc.plain(pydoc.render_doc(ro.Blob))
+    assert "<lambda>" not in shown
+    assert "__radd__(self, other)" in shown
+
+
 def check_op(name: str) -> None:
     """Raise AssertionError where a docstring says otherwise than ONNX, or than the op itself."""
     schema = REGISTRY[name]

@@ -1,7 +1,8 @@
 """Numbers of the pointwise functions: minimax polynomials, splits of ln 2 and 2 / pi. Do not edit.
 
 Printed by `tools/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
-the coefficient of the highest power first; the error beside them is the relative one that only they give a function.
+the coefficient of the highest power first. The comment on a table is the relative error of the function from its
+polynomial, without rounding.
 """
 
 LN_2_HIGH_SINGLE, LN_2_LOW_SINGLE = 0.69314575, 1.4286068e-06

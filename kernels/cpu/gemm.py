@@ -28,7 +28,7 @@ to 25 from L2 or L3 and 55 is the peak of multiply-adds; so 1.3 to 1.4 times the
 memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 8 on.
 
 Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no operand; nothing is checked here
-(`packing.py` does for calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
+(`packing.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
 **Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
 C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`packing.py`) on the
@@ -63,7 +63,7 @@ from rnnops.kernels.cpu.words import Address, address_of, copied, room, zeroed
 
 K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
-WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
+WHOLE_RATE = 2**32  # a block prefetches one row of the next panel with each k, in 2^32 parts of a row
 
 
 PACK_FROM, PACKED_BYTES = 256, 2**19  # rows of A^T that are packed, and bytes of the stack for a block of them
@@ -230,7 +230,7 @@ def make_rounded_packed(way: str, width: int) -> Callable[..., None]:
         C_stride: int, N: int, accumulate: bool, bias: Address, biases: int, row_begin: int, row_end: int,
         column_begin: int, column_end: int,
     ) -> None:  # fmt: skip
-        """As `gemm.gemm_packed`, where B is packed as words."""
+        """The same product as `gemm_packed` of floats; B is packed as words."""
         words, vectors, blocks, depth = new_block(), vector_count(N, count), k_blocks(K), (K + each - 1) // each
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
         a_row, c_row = A_stride * item, C_stride * item

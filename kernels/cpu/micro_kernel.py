@@ -14,8 +14,8 @@ goes on from an earlier block of k, from what C holds. Neither the rows of the t
 nor the cut into blocks changes that chain, so results do not depend on how C and k are cut into tiles.
 Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
 
-On x86 a turn of the loop is four steps, and addresses are offsets of instructions. A step of 4 x 3 vectors took 34
-instructions for 12 multiply-adds, which few processors decode in 6 cycles. It takes 24 now.
+On x86 a turn of the loop is four steps, and addresses are offsets of instructions. So a step of 4 x 3 vectors takes 24
+instructions for its 12 multiply-adds; few processors decode more of them in 6 cycles.
 
 Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the last tiles of a
 block share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096 in float32:
@@ -255,7 +255,7 @@ COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
 TURN_TYPES = (BYTES, I64, BYTES, I64)
 
 
-def tile_rows(width: int) -> int:
+def most_tile_rows(width: int) -> int:
     """Rows of a full tile: as many as the registers hold beside three vectors of B and a broadcast."""
     return 8 if width == 512 or host().machine in ARM else 4
 
@@ -263,8 +263,8 @@ def tile_rows(width: int) -> int:
 def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
     """All tiles that a product may need; narrow panels are a quarter of a line a vector, and not asked for ahead."""
     count, turn = lanes(width, dtype), 1 if host().machine in ARM else TURN
-    shapes = [(r, v) for r in range(1, tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
-    large = [not narrow and 2 * r > tile_rows(width) for r, _ in shapes]
+    shapes = [(r, v) for r in range(1, most_tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
+    large = [not narrow and 2 * r > most_tile_rows(width) for r, _ in shapes]
     single = [
         MicroTile(dtype, count, *shape, 1, ahead, narrow, turn) for shape, ahead in zip(shapes, large, strict=True)
     ]
@@ -342,7 +342,7 @@ def define_block(module: ir.Module, dtype: str, width: int, narrow: bool = False
 def _emit_block(function: ir.Function, choices: list[MicroTile], width: int) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     rows, vectors, panels, *rest = function.args
-    full = tile_rows(width)
+    full = most_tile_rows(width)
     count = builder.udiv(builder.add(rows, I64(full - 1)), I64(full))
     with loop_to(builder, count) as i:
         begin, end = (builder.udiv(builder.mul(rows, one), count) for one in (i, builder.add(i, I64(1))))

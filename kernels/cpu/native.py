@@ -76,7 +76,8 @@ def object_of(text: str, write: Callable[[], str] | None = None, level: int = LE
     """The object of an LLVM module: from the disk if it is there.
 
     Args:
-        text: of the module, or, where `write` makes that text, one that says what it depends on.
+        text: of the module. With `write`: a text that names all that the module depends on, as a key of the cache.
+        write: writes the module's text, which takes long; called only where the cache has no object.
         level: of LLVM's optimisation, from 0 to 3.
         room: bytes that are needed to write the text and to compile it, at least.
     """
@@ -124,7 +125,7 @@ def processor() -> tuple[str, str]:
 
 
 def assembly(text: str, level: int = LEVEL) -> str:
-    """The same for people."""
+    """The assembly of an LLVM module for this processor, as text for people."""
     machine = _machine(level)
     return str(machine.emit_assembly(_optimised(text, machine, level)))
 

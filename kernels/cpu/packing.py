@@ -8,7 +8,8 @@ array of K * N rounded up to whole vectors; the panel that starts at column c st
 Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
 squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5).
 
-Limits: nothing is checked here (`gemm.py` does for calls from Python); no NaN or infinity is treated specially.
+Limits: compiled functions check nothing; `Products` checks the arguments of calls from Python. NaN and infinity are
+packed like any number.
 
 **Packed matrices of whole numbers of a byte each**: panels as those above, of int8 in place of float32.
 
@@ -578,11 +579,6 @@ def rounded_products_of(width: int | None = None, way: str | None = None) -> Pro
     """Products of float32 operands that are rounded to bfloat16; `way` None is the processor's."""
     bits = vector_width(width)
     return Products("float32", bits, way_of(bits) if way is None else way)
-
-
-def int8_products_of(width: int | None = None) -> Products:
-    """Products of float32 rows with whole numbers from -127 to 127, packed as int8."""
-    return Products("float32", vector_width(width), INT8)
 
 
 def _vector(array: Any) -> tuple[int, int]:

@@ -2,13 +2,12 @@
 
 **The processor that code is made for**: this machine's, or one that `RNNOPS_CPU` names and this machine can stand for.
 `RNNOPS_CPU` is `native`, a level such as `x86-64-v3`, or any name that LLVM has for a processor of this architecture.
-It is read once in a process. What the named processor has is asked of LLVM, which copies a function into another only
-if the other's processor has all that the function needs.
+It is read once in a process. LLVM says which features the named processor has: it inlines a function only into code for
+a processor with all features that the function needs.
 
 **The width of the vectors that kernels are made for, from the processor that code is made for**. 512 bits with AVX-512,
 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Virtual machines may hide features; that is worth
-a warning, as kernels then run at a fraction of their speed. Who wants another width passes it; which processor code is
-made for is said in `processor.py`.
+a warning, as kernels then run at a fraction of their speed. A caller that wants another width passes it.
 
 **Revision.** A number that changes with the source of any kernel: what objects of compiled code are known by on disk.
 """

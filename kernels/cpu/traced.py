@@ -4,9 +4,9 @@ Scalar functions are straight Python without a branch on their operands, so what
 any number. Operands of one dtype give that dtype; a Python number beside a symbol has its dtype, and a float beside an
 integer makes both float64, as for NumPy.
 
-A product that is added to something, or from which something is taken, is one multiply-add (`llvm.fmuladd`): rounded
-once where the processor can, wherever the function is copied to. Of two products the first is the one. This is written
-here, and not left to LLVM's flag `contract`, which fuses or not by what else is computed besides.
+A product and the addition or subtraction that reads it are one multiply-add (`llvm.fmuladd`), rounded once where the
+processor can. Of a sum of two products, the first product is fused. Tracing fixes this, as LLVM's flag `contract` would
+fuse or not depending on the code around the function.
 
 Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost (functions that promise it set
 it with integer instructions). Never `afn` and `arcp`, which make estimates of roots and reciprocals where LLVM wants,

@@ -316,7 +316,7 @@ TENSOR_TILING = choose(TensorTiling(), TensorTiling(1, 1, 1, 2, 16))
 
 @cache
 def tensor_kernel(rounding: str, numbers: int) -> Any:
-    """The kernel for one format; its arguments are those of `gemm.product_kernel`.
+    """The kernel for one format; its arguments are those of `product_kernel`.
 
     Args:
         numbers: that it reads of each product.

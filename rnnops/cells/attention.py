@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, RNNCell, Step, Stepped, parameter, require_blob, require_cell
-from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, by_gate
+from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, gate_inputs
 from rnnops.cells.sized import ShapedCell, count_of, register_cell
 from rnnops.cells.wrappers import CompoundCell
 from rnnops.net.blob import Blob
@@ -129,7 +129,7 @@ class AttentionCell(CompoundCell):
         self.encoder_output_dim, self.decoder_state_dim = encoder_output_dim, decoder_state_dim
         self.encoder_outputs, self.encoder_lengths = encoder_outputs, encoder_lengths
         self.weighted_encoder_outputs = weighted_encoder_outputs
-        self.decoder, self.cells, self.attention_type = decoder_cell, (decoder_cell,), attention_type
+        self._cells, self.attention_type = (decoder_cell,), attention_type
         self.memory_optimization = attention_memory_optimization
         self._encoder: Encoder | None = None
 
@@ -143,7 +143,7 @@ class AttentionCell(CompoundCell):
         return [*super().get_state_dims(), self.encoder_output_dim, *([0] if self._covers else [])]
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
-        own = self.get_state_dims()[len(self.decoder.get_state_dims()) :]
+        own = self.get_state_dims()[len(super().get_state_dims()) :]
         return [*super().get_state_shapes(), *((size,) for size in own)]
 
     def get_output_dim(self) -> int:
@@ -194,12 +194,13 @@ class AttentionCell(CompoundCell):
     # -- one step ------------------------------------------------------------------------------------------------
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        count = len(self.decoder.get_state_names())
+        (decoder,) = self.inner_cells()
+        count = len(decoder.get_state_names())
         context, coverage = states[count], states[count + 1] if self._covers else None
-        h_t, new = self.decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
+        h_t, new = decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
         if not any(context.name in op.inputs for op in step.net.ops):
             problem = "the decoder cell does not read `extra`, so that it never sees the context"
-            self.decoder.fail(problem, step.net, hint="Join `extra` to what its product reads.")
+            decoder.fail(problem, step.net, hint="Join `extra` to what its product reads.")
         weights = self._weights(step, self._energies(step, h_t, context, coverage))
         outputs = self._encoder_blob(step, "outputs")
         context_t = squeeze(unsqueeze(weights, [1]) @ outputs, [1])
@@ -428,7 +429,7 @@ class NTMCell(ShapedCell):
         gates = step.linear(x_t, self.input_name, self.input_size, size)
         gates = gates + step.product(h_prev, f"{self.name}/gates_t", H, size, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = by_gate(gates)
+        gate = gate_inputs(gates)
         c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         return sigmoid(gate["o"]) * tanh(c_t), c_t
 

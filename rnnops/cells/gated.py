@@ -17,7 +17,7 @@ GATES = "ifog"  # LSTM and its kin: input, forget, output, candidate
 GRU_GATES = ("reset", "update", "output")
 
 
-def by_gate(gates: Blob, order: Sequence[str] = GATES) -> dict[str, Blob]:
+def gate_inputs(gates: Blob, order: Sequence[str] = GATES) -> dict[str, Blob]:
     """The parts of gates `[N, 4H]`, each by its name."""
     return dict(zip(order, split(gates, len(order), axis=-1), strict=True))
 
@@ -71,7 +71,7 @@ class GRUCell(SizedCell):
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,) = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GRU_GATES) * self.hidden_size)
-        x_gate = by_gate(x, GRU_GATES)
+        x_gate = gate_inputs(x, GRU_GATES)
         reset = sigmoid(self._gate(step, "reset", self._product(step, "reset", h_prev, extra) + x_gate["reset"]))
         update = sigmoid(self._gate(step, "update", self._product(step, "update", h_prev, extra) + x_gate["update"]))
         if self.linear_before_reset:
@@ -148,7 +148,7 @@ class LSTMCell(SizedCell):
         """
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
-        return by_gate(self.normalized(step, gates))
+        return gate_inputs(self.normalized(step, gates))
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Extra) -> Blob:
         """All four gates before their nonlinearity, [N, 4H]; for subclasses.

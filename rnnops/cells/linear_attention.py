@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
-from rnnops.cells.gated import GATES, by_gate
+from rnnops.cells.gated import GATES, gate_inputs
 from rnnops.cells.sized import ShapedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
@@ -417,7 +417,7 @@ class SLSTMCell(HeadCell):
         h_prev, c_prev, n_prev, m_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size, extra)
         gates = step.labelled(x + self._recurrent(step, h_prev), f"{self.name}/gates_t", self.memory_optimization)
-        gate = by_gate(gates)
+        gate = gate_inputs(gates)
         kept = m_prev - softplus(-(gate["f"] + self.forget_bias))
         m_t = maximum(kept, gate["i"])
         forget, enter = exp(kept - m_t), exp(gate["i"] - m_t)

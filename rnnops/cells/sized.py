@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, getdoc, signature
 from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -38,8 +38,8 @@ class SizedCell(RNNCell):
     it is `initial_hidden_state [H]`, and starts with zeros.
 
     A subclass sets `default_name`, and `state_names` where it has other states, and says `step`; where it takes options
-    of its own it takes `**options`, too, and hands them on. Its signature then has both, and so have docstrings of
-    cells of this library. `training_options` are those with which `rnnops train` makes the cell.
+    of its own it takes `**options`, too, and hands them on. Its signature then has both, and so has its docstring.
+    `training_options` are those with which `rnnops train` makes the cell.
 
     Args:
         input_size: features of x, D.
@@ -77,7 +77,9 @@ class SizedCell(RNNCell):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.__signature__ = _joined(signature(cls.__init__), signature(cls.__mro__[1]))  # type: ignore[attr-defined]
-        if cls.__module__.startswith("rnnops."):
+        if isinstance(cls.state_names, str):
+            raise NetError(f"{cls.__name__}: state_names is a string", wanted="a tuple of names", came=cls.state_names)
+        if cls.__doc__:
             cls.__doc__ = _joined_docs(cls)
 
     def __init__(
@@ -181,16 +183,16 @@ def _joined(own: Signature, of_base: Signature) -> Signature:
 
 def _joined_docs(cell: type[SizedCell]) -> str:
     """The docstring of a cell; arguments and errors that it leaves out are as its base has them."""
-    own, of_base = sections_of(cell.__doc__ or ""), sections_of(cell.__mro__[1].__doc__ or "")
-    entries = {**_entries(of_base.get("Args", "")), **_entries(own.get("Args", ""))}
-    told = dict.fromkeys(entries[name] for name in signature(cell).parameters if name in entries)
-    return docstring({"Raises": of_base.get("Raises", ""), **own, "Args": "".join(told).rstrip()})
+    of_base, own = sections_of(getdoc(cell.__mro__[1]) or ""), sections_of(cell.__doc__ or "")
+    arguments, errors = ({**_entries(of_base, name), **_entries(own, name)} for name in ("Args", "Raises"))
+    told = dict.fromkeys(arguments[name] for name in signature(cell).parameters if name in arguments)
+    return docstring({**own, "Args": "".join(told).rstrip(), "Raises": "".join(errors.values()).rstrip()})
 
 
-def _entries(arguments: str) -> dict[str, str]:
-    """The entry of each argument in a section of a docstring."""
-    entries = re.split(r"^(?=    \S)", f"{arguments}\n", flags=re.M)
-    return {name.strip(): entry for entry in entries for name in entry.partition(":")[0].split(",")}
+def _entries(sections: Mapping[str, str], heading: str) -> dict[str, str]:
+    """The entry of each argument or error in a section of a docstring."""
+    entries = re.split(r"^(?=    \S)", f"{sections.get(heading, '')}\n", flags=re.M)
+    return {name.strip(): entry for entry in entries if entry.strip() for name in entry.partition(":")[0].split(",")}
 
 
 class ShapedCell(SizedCell):

@@ -20,42 +20,42 @@ from rnnops.ops.shapes import constant_of_shape, shape
 class CompoundCell(RNNCell):
     """Base of cells made of cells: states, parameters and what is prepared are those of all inside, bottom first."""
 
-    cells: Sequence[RNNCell]
-
-    def get_state_names(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_state_names()]
-
-    def get_state_dims(self) -> list[int]:
-        return [size for cell in self.cells for size in cell.get_state_dims()]
-
-    def get_state_shapes(self) -> list[tuple[int, ...]]:
-        return [shape for cell in self.cells for shape in cell.get_state_shapes()]
-
-    def get_output_dim(self) -> int:
-        return self.cells[-1].get_output_dim()
-
-    def get_output_state_index(self) -> int:
-        below = sum(len(cell.get_state_names()) for cell in self.cells[:-1])
-        return below + self.cells[-1].get_output_state_index()
-
-    def get_input_params(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_input_params()]
-
-    def get_recurrent_params(self) -> list[str]:
-        return [name for cell in self.cells for name in cell.get_recurrent_params()]
-
-    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        return self.cells[0].prepare_input(net, input_blob)
-
-    def prepare(self, net: Net) -> None:
-        for cell in self.cells:
-            cell.prepare(net)
+    _cells: Sequence[RNNCell]
 
     def inner_cells(self) -> Sequence[RNNCell]:
-        return self.cells
+        return self._cells
+
+    def get_state_names(self) -> list[str]:
+        return [name for cell in self.inner_cells() for name in cell.get_state_names()]
+
+    def get_state_dims(self) -> list[int]:
+        return [size for cell in self.inner_cells() for size in cell.get_state_dims()]
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [shape for cell in self.inner_cells() for shape in cell.get_state_shapes()]
+
+    def get_output_dim(self) -> int:
+        return self.inner_cells()[-1].get_output_dim()
+
+    def get_output_state_index(self) -> int:
+        below = sum(len(cell.get_state_names()) for cell in self.inner_cells()[:-1])
+        return below + self.inner_cells()[-1].get_output_state_index()
+
+    def get_input_params(self) -> list[str]:
+        return [name for cell in self.inner_cells() for name in cell.get_input_params()]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [name for cell in self.inner_cells() for name in cell.get_recurrent_params()]
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.inner_cells()[0].prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        for cell in self.inner_cells():
+            cell.prepare(net)
 
     def default_initial_states(self, net: Net) -> list[Blob]:
-        return [state for cell in self.cells for state in cell.initial_states(net, None)]
+        return [state for cell in self.inner_cells() for state in cell.initial_states(net, None)]
 
 
 class WrapperCell(CompoundCell):
@@ -66,7 +66,7 @@ class WrapperCell(CompoundCell):
     def __init__(self, cell: RNNCell) -> None:
         require_cell(cell)
         super().__init__(cell.name, cell.forward_only)
-        self.cell, self.cells, self.is_named, self.input_name = cell, (cell,), cell.is_named, cell.input_name
+        self._cells, self.is_named, self.input_name = (cell,), cell.is_named, cell.input_name
 
 
 class DropoutCell(WrapperCell):
@@ -102,7 +102,7 @@ class DropoutCell(WrapperCell):
         self.ratio = ratio
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        output, new = self.cell.step(step, x_t, states, extra)
+        output, new = self.inner_cells()[0].step(step, x_t, states, extra)
         return (dropout(output, self.ratio) if self.ratio and not self.forward_only else output), new
 
 
@@ -144,7 +144,7 @@ class ZoneoutCell(WrapperCell):
             self.fail("rates of zoneout out of range", wanted=wanted, came=repr(rates))
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        output, new = self.cell.step(step, x_t, states, extra)
+        output, new = self.inner_cells()[0].step(step, x_t, states, extra)
         zoned = [self._zoned(step, a, b, rate) for a, b, rate in zip(new, states, self.rates, strict=True)]
         for before, after in zip(new, zoned, strict=True):
             output = after if before is output else output
@@ -157,7 +157,8 @@ class ZoneoutCell(WrapperCell):
         change = new - previous
         if rate < 1 and not self.forward_only:
             change = dropout(change, rate)
-        return step.masked(previous + (1.0 - rate) * change, previous, getattr(self.cell, "drop_states", False))
+        (cell,) = self.inner_cells()
+        return step.masked(previous + (1.0 - rate) * change, previous, getattr(cell, "drop_states", False))
 
 
 class MultiRNNCell(CompoundCell):
@@ -196,24 +197,24 @@ class MultiRNNCell(CompoundCell):
         layers = () if residual_output_layers is None else residual_output_layers
         if not isinstance(layers, Sequence | Set) or isinstance(layers, str):
             self.fail("residual_output_layers is not a list", came=repr(layers))
-        self.cells, self.residual = list(cells), tuple(layers)
+        self._cells, self.residual = list(cells), tuple(layers)
         self._check()
 
     def _check(self) -> None:
-        names = [cell.name for cell in self.cells]
+        names = [cell.name for cell in self.inner_cells()]
         if len(set(names)) < len(names):
             self.fail("cells of a stack share a name", came=", ".join(names), hint="Give each its name=.")
         for layer in self.residual:
-            if not isinstance(layer, int) or not 0 < layer < len(self.cells):
-                self.fail("no such residual layer", wanted=f"1 to {len(self.cells) - 1}", came=layer)
-            below, own = self.cells[layer - 1].get_output_dim(), self.cells[layer].get_output_dim()
+            if not isinstance(layer, int) or not 0 < layer < len(self.inner_cells()):
+                self.fail("no such residual layer", wanted=f"1 to {len(self.inner_cells()) - 1}", came=layer)
+            below, own = self.inner_cells()[layer - 1].get_output_dim(), self.inner_cells()[layer].get_output_dim()
             if below != own:
                 self.fail(f"residual layer {layer} differs in size from the one below", wanted=below, came=own)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         remaining, new = list(states), []
         layer_input, output = x_t, x_t
-        for layer, cell in enumerate(self.cells):
+        for layer, cell in enumerate(self.inner_cells()):
             count = len(cell.get_state_names())
             own, remaining = remaining[:count], remaining[count:]
             output, own_new = cell.step(step, layer_input, own, extra if layer == 0 else ())
@@ -250,7 +251,7 @@ class UnrolledCell(WrapperCell):
         self.T = T
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        return self.cell.step(step, x_t, states, extra)
+        return self.inner_cells()[0].step(step, x_t, states, extra)
 
     def apply_over_sequence(
         self,
@@ -286,24 +287,19 @@ class UnrolledCell(WrapperCell):
         given = zip(self.initial_states(net, initial_states), self.get_state_shapes(), strict=True)
         current = [self._with_rows(net, inputs, state, len(shape)) for state, shape in given]
         steps, outputs = [], []
-        order = list(enumerate(split(inputs, [1] * self.T, axis=0)))[:: -1 if reverse else 1]
-        for t, x_t in order:
+        turn = slice(None, None, -1 if reverse else 1)
+        for t, x_t in list(enumerate(split(inputs, [1] * self.T, axis=0)))[turn]:
             timestep = net.constant(np.array([t], np.int32))
             context = Step(net, None, seq_lengths, timestep, f"timestep_{t}/")
-            output, current = self.cell.step(context, squeeze(x_t, [0]), current)
+            output, current = self.inner_cells()[0].step(context, squeeze(x_t, [0]), current)
             outputs.append(unsqueeze(output, [0]))
             steps.append([unsqueeze(state, [0]) for state in current])
         columns = [list(column) for column in zip(*steps, strict=True)]
-        states = [blob for column in columns for blob in (_over_time(column, reverse), column[-1])]
-        return _over_time(outputs, reverse), tuple(states)
+        states = [blob for column in columns for blob in (concat(column[turn], axis=0), column[-1])]
+        return concat(outputs[turn], axis=0), tuple(states)
 
     def _with_rows(self, net: Net, inputs: Blob, state: Blob, axes: int) -> Blob:
         """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting; H may be several axes."""
         one, features = net.constant(np.array([1], np.int64)), net.constant(np.ones(axes, np.int64))
         zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), features], axis=0))
         return squeeze(state + zeros, [0])
-
-
-def _over_time(executed: list[Blob], reverse: bool) -> Blob:
-    """Steps in the order in which they ran as one sequence."""
-    return concat(executed[:: -1 if reverse else 1], axis=0)

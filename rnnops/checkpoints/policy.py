@@ -71,11 +71,11 @@ class Policy:
     """The rule by which residuals are chosen.
 
     Args:
-        kind: `default`: no product is done again, and of what follows from products the smallest set is kept; `all`:
-            what backward reads; `speed`: results of products, or what is smaller and needs no product; `memory`: states
-            of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
-            blobs of these names or patterns; `segments`, of a cell whose steps run again anyway: what backward reads
-            but sums and products as large as a state.
+        kind: what is kept. `all`: what backward reads. `default`: the smallest set of blobs from which that follows
+            without a product. `speed`: results of products, or smaller blobs from which they follow without a product.
+            `memory`: states of cells, and bottlenecks of the outer net. `collection`: blobs registered by
+            `net.checkpoint`. `names`: blobs of these names or patterns. `segments`, for a cell whose steps run again in
+            segments: what backward reads, without sums and products as large as a state.
         names: patterns, for `names`.
         blobs: the blobs of the net and of its cells that the patterns match. Blobs made by rewrites are not among them.
         slots: how recurrences run in parts, None where they run as a whole.

@@ -150,7 +150,7 @@ def export(options: ExportOptions) -> int:
     shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
-    states = dict(readers.state(text, model.net.output_blobs, inputs) for text in options.states)
+    states = dict(readers.state(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
     source = None if options.source == "object" else options.source
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
     try:

@@ -40,7 +40,7 @@ class SettingsError(RnnopsError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that the curve depends on besides the text; what only decides how fast it comes is not here.
+    """All settings that change the learning curve. Options that change only the speed (threads) are not among them.
 
     Args:
         cell: a preset's name, or `module:function`.

@@ -111,7 +111,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--threads", type=readers.positive_count, metavar="N", help=threads)
     covers = "for the whole command: reading, compiling, training, evaluation and sample"
     limit = f"{covers}; 0 for none (default: {DEFAULT_TIME_LIMIT:g}, or none with --steps)"
-    group.add_argument("--time-limit", type=readers.finite, metavar="SECONDS", help=limit)
+    group.add_argument("--time-limit", type=readers.not_negative, metavar="SECONDS", help=limit)
     steps = "stop at this step, counted over resumed runs too"
     group.add_argument("--steps", type=readers.count, metavar="N", help=steps)
 
@@ -120,11 +120,11 @@ def _add_results(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", type=Path, metavar="FILE", help="checkpoint to write (default: that of --resume)")
     group.add_argument("--resume", type=Path, metavar="FILE", help="checkpoint to go on from")
     every = "seconds between checkpoints, 0 for one after each step (default: %(default)g)"
-    group.add_argument("--checkpoint-every", type=readers.finite, default=10.0, metavar="SECONDS", help=every)
+    group.add_argument("--checkpoint-every", type=readers.not_negative, default=10.0, metavar="SECONDS", help=every)
     length = "characters to generate at the end (default: %(default)s)"
     group.add_argument("--sample", type=readers.count, default=DEFAULT_SAMPLE, metavar="N", help=length)
     heat = "of the sample; 0 takes the likeliest character (default: %(default)s)"
-    group.add_argument("--temperature", type=readers.finite, default=0.7, metavar="X", help=heat)
+    group.add_argument("--temperature", type=readers.not_negative, default=0.7, metavar="X", help=heat)
     kept = "score the held-out text with weights of products kept as int8, too"
     group.add_argument("--weights", choices=WEIGHTS, help=kept)
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the learning curve")

@@ -276,7 +276,8 @@ def links_of(runs: OnnxRuns) -> dict[str, str]:
     """Output -> the state that it is, as the user says, else as the file tells; nothing where neither does."""
     if not runs.options.states:
         return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
-    return dict(readers.state(text, runs.model.net.output_blobs, runs.types) for text in runs.options.states)
+    net = runs.model.net
+    return dict(readers.state(text, net.name, net.output_blobs, runs.types) for text in runs.options.states)
 
 
 def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]:

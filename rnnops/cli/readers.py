@@ -33,7 +33,7 @@ def in_options(text: str, command: str = "onnx") -> str:
     return CALL.sub(option, text)
 
 
-def number(kind: Callable[[str], Any], fits: Callable[[Any], bool], wanted: str) -> Callable[[str], Any]:
+def number_reader(kind: Callable[[str], Any], fits: Callable[[Any], bool], wanted: str) -> Callable[[str], Any]:
     """A reader of numbers."""
 
     def read(text: str) -> Any:
@@ -46,10 +46,10 @@ def number(kind: Callable[[str], Any], fits: Callable[[Any], bool], wanted: str)
     return read
 
 
-count = number(int, lambda value: value >= 0, "an integer of 0 or more")
-positive_count = number(int, lambda value: value >= 1, "an integer of 1 or more")
-finite = number(float, lambda value: 0 <= value < inf, "a finite number of 0 or more")
-positive = number(float, lambda value: 0 < value < inf, "a finite number above 0")
+count = number_reader(int, lambda value: value >= 0, "an integer of 0 or more")
+positive_count = number_reader(int, lambda value: value >= 1, "an integer of 1 or more")
+not_negative = number_reader(float, lambda value: 0 <= value < inf, "a finite number of 0 or more")
+positive = number_reader(float, lambda value: 0 < value < inf, "a finite number above 0")
 
 
 def shape(text: str) -> tuple[str, Shape]:
@@ -80,12 +80,12 @@ def bounds(text: str) -> tuple[str, tuple[float, float]]:
     return name, (low_high[0], low_high[1])
 
 
-def state(text: str, outputs: Iterable[str], inputs: Iterable[str]) -> tuple[str, str]:
+def state(text: str, net: str, outputs: Iterable[str], inputs: Iterable[str]) -> tuple[str, str]:
     """`OUTPUT=INPUT` as two names, which may have `=` in them. Raises ArgumentError for others."""
     pairs = [(output, name) for output in outputs for name in inputs if f"{output}={name}" == text]
     if len(pairs) != 1:
         wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
-        raise ArgumentError("--state names no pair", wanted=wanted, came=text)
+        raise ArgumentError("--state names no pair", net=net, wanted=wanted, came=text)
     return pairs[0]
 
 

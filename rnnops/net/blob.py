@@ -142,15 +142,15 @@ def _bounds(item: Any) -> tuple[int, int, int]:
 
 
 def _unary(op: str) -> Callable[[Blob], Blob]:
-    return lambda blob: blob.net.apply(op, [blob])
+    return lambda self: self.net.apply(op, [self])
 
 
 def _binary(op: str) -> Callable[[Blob, Operand], Blob]:
-    return lambda blob, other: blob.net.apply(op, [blob, other])
+    return lambda self, other: self.net.apply(op, [self, other])
 
 
 def _reflected(op: str) -> Callable[[Blob, Operand], Blob]:
-    return lambda blob, other: blob.net.apply(op, [other, blob])
+    return lambda self, other: self.net.apply(op, [other, self])
 
 
 class Blob(Attributes):
@@ -421,6 +421,11 @@ class Blob(Attributes):
         self._refuse("a blob has no //", "Use ro.floor(x / y).")
 
     __rfloordiv__ = __floordiv__
+
+
+for _name, _operator in vars(Blob).items():
+    if getattr(_operator, "__name__", "") == "<lambda>":  # `help` shows the name
+        _operator.__name__ = _name
 
 
 def _unpacked(values: tuple[Any, ...]) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from math import prod
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -35,13 +35,15 @@ def check_dtypes(schema: OpSchema, op: Op, dtypes: Sequence[str | None], net: st
     given = [(op.inputs[i], dtypes[i]) for i in shared if i < len(dtypes) and dtypes[i] is not None]
     for name, dtype in given:
         if dtype not in schema.accepts:
-            problem, wanted = "dtype not accepted by this op", " or ".join(schema.accepts)
-        elif dtype != given[0][1]:
-            problem, wanted = "operands of different dtypes", f"{given[0][1]} as '{given[0][0]}' has"
-        else:
-            continue
-        label, hint = op_label(op.type, op.outputs), "Use ro.cast where a conversion is meant."
-        raise TypeRuleError(problem, net=net, op=label, blob=name, wanted=wanted, came=dtype, hint=hint)
+            _refuse(op, net, name, dtype, "dtype not accepted by this op", " or ".join(schema.accepts))
+        first, wanted = given[0]
+        if dtype != wanted:
+            _refuse(op, net, name, dtype, "operands of different dtypes", f"{wanted} as '{first}' has")
+
+
+def _refuse(op: Op, net: str, blob: str, came: str | None, problem: str, wanted: str) -> NoReturn:
+    label, hint = op_label(op.type, op.outputs), "Use ro.cast where a conversion is meant."
+    raise TypeRuleError(problem, net=net, op=label, blob=blob, wanted=wanted, came=came, hint=hint)
 
 
 def infer_call(

@@ -206,6 +206,7 @@ def _shown(node: ast.expr) -> str:
 
 
 ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8")  # what operands of products are
+OF_A_RULE = "the call, then its blobs"
 MANY = 2  # more operands, with which rules of an op that takes any number are tried
 ADDING = "docs/adding_an_op.md adds three ops."
 
@@ -250,7 +251,7 @@ def check_form(
         problem = _reduction_problem(form, known, operands) or _missing(schema, base, "reduced_axes", form)
     elif isinstance(form, Expansion):
         problem = _missing(schema, base, "expand", form)
-        problem = problem or _arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema))
+        problem = problem or arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema))
     elif isinstance(form, ProductForm):
         problem = _product_problem(schema, form)
     elif isinstance(form, Kernel):
@@ -340,12 +341,14 @@ def _check_gradient(schema: OpSchema, base: type[OpSchema]) -> None:
 
 
 def _check_arguments(schema: OpSchema, rule: str, arguments: int, keywords: tuple[str, ...] = ()) -> None:
-    problem = _arguments_problem(getattr(schema, rule), rule, arguments, keywords)
+    problem = arguments_problem(getattr(schema, rule), rule, arguments, keywords)
     if problem:
         raise OpError(problem, op=schema.name, hint=ADDING)
 
 
-def _arguments_problem(method: Callable[..., Any], rule: str, arguments: int, keywords: tuple[str, ...] = ()) -> str:
+def arguments_problem(
+    method: Callable[..., Any], rule: str, arguments: int, keywords: tuple[str, ...] = (), which: str = OF_A_RULE
+) -> str:
     """Why a rule cannot be called with so many arguments; empty where it can."""
     if not callable(method):
         return f"its `{rule}` is not a method, but {method!r}"
@@ -359,7 +362,7 @@ def _arguments_problem(method: Callable[..., Any], rule: str, arguments: int, ke
         signature.bind(*(None,) * arguments, **dict.fromkeys(keywords))
     except TypeError:
         named = "".join(f" and `{name}=`" for name in keywords)
-        return f"its rule `{rule}{signature}` does not take {arguments} arguments{named}: the call, then its blobs"
+        return f"its rule `{rule}{signature}` does not take {arguments} arguments{named}: {which}"
     return ""
 
 

@@ -213,9 +213,11 @@ def check_ports(op: Op, net: str) -> None:
     ports = schema_of(op.type).inputs
     least = sum(not port.endswith(("?", "*")) for port in ports)
     most = None if ports and ports[-1].endswith("*") else len(ports)
-    if len(op.inputs) < least or (most is not None and len(op.inputs) > most) or "" in op.inputs[:least]:
+    if len(op.inputs) < least or (most is not None and len(op.inputs) > most):
         wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
         raise NetError("wrong number of inputs", net=net, op=op.label, wanted=wanted, came=len(op.inputs))
+    if "" in op.inputs[:least]:
+        raise NetError(f"input '{ports[op.inputs.index('')]}' is left out", net=net, op=op.label, wanted="a blob")
     count, written = schema_of(op.type).output_count(op.attributes), [name for name in op.outputs if name]
     if len(op.outputs) != count:
         raise NetError("wrong number of outputs", net=net, op=op.label, wanted=count, came=len(op.outputs))

@@ -59,7 +59,7 @@ class RunContext:
         return steps if self.part is None else self.part[1]
 
     def at_step(self, t: int, steps: int) -> RunContext:
-        """The context of step t of a recurrence with so many steps; in a nested one steps are numbered through."""
+        """The context of step t of a recurrence of so many steps; a nested one counts on through outer steps."""
         return replace(self, t=self.t * self.all_steps(steps) + self.first + t, part=None)
 
 

@@ -52,9 +52,9 @@ _PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
 
 @contextmanager
 def name_scope(name: str) -> Iterator[str]:
-    """Prefix names with `<name>/` that nets give, and are given, inside; scopes nest.
+    """Put `<name>/` before names of nets inside of the `with`, those that users give and those made up; scopes nest.
 
-    A net leaves out the scopes in which it was made, so that a cell can be written inside one.
+    Only scopes opened after a net was made count for it, so that the names of a cell written in a scope have no prefix.
 
     Args:
         name: a non-empty string; slashes at its ends are left out.

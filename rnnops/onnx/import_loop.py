@@ -1,8 +1,11 @@
 """Loop nodes as Scans, which become recurrences.
 
-Where the number of trips follows from sizes, a Loop is a Scan: carried values are its states, and what a trip reads of
-an array step by step are its scan inputs. Counters are computed from the trip's number and values that never change are
-read from around, so neither is a state; a sequence that collects a step at each trip is a scan output.
+Where the number of trips follows from sizes, a Loop is read as a Scan:
+
+- a carried value becomes a state, but for counters, which are computed from the trip's number, and values that never
+  change, which are read from around the loop;
+- an array that a trip reads at its own step becomes a scan input;
+- a sequence that collects an element at each trip becomes a scan output.
 """
 
 from __future__ import annotations
@@ -154,7 +157,7 @@ class LoopReader:
     # -- rows and steps -------------------------------------------------------------------------------------------
 
     def _rows(self, plan: Plan) -> Rows | None:
-        """The first axis that all states share, or without states the first array that is read by steps; else None."""
+        """The size of the first axis of all states; without states, of all steps that are read. None if they differ."""
         found = {self._first_axis(self.body.initial[name]) for name in plan.states}
         if not plan.states:
             reads = (self.body.read_of(node) for node in plan.nodes)

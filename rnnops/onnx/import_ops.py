@@ -42,12 +42,12 @@ def moving_slice(node: Node) -> Blob | None:
         return None
     data = node.input(0)
     for axis, start, length in zip(range(len(starts)) if axes is None else axes.ravel(), starts, lengths, strict=True):
-        data = along(node, data, int(axis), start, None if found.is_far() else length)
+        data = elements_along(node, data, int(axis), start, None if found.is_far() else length)
     return data
 
 
-def along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
-    """So many elements along one axis, from a start on; None: one, of all up to the end."""
+def elements_along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
+    """So many elements along one axis from a start on; only the first where `length` is None."""
     number = node.reader.known_value(start)
     if number is not None and number.size == 1:
         first = int(number.item())

@@ -9,9 +9,8 @@ back, and gradients go where the file has integers in between. At a Round they s
 Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
 them is not computed in a run.
 
-**ONNX's quantised ops as ops of rnnops that compute in float (`rnnops.onnx.import_quantised` says how)**. Results are
-whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float lies so near to
-the middle of two whole numbers that it depends on the order of operations which one it is.
+**Results** are whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float
+lies almost in the middle of two whole numbers: there the order of operations decides which one it becomes.
 """
 
 from __future__ import annotations
@@ -40,19 +39,13 @@ OPEN_TERMS = "how many products are summed up does not follow from the file"
 WIDTH = 255  # between the smallest and the largest number of 8 bits
 BYTES = ("int8", "uint8")
 NARROW = (*BYTES, "int16", "uint16")
-FOLDED = {
-    "ConvInteger": (1, 2, 3),
-    "DequantizeLinear": (0, 1, 2),
-    "MatMulInteger": (1, 2, 3),
-    "QLinearConv": (2, 3, 4, 5, 7),
-    "QLinearMatMul": (2, 3, 4, 5, 7),
-    "QuantizeLinear": (2,),
-    "com.microsoft::DequantizeLinear": (0, 1, 2),
+VALUE_PORTS = {
+    **dict.fromkeys(("ConvInteger", "MatMulInteger", "com.microsoft::DynamicQuantizeMatMul"), (1, 2, 3)),
+    **dict.fromkeys(("DequantizeLinear", "com.microsoft::DequantizeLinear"), (0, 1, 2)),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "com.microsoft::QLinearConv"), (2, 3, 4, 5, 7)),
+    **dict.fromkeys(("QuantizeLinear", "com.microsoft::QuantizeLinear"), (2,)),
     "com.microsoft::DynamicQuantizeLSTM": (1, 2, 8, 9, 10, 11),
-    "com.microsoft::DynamicQuantizeMatMul": (1, 2, 3),
     "com.microsoft::MatMulIntegerToFloat": (1, 3, 4, 5),
-    "com.microsoft::QLinearConv": (2, 3, 4, 5, 7),
-    "com.microsoft::QuantizeLinear": (2,),
 }  # inputs of each op that rules here take as values, where the file fixes them
 
 
@@ -170,7 +163,12 @@ def fixed_weight(node: Node, i: int, zero_point: int, axis: int, block: int = 0)
 
 
 def along(node: Node, values: Array, shape: Shape, axis: int, block: int = 0) -> Array:
-    """Numbers of a weight's axis, or of blocks of it, such that they broadcast to its shape and no further."""
+    """Scales or zero points of a weight, reshaped so that they broadcast to its shape.
+
+    Args:
+        values: one for all, one for each place of `axis`, or one for each `block` places of it.
+        shape: of the weight.
+    """
     rank = len(shape)
     if values.size == 1 and not block:
         return values.reshape(())
@@ -209,10 +207,10 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
 
 
 def exact_sizes(weight: Array) -> list[int]:
-    """Sizes of pieces of a weight's first axis, such that sums of products with numbers of 8 bits stay exact.
+    """Sizes of pieces of the summed axis, each short enough that sums of products with 8-bit numbers stay exact.
 
     Args:
-        weight: whole numbers [pieces are made of, columns, what one column has of each].
+        weight: whole numbers `[summed axis, columns, summed too]`; the last axis is never cut (a kernel's places).
     """
     parts = [np.maximum(sign * weight, 0).sum(axis=2, dtype="float64") for sign in (1, -1)]
     sizes, first = [], 0
@@ -225,7 +223,12 @@ def exact_sizes(weight: Array) -> list[int]:
 
 
 def worst_sizes(terms: int, each: int = 1) -> list[int]:
-    """The same where numbers are not known before a run: a first axis of elements of so many terms each."""
+    """Sizes of pieces as `exact_sizes`, for the largest weights of 8 bits, as the file does not fix them.
+
+    Args:
+        terms: length of the summed axis.
+        each: products that are summed for each place of it.
+    """
     most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
     return [min(most, terms - first) for first in range(0, terms, most)] or [0]
 
@@ -285,7 +288,7 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
     check_whole(node, 0)
     fixed = dequantised(node, 0, 1, 2, axis, block)
     if fixed is not None:
-        return (node.parameter(0, fixed, meaning=True),)
+        return (node.parameter(0, fixed, scaled=True),)
     x = whole(node, 0, 2, axis, block)
     return (x * scale_of(node, 1, x, axis, block),)
 
@@ -377,7 +380,7 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     wide = [part.reshape(part.shape[:1] + (1,) + (part.shape[1:] or (1,))) for part in (factor, zero)]
     factors, zeros = (along(node, part, value.shape, 0) for part in wide)
     fixed = (value.astype("int64") - zeros.astype("int64")).astype("float32") * factors.astype("float32")
-    return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), meaning=True)
+    return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), scaled=True)
 
 
 def conv_integer(node: Node) -> Sequence[Blob]:

@@ -30,7 +30,7 @@ from rnnops.onnx.loop_elements import (
     each,
     is_far,
     is_number,
-    whole,
+    whole_number,
 )
 from rnnops.onnx.node import attributes_of, constant_value, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
@@ -53,15 +53,15 @@ class Cut:
 
     @property
     def is_one(self) -> bool:
-        """True if it is one element: up to the next place, or in steps beyond the end."""
+        """True if it is one element: the end is the next place, or the step leads beyond the array."""
         ends_after = self.end.equals(self.start.plus(LinearSum(1)))
         return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
 
     def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
-        """True if it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
+        """True if a trip may slice from -1 to 0. That is empty: -1 counts from the end, and 0 from the front.
 
         Args:
-            trips: a number that the number of trips is never above, None where none is known.
+            trips: an upper bound of the number of trips, None where none is known.
         """
         first, slope = self.start.number, self.start.factors.get(TRIP, 0)
         if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
@@ -254,7 +254,7 @@ class LoopBody:
             return first.plus(LinearSum(0, {TRIP: added} if added else {}))
         value = self.constant(name)
         if value is not None:
-            return whole(value)
+            return whole_number(value)
         outer = self.outer(name)
         if outer is not None:
             return None if self.is_sequence(outer) else self.around.sum_of(outer)

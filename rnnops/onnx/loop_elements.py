@@ -73,7 +73,7 @@ class LinearSum:
         return all(abs(value) < MOST_TERMS for value in (self.number, *self.factors.values()))
 
 
-def whole(value: np.ndarray[Any, Any]) -> LinearSum | None:
+def whole_number(value: np.ndarray[Any, Any]) -> LinearSum | None:
     """A constant of one whole number as a sum."""
     if value.size != 1 or value.ndim > 1 or value.dtype.kind not in "iuf":
         return None
@@ -117,7 +117,7 @@ class Around:
         """The sum that a value around the Loop is, None where it is not one whole number."""
         value = self.reader.known_value(name)
         if value is not None:
-            return whole(value)
+            return whole_number(value)
         return self._of_blob(self.reader.blob(name).name, depth)
 
     def _of_blob(self, name: str, depth: int) -> LinearSum | None:
@@ -166,7 +166,7 @@ class Around:
     def node(self, op: str, *operands: int | str) -> int | str:
         """An op of int64 numbers; a number where all of them are."""
         if all(isinstance(operand, int) for operand in operands):
-            return FOLDED[op](operands)  # type: ignore[arg-type]
+            return OF_NUMBERS[op](operands)  # type: ignore[arg-type]
         return self.append(op, operands)
 
     def append(self, op: str, inputs: Iterable[Operand], **attributes: Any) -> str:
@@ -183,7 +183,7 @@ class Around:
         return self.reader.dtype_of(name) in ("int32", "int64")
 
 
-FOLDED: dict[str, Callable[[tuple[int, ...]], int]] = {
+OF_NUMBERS: dict[str, Callable[[tuple[int, ...]], int]] = {
     "Add": sum,
     "Sub": lambda values: values[0] - values[1],
     "Mul": lambda values: values[0] * values[1],
@@ -232,7 +232,7 @@ class Elements:
         if found is not None:
             return boxed(np.full((1,) * found.rank, plain(found), object))
         node = self.body.makers.get(name)
-        rule = None if node is None else RULES.get(node.op_type)
+        rule = None if node is None else ELEMENT_RULES.get(node.op_type)
         if node is None or rule is None:
             return None
         if (sizes := self.body.sizes_of_step(node)) is not None:
@@ -419,7 +419,7 @@ def cut(elements: Elements, node: onnx.NodeProto) -> Array:
     return array
 
 
-RULES: dict[str, ElementRule] = {
+ELEMENT_RULES: dict[str, ElementRule] = {
     **dict.fromkeys(ARITHMETIC, by_element(lambda elements, op, *terms: combined(op, *terms))),
     **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), by_element(Elements.compared)),
     **dict.fromkeys(("Max", "Min"), by_element(Elements.extreme)),

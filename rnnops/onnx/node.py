@@ -1,8 +1,8 @@
 """One node of a graph while it is read, and tensors of ONNX files as arrays.
 
-A rule takes a `Node` and returns its results as blobs of `node.net`, a small net that the ops replacing the node go to.
-It is then spliced into the net of the graph; a rule that fails leaves that net as it was, and the same small net is the
-pattern by which export finds such ops again.
+A rule takes a `Node`, appends the ops that replace it to `node.net`, a small net, and returns its results as blobs of
+that. The small net is then spliced into the net of the graph. A rule that fails leaves the net of the graph as it was.
+Export uses the same small nets as patterns, to find such ops again.
 
 Element types are read as dtypes, and the bytes that are there must be those claimed. Numbers of half precision, float16
 and bfloat16, are read as the net's float: each of them is a float32. Numbers may lie in files next to the model, as
@@ -344,11 +344,11 @@ class Node:
         twin = self.reader.twins.get(self.bound.get(blob.name, ""))
         return None if twin is None else self.outer_blob(twin)
 
-    def parameter(self, i: int, array: Array, meaning: bool = False) -> Blob:
+    def parameter(self, i: int, array: Array, scaled: bool = False) -> Blob:
         """A float parameter of the model, made of the i-th input; of one number, a constant."""
         if not array.ndim:
             return self.net.constant(array, FLOAT)
-        return self.outer_blob(self.reader.parameter(self.names[i], array, meaning))
+        return self.outer_blob(self.reader.parameter(self.names[i], array, scaled))
 
     def wants(self, i: int) -> bool:
         """True if the i-th result has a name."""

@@ -185,7 +185,7 @@ class Probes:
     def numbers(self, name: str) -> tuple[int, int] | None:
         """The integer that a blob of one element is with either choice of sizes."""
         pair = self._values.get(name)
-        return None if pair is None or {pair[0].size, pair[1].size} != {1} else (pair[0].item(), pair[1].item())
+        return None if pair is None or {a.size for a in pair} != {1} else (int(pair[0].item()), int(pair[1].item()))
 
     def dims(self, name: str) -> Dims | None:
         """A blob's sizes, None for those that are open."""

@@ -20,7 +20,7 @@ from rnnops.net.op import Op
 from rnnops.net.text import check_name, free_name
 from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
-from rnnops.onnx.import_quantised import FOLDED, NARROW
+from rnnops.onnx.import_quantised import NARROW, VALUE_PORTS
 from rnnops.onnx.node import (
     Attributes,
     Node,
@@ -66,7 +66,7 @@ class GraphModel:
         return dtype_in_net(name, self.float_dtype)
 
 
-TAKEN_AS_VALUES = {**FOLDED, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs that rules read, where a file fixes them
+TAKEN_AS_VALUES = {**VALUE_PORTS, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs of each op, where a file fixes them
 
 
 class GraphReader:
@@ -113,7 +113,7 @@ class GraphReader:
         return [self.blob(value.name) for value in graph.output]
 
     def look_ahead(self, nodes: Iterable[onnx.NodeProto], results: Iterable[str]) -> None:
-        """Note which values are more than weights, scales and zero points that a rule takes as values."""
+        """Note which names rules take as values (weights, scales, zero points), and which are computed with."""
         self.computed_with.update(results)
         for node in nodes:
             ports = TAKEN_AS_VALUES.get(op_name(node), ())
@@ -125,7 +125,7 @@ class GraphReader:
         if name in self.net:
             return self.net.blob(name)
         if name in self.constants and name not in self.promoted:
-            return self._constant(name)
+            return self._append_constant(name, self.constants[name])
         name = self.promoted.get(name, self.recomputed.get(name, name))
         if name in self.net:
             return self.net.blob(name)
@@ -239,17 +239,19 @@ class GraphReader:
         if array.dtype.name in NARROW:
             self.constants[name] = array
 
-    def parameter(self, name: str, array: Array, meaning: bool) -> str:
-        """A float parameter that a rule made of a weight, which it shares with all that make the same of it.
+    def parameter(self, name: str, array: Array, scaled: bool) -> str:
+        """A float parameter that a rule made of a quantised weight. Rules that make equal numbers of it share one.
 
         Args:
-            meaning: whether it is what quantised numbers stand for, or these numbers as floats.
+            array: its numbers; the parameter has them in the model's float dtype.
+            scaled: whether they are multiplied by the scale, or are still whole numbers.
         """
-        found, made = self.root.made.get((name, meaning), (None, ""))
+        array = array.astype(self.model.float_dtype, copy=False)
+        found, made = self.root.made.get((name, scaled), (None, ""))
         if found is None or not np.array_equal(found, array):
-            hint = name.removesuffix("_quantized") if meaning else name
+            hint = name.removesuffix("_quantized") if scaled else name
             made = self.root._parameter(free_name(f"{name}/float" if hint == name else hint, self.root.taken), array)
-            self.root.made[name, meaning] = array, made
+            self.root.made[name, scaled] = array, made
         return made
 
     def _parameter(self, name: str, array: Array) -> str:
@@ -263,9 +265,6 @@ class GraphReader:
         self.probes.declare(name, dtype, array.shape)
         self.model.params[name] = array
         return name
-
-    def _constant(self, name: str) -> Blob:
-        return self._append_constant(name, self.constants[name])
 
     def _append_constant(self, name: str, array: Array) -> Blob:
         value = array.item() if array.ndim == 0 else array
@@ -284,7 +283,7 @@ class GraphReader:
             return read_if(self, proto, attributes)
         if proto.op_type == "Loop":
             return read_loop(self, proto, attributes)
-        if proto.op_type in SEQUENCE_MAKERS and (proto.op_type != "Identity" or self._hands_on_a_sequence(proto)):
+        if self._makes_a_sequence(proto):
             return read_sequence(self, proto, attributes)
         node = self._small_net(proto, attributes)
         results = list(self.model.rules[op_name(proto)](node))
@@ -303,8 +302,10 @@ class GraphReader:
         self.probes.follow(self.net)
         return None
 
-    def _hands_on_a_sequence(self, proto: onnx.NodeProto) -> bool:
-        return proto.op_type == "Identity" and len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
+    def _makes_a_sequence(self, proto: onnx.NodeProto) -> bool:
+        if proto.op_type != "Identity":
+            return proto.op_type in SEQUENCE_MAKERS
+        return len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
 
     def add_sequence(self, name: str, parts: Parts) -> None:
         """Note that a new value is a sequence."""

@@ -171,7 +171,7 @@ class Sign(Unary):
     """
 
     accepts = NUMERIC
-    row = OpRow(np.sign, "sign({0})")
+    row = OpRow(np.sign, "sign({0})", gradient=None)
 
 
 neg, sign = register(Neg()), register(Sign())

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, Union
 
 import numpy as np
 
-from rnnops.errors import NetError
+from rnnops.errors import NetError, OpError
 from rnnops.net.blob import Blob, Operand
-from rnnops.net.loop_forms import LoopForm, Pointwise
+from rnnops.net.loop_forms import ADDING, LoopForm, Pointwise, arguments_problem
 from rnnops.net.net import Net, common_net
 from rnnops.net.schema import Call, Gradients, OpSchema
 from rnnops.symbolic.sizes import whole
@@ -46,38 +46,49 @@ class OpRow:
     Args:
         function: of NumPy's arrays.
         text: the scalar expression of its loop form.
-        gradient: from operands, result and its gradient to gradients of operands; None: they stop here.
+        gradient: from operands, result and its gradient to gradients of operands; None where gradients stop.
         keeps: ports whose values `gradient` reads.
     """
 
     function: Callable[..., Any]
     text: str
-    gradient: Callable[..., Gradients] | None = None
+    gradient: Callable[..., Gradients] | None
     keeps: tuple[str, ...] = ()
 
 
 BY_ROW = {"loop", "keeps", "differentiable", "reference", "gradient"}  # attributes of an op that a row stands for
 
 
-class Elementwise(OpSchema):
-    """Base of ops that work element by element; `row` stands for reference, loop form, gradient and what is kept."""
+class WithRow(OpSchema):
+    """Base of ops that may have a `row`: it stands for reference, loop form, gradient and what is kept."""
 
     row: ClassVar[OpRow]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "row" in vars(cls):
-            row, own = cls.row, BY_ROW & vars(cls).keys()
-            if own:
-                raise TypeError(f"{cls.__name__} has a row, which says what its own {', '.join(sorted(own))} would say")
+            _check_row(cls)
+            row = cls.row
             cls.loop, cls.keeps, cls.differentiable = Pointwise(row.text), row.keeps, row.gradient is not None
             setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - as mypy has it
-            if row.gradient is not None:
-                rule = row.gradient
-                setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
+            rule: Any = row.gradient
+            setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
 
 
-class Unary(Elementwise):
+def _check_row(cls: type[WithRow]) -> None:
+    """Raise OpError for a row that is not an OpRow, says what the class says too, or has a gradient of other blobs."""
+    row, own, blobs = cls.row, BY_ROW & vars(cls).keys(), "inputs, outputs, gradients of outputs"
+    if not isinstance(row, OpRow):
+        raise OpError("its row is of another type", op=cls.__name__, wanted="an OpRow", came=repr(row), hint=ADDING)
+    problem = f"it has a row and its own {', '.join(sorted(own))}; leave one of both out" if own else ""
+    if row.gradient is not None and not problem:
+        count = len(cls.inputs) + 2 * len(cls.outputs)
+        problem = arguments_problem(row.gradient, "row.gradient", count, which=blobs)
+    if problem:
+        raise OpError(problem, op=cls.__name__, hint=ADDING)
+
+
+class Unary(WithRow):
     """One operand, one result of its shape and dtype.
 
     Args:
@@ -100,7 +111,7 @@ class Unary(Elementwise):
         return (call.shape(0),)
 
 
-class Binary(Elementwise):
+class Binary(WithRow):
     """Two operands that broadcast, one result of their dtype.
 
     Args:

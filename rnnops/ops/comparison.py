@@ -38,7 +38,7 @@ class Equal(Comparison):
     """
 
     accepts = ANY
-    row = OpRow(np.equal, "{0} == {1}")
+    row = OpRow(np.equal, "{0} == {1}", gradient=None)
 
 
 class Greater(Comparison):
@@ -55,7 +55,7 @@ class Greater(Comparison):
         array([False, False,  True])
     """
 
-    row = OpRow(np.greater, "{0} > {1}")
+    row = OpRow(np.greater, "{0} > {1}", gradient=None)
 
 
 class GreaterOrEqual(Comparison):
@@ -72,7 +72,7 @@ class GreaterOrEqual(Comparison):
         array([False,  True,  True])
     """
 
-    row = OpRow(np.greater_equal, "{0} >= {1}")
+    row = OpRow(np.greater_equal, "{0} >= {1}", gradient=None)
 
 
 class Less(Comparison):
@@ -89,7 +89,7 @@ class Less(Comparison):
         array([ True, False, False])
     """
 
-    row = OpRow(np.less, "{0} < {1}")
+    row = OpRow(np.less, "{0} < {1}", gradient=None)
 
 
 class LessOrEqual(Comparison):
@@ -106,7 +106,7 @@ class LessOrEqual(Comparison):
         array([ True,  True, False])
     """
 
-    row = OpRow(np.less_equal, "{0} <= {1}")
+    row = OpRow(np.less_equal, "{0} <= {1}", gradient=None)
 
 
 class And(Comparison):
@@ -123,7 +123,7 @@ class And(Comparison):
     """
 
     accepts = (BOOL,)
-    row = OpRow(np.logical_and, "{0} and {1}")
+    row = OpRow(np.logical_and, "{0} and {1}", gradient=None)
 
 
 class Or(Comparison):
@@ -140,7 +140,7 @@ class Or(Comparison):
     """
 
     accepts = (BOOL,)
-    row = OpRow(np.logical_or, "{0} or {1}")
+    row = OpRow(np.logical_or, "{0} or {1}", gradient=None)
 
 
 class Not(Unary):
@@ -156,7 +156,7 @@ class Not(Unary):
     """
 
     accepts = (BOOL,)
-    row = OpRow(np.logical_not, "not {0}")
+    row = OpRow(np.logical_not, "not {0}", gradient=None)
 
 
 class Where(OpSchema):

@@ -56,7 +56,7 @@ class Floor(Unary):
         array([-2.,  1.])
     """
 
-    row = OpRow(np.floor, "floor({0})")
+    row = OpRow(np.floor, "floor({0})", gradient=None)
 
 
 class Ceil(Unary):
@@ -71,7 +71,7 @@ class Ceil(Unary):
         array([-1.,  2.])
     """
 
-    row = OpRow(np.ceil, "-floor(-{0})")
+    row = OpRow(np.ceil, "-floor(-{0})", gradient=None)
 
 
 class Round(Unary):
@@ -86,7 +86,7 @@ class Round(Unary):
         array([-2.,  0.,  2.])
     """
 
-    row = OpRow(np.rint, "rint({0})")
+    row = OpRow(np.rint, "rint({0})", gradient=None)
 
 
 class Mod(Binary):

@@ -97,8 +97,8 @@ class SelectValid(OpSchema):
 class MaskRows(OpSchema):
     """`x` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `fill`.
 
-    x: float, rows along `axis`; seq_lengths: int32 [N]; timestep: int32 [1]. With `gradient`, that of x is masked as
-    well; without, what comes back is zero in finished rows already, and passes.
+    x: float, rows along `axis`; seq_lengths: int32 [N]; timestep: int32 [1]. With `gradient`, the gradient of x is
+    masked too. Without, the gradient passes as it is: the caller knows that it is zero in finished rows.
     """
 
     inputs = ("x", "seq_lengths", "timestep")

@@ -93,7 +93,7 @@ class StopGradient(Unary):
     """
 
     accepts = ANY
-    row = OpRow(np.array, "{0}")
+    row = OpRow(np.array, "{0}", gradient=None)
 
 
 class WithGradient(OpSchema):

@@ -101,7 +101,7 @@ class LogSoftmax(_AlongAxis):
         return shifted - log(reduce_sum(exp(shifted), axes))
 
 
-class OverRows(OpSchema):
+class RowNormalization(OpSchema):
     """Base of ops that normalize each row, the elements of all axes from `axis` on.
 
     Returns:
@@ -128,7 +128,7 @@ def through_unit(unit: Blob, dunit: Blob, inv: Blob, axes: Sequence[int]) -> Blo
     return inv * (dunit - reduce_mean(dunit, axes) - unit * along)
 
 
-class LayerNormalization(OverRows):
+class LayerNormalization(RowNormalization):
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias` over all axes from `axis` on, in two passes.
 
     ONNX: LayerNormalization, op set 17, whose further results, mean and inverse deviation of each row, stay inside;
@@ -220,7 +220,7 @@ def log_softmax_array(x: Array, axis: int) -> Array:
 softmax, log_softmax, layer_normalization = register(Softmax()), register(LogSoftmax()), register(LayerNormalization())
 
 
-class RMSNormalization(OverRows):
+class RMSNormalization(RowNormalization):
     """`x / sqrt(mean(x * x) + epsilon) * scale` over all axes from `axis` on.
 
     ONNX: RMSNormalization, op set 23; a file of an older op set gets the formula.

@@ -246,10 +246,10 @@ class Cumulative(OpSchema):
         axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
         if not call.shape(0)[axis]:
             return identity(x)
-        nothing: Any = self.function.identity
-        total, distance = (shifted(x, axis, 1, reverse, nothing) if call.attr("exclusive") else x), 1
+        neutral: Any = self.function.identity
+        total, distance = (shifted(x, axis, 1, reverse, neutral) if call.attr("exclusive") else x), 1
         while distance < call.shape(0)[axis]:
-            total = self.function(total, shifted(total, axis, distance, reverse, nothing))
+            total = self.function(total, shifted(total, axis, distance, reverse, neutral))
             distance *= 2
         return total
 

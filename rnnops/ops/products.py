@@ -93,7 +93,7 @@ class MatMul(Binary):
 
     def again(self, call: Call, a: Blob, b: Blob) -> Blob:
         """Another product of the same kind."""
-        return self(a, b)
+        return a.net.append(self.name, [a, b], call.op.attributes)[0]
 
 
 class Gemm(OpSchema):
@@ -225,10 +225,6 @@ class RoundedMatMul(MatMul):
     internal = True
     loop = FORMS[BFLOAT16]
 
-    def __call__(self, a: Operand, b: Operand, operands: str = BFLOAT16) -> Blob:
-        net = common_net([a, b])
-        return net.append(self.name, net.operands([a, b]), {"operands": operands})[0]
-
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         check_operands(call)
         return super().shapes(call)
@@ -240,9 +236,6 @@ class RoundedMatMul(MatMul):
 
     def loop_form(self, call: Call) -> ProductForm:
         return FORMS[check_operands(call)]
-
-    def again(self, call: Call, a: Blob, b: Blob) -> Blob:
-        return self(a, b, call.attr("operands"))
 
 
 class RoundedGemm(Gemm):
@@ -261,11 +254,10 @@ class RoundedGemm(Gemm):
         return super().reference(call, rounded(a, operands), rounded(b, operands), c)
 
     def product(self, call: Call, a: Blob, b: Blob) -> Blob:
-        return rounded_matmul(a, b, call.attr("operands"))
+        return a.net.append("RoundedMatMul", [a, b], {"operands": call.attr("operands")})[0]
 
 
-rounded_matmul, rounded_gemm = register(RoundedMatMul()), register(RoundedGemm())
-ROUNDED = {"MatMul": rounded_matmul.name, "Gemm": rounded_gemm.name}
+ROUNDED = {"MatMul": register(RoundedMatMul()).name, "Gemm": register(RoundedGemm()).name}
 
 
 INT8 = "int8"

@@ -152,7 +152,7 @@ class ReduceMean(Reduce):
 class Extremum(Reduce):
     """The largest or smallest element; those that tie share the gradient equally.
 
-    The gradient finds the extremum again: what is recomputed need not be, to the last bit, what it was.
+    The gradient computes the extremum again from `data`, as recomputed data may differ in the last bit from the kept y.
 
     Raises:
         NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.

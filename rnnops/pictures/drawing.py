@@ -63,9 +63,10 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> Draw
 
 
 def _layers(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each box: one below the lowest that it reads.
+    """The layer of each box: one below the lowest box that it reads.
 
-    What reads nothing lies one above its first reader, as does what follows only from such boxes of its own.
+    A box that reads nothing lies one above its first reader. So does a box that reads only such boxes, where no other
+    box reads these.
     """
     reads = _neighbours(edges, 1)
     layers: dict[str, int] = {}
@@ -260,7 +261,7 @@ class Drawing(svg.Picture):
         title: what is drawn.
         boxes: by key, each after those that it reads.
         edges: (source, target) -> what is said of it.
-        opened: whether what is within boxes is drawn there; a notebook has it below the picture where it is not.
+        opened: whether nets that boxes hold are drawn inside of them; else a notebook shows them below the picture.
     """
 
     title: str

@@ -38,8 +38,8 @@ class Link:
     Args:
         output: the cell's output that the state input follows.
         window: how many steps it sees at once; more than one adds a leading axis `[window, N, ...]`.
-        offset: first step it sees, counted in the state tensor `[L + T, N, ...]`, whose first L are initial values;
-            left out, L must be `window`, so that the input sees the steps just before t.
+        offset: first step it sees, less t, counted in the state tensor `[L + T, N, ...]`, whose first L are initial
+            values. Left out, it is 0, and L must be `window`: the input sees the `window` steps just before t.
 
     Raises:
         RecurrentError: in `ro.recurrent_net`, where the cell has no such output, or the window does not fit the initial

@@ -53,10 +53,6 @@ class CellFunction:
         self.sequences = tuple(name for name in self.arguments if name not in returned)
         self.outputs = tuple(name for name in returned if name not in self.states)
 
-    def with_ends(self) -> Net:
-        """The cell with `seq_lengths` and a timestep: past the end of a row states stay, and other outputs are 0."""
-        return self._written(ends=True)
-
     def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
         """Raise a RecurrentError that names the cell.
 
@@ -120,6 +116,11 @@ class CellFunction:
         )
 
     def _written(self, ends: bool) -> Net:
+        """The net that one more call of the function writes.
+
+        Args:
+            ends: whether it has `seq_lengths` and a timestep: past a row's end states stay, and other outputs are 0.
+        """
         net = Net(self.name)
         net.labels.in_functions = True  # the function ends before the net is of use
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
@@ -229,9 +230,9 @@ def scan(
             an input of that name.
 
     Returns:
-        The last states `[N, ...]` by name, and all steps `[T, N, ...]` of what the cell returned as `y`; of all it
-        returned
-        besides states, by name, where that is more or other than `y`; of its states, by name, where it is nothing.
+        `(last, steps)`. `last` is a dict of the last states, `[N, ...]`. `steps` has all steps, `[T, N, ...]`. It is a
+        blob where `y` is the only output besides states. Else it is a dict of the outputs besides states, or of the
+        states where there are none.
 
     Raises:
         RecurrentError: arguments do not fit the cell.
@@ -259,7 +260,7 @@ def scan(
     ends = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
     results = recurrent_net(
         net,
-        cell.net if lengths is None else cell.with_ends(),
+        cell.net if lengths is None else cell._written(ends=True),
         inputs=list(over.items()),
         initial_cell_inputs=[(name, given[name]) for name in cell.states],
         links={name: name for name in cell.states},
@@ -305,7 +306,7 @@ def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:
 
 
 def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: str | None) -> dict[str, Blob]:
-    """Parameters that are given, and those of a scope: another layer's, of a plain name, are none of them."""
+    """Parameters of the cell: those given, and with a scope those named `<scope>/<name>`, new inputs if not there."""
     found = {name: given[name] for name in cell.parameters if name in given}
     for name in cell.parameters if scope else ():
         if name not in found:

@@ -4,9 +4,9 @@
 `+=` and `copy` themselves. Work for which NumPy has functions is asked of the place that makes the arrays.
 
 **The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. Lookups go step
-workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all else lives in
-the shared workspace, where the next step overwrites it. A state has a rolling tensor `[L, N, ...]` of its last steps
-where only these are read.
+workspace -> shared workspace -> references. A step workspace holds what backward reads of its step. All else lives in
+the shared workspace, where the next step overwrites it. If nothing reads earlier steps of a state, its tensor is
+`[L, N, ...]` and rolls: it holds the last L steps.
 
 **The backward pass** runs the backward step net, from the last executed step to the first. Gradients of a state live in
 a tensor like the state's own; overlapping windows add up in it.
@@ -202,7 +202,7 @@ class _Stepper:
         return steps
 
     def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
-        """The workspaces that backward reads; state tensors and outputs that it does not read are only the caller's."""
+        """What backward reads: step workspaces, and the state tensors and outputs that its net reads."""
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}
@@ -351,7 +351,7 @@ class _Backward:
         self.timesteps = timesteps(self.recurrence, self.place, self.workspaces.context.first, self.T)
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
-            workspace = self._step_workspace(k, t)
+            workspace = self._backward_inputs(k, t)
             execute(self.program, workspace, self.workspaces.context.at_step(t, self.T), kernels=self.kernels)
             self._collect(workspace, k, t)
         return tuple(self._result(name) for name in self.recurrence.ports())
@@ -365,7 +365,7 @@ class _Backward:
             if tensor is not None and last is not None:
                 tensor[-1:] += last
 
-    def _step_workspace(self, k: int, t: int) -> Workspace:
+    def _backward_inputs(self, k: int, t: int) -> Workspace:
         """Everything that the backward net reads in one step."""
         references = Workspace()
         references.local.update(self.bound)

@@ -3,14 +3,15 @@
 rewrite: `h_all, h_last = RecurrentNetwork(...)`
     -->  `h_all, h_last, step_workspaces = RecurrentNetwork(..., keep=[gates], backward=<net>)`
 
-Blobs may be kept as bfloat16: half the bytes, 8 digits of 24. The forward pass goes on with the numbers themselves, so
-that its results do not change. States stay float32: they are carried, and lie in their tensors anyway.
+Blobs may be kept as bfloat16: half the bytes, 8 significant bits of 24. The forward pass goes on with the numbers
+themselves, so that its results do not change. States stay float32: they are carried, and lie in their tensors anyway.
 
 No padding reaches a gradient. A blob from which only masked results follow reads as zeros in finished rows. Past a
 row's end masked results get a gradient of zeros. But zero times NaN is NaN, and sums over rows hand it on to every row:
-NaN in padding, or made by it, would be in all gradients. So operands are masked too, before the net is differentiated:
-where rows come in, and around ops without a value or a slope at zero, which read ones. Devices that leave finished rows
-out of their work drop these masks again. Masks lie along the axis of each blob that runs over the rows.
+NaN in padding, or made by it, would be in all gradients. So operands are masked too, before the net is differentiated.
+Rows that come in are masked with zeros. Operands of ops without a value or a slope at zero (Log, Sqrt) are masked with
+ones. Devices that leave finished rows out of their work drop these masks again. Masks lie along the axis of each blob
+that runs over the rows.
 
 Limits: operands that are the same at every step are not padding; an op that mixes rows reads all that is there, and
 look-ups and ops that fill in elements (Pad) are said to mix rows.
@@ -108,7 +109,7 @@ def _of_reduction(call: Call, axis: int) -> Axes:
 
 
 def _of_view(axis: int, form: View, call: Call) -> Axes:
-    """As the op's reference says, run on arrays that hold each element's row number."""
+    """The axis of the operand that lands on `axis`: the reference moves an array of row numbers, which shows it."""
     rows = call.output_types[0].shape[axis]
     moved = len(call.op.inputs) if form.all_inputs else 1
     if any(call.has(i) and call.values[i] is None for i in range(moved, len(call.op.inputs))):

@@ -115,7 +115,7 @@ class CompiledStep:
     def _has_copies(self) -> bool:
         return len(set(self.outputs)) < len(self.outputs)
 
-    def repeated(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
+    def step_again(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
         """A call that was just made, to be made again; None where more than a list of jobs has a part in it.
 
         Args:
@@ -206,15 +206,14 @@ TensorGuards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGu
 
 
 class RepeatedStep:
-    """A call of a compiled step as the one before: nothing that the step reads is another, and tensors are of the very
-    kinds.
+    """The fast path of a call that repeats the one before: the step reads the same objects, and tensors of equal kinds.
 
     One native call of PyTorch compares types, dtypes, devices, shapes, strides, whether gradients are wanted, and what
     surrounds the call (autocast, torch.func, inference mode).
 
     Args:
-        numbers: of the tensors that it closes over among those that its trace reads.
-        every: tensor that counts, once.
+        numbers: for each tensor that the step closes over, its place among the tensors that the trace reads.
+        every: all tensors that are compared, each once.
     """
 
     def __init__(self, compiled: CompiledStep, call: TensorCall, numbers: list[int], every: list[Tensor]) -> None:

@@ -1,9 +1,8 @@
 """`scan` and `RNN`, and deep copies of models whose steps are functions.
 
-Deep copies of step functions: `copy.deepcopy` takes a function as it is, so that a copy of a model would go on using
-the modules of the original that the function closes over.
-
-A copied step closes over copies, as a bound method does. What cannot be copied is named in a warning.
+Deep copies of step functions: `copy.deepcopy` does not copy functions. A step that closes over modules would go on
+using those of the original. Here its copy closes over copies. A global module, and what cannot be copied, stays the
+original's, and a warning names it.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ def _warn_of_globals(function: types.FunctionType, memo: dict[int, Any]) -> None
 
 KEPT = 64  # steps that `scan` remembers, with what they close over
 _known: dict[Any, Prepared] = {}
-_recent: dict[Any, tuple[Any, dict[Any, Any]]] = {}  # code, which lives as long as its id counts, and its last calls
+_recent: dict[Any, tuple[Any, dict[Any, Any]]] = {}  # by id of code: the code, kept so that no other has its id; calls
 
 
 class RNN(Module):

@@ -2,13 +2,13 @@
 
 A recurrence as one opaque op, which torch.compile and torch.export put into their graphs as it is.
 
-An op of a graph takes tensors and numbers, so that calls are known by number, and what a backward pass reads lies in a
-table under the address of a token: a tensor that goes with the graph, which takes the entry along when it is freed. A
-token that was copied meanwhile finds none, and the forward pass runs again. Sizes of batch and time may be symbols of
-the graph; the step is then compiled for each batch size that comes.
+An op of a graph takes only tensors and numbers. So a call is known by a number, and what its backward pass reads lies
+in a table. The key is the address of a token, a tensor that the graph keeps; the entry goes when the token is freed. A
+copy of the token has another address, finds no entry, and the forward pass runs again. Sizes of batch and time may be
+symbols of the graph; the step is then compiled for each batch size that comes.
 
 Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
-mode than `autograd.Recurrence`, which is there for that.
+mode than `sides.RecurrenceFunction`, which is there for that.
 """
 
 from __future__ import annotations
@@ -382,11 +382,11 @@ def run_now(
     if made.check_again:
         prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
     results = compiled.over_time(states, inputs, given.lengths, reached)
-    repeated = None if made.recent is None or given.kind is None else compiled.repeated(given.leaves, reached)
-    if made.recent is not None and repeated is not None:
+    step_again = None if made.recent is None or given.kind is None else compiled.step_again(given.leaves, reached)
+    if made.recent is not None and step_again is not None:
         while len(made.recent) >= KEPT_CALLS:
             made.recent.pop(next(iter(made.recent)), None)
-        made.recent[given.kind] = repeated
+        made.recent[given.kind] = step_again
     return *results, compiled.trace.result_tree
 
 

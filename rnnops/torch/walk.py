@@ -1,8 +1,8 @@
 """A walk through what a step can read: from its function over closures, globals and attributes that its code names.
 
-A walk gives a key, which is equal where a trace would be, and the tensors on the way, which may be others at each call.
-It also gives a flat list of what to fetch and compare, so that nothing has to be walked again while all objects are the
-same (`watch.py`). Objects count by their type and by what they hold, those written in C by identity.
+A walk gives a key: steps with equal keys have equal traces. It gives the tensors that it met, which are not in the
+key. It also gives a flat list of what to fetch and compare, so that nothing has to be walked again while all objects
+are the same (`watch.py`). In the key an object is its type and contents, or its identity if it is written in C.
 """
 
 from __future__ import annotations

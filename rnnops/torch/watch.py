@@ -38,7 +38,7 @@ LISTS_WITH_HOLDERS = ("fetches", "tensor_fetches", "sized", "named", "slots", "h
 
 
 def _parts(root: Any) -> tuple[Any, ...]:
-    """A function or a bound method, and the objects that each new one of the same code has anew."""
+    """A function with its own dict and cells, which a second `def` of the same code makes anew; or a bound method."""
     return (root, root.__dict__, *(root.__closure__ or ())) if type(root) is FunctionType else (root,)
 
 
@@ -156,8 +156,8 @@ class Watch:
     Args:
         roots: by name.
         reads: names in the code that ran.
-        ignored: places that are left out, as keys of `Walk`.
-        changed: holders that a call sets something in, so that the trace holds for no others.
+        ignored: places that are left out, as `Walk` has them.
+        changed: objects whose attributes or items a call sets; the trace is valid for these objects only.
     """
 
     def __init__(

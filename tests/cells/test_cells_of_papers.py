@@ -193,6 +193,27 @@ def test_a_cell_of_ones_own_in_the_table() -> None:
         ro.cells.register_cell(nameless)
     with pytest.raises(ro.NetError, match="is taken"):
         ro.cells.register_cell(type("Other", (ro.cells.LSTMCell,), {"default_name": "lstm"}))
+    with pytest.raises(ro.NetError, match="Split: state_names is a string; wanted a tuple of names"):
+        type("Split", (ro.cells.SizedCell,), {"state_names": "hidden_t"})
+
+
+def test_a_docstring_has_the_arguments_and_errors_of_its_base() -> None:
+    class Own(ro.cells.SizedCell):
+        """A cell.
+
+        Args:
+            rate: of change.
+
+        Raises:
+            NetError: rate is not a number.
+        """
+
+        def __init__(self, input_size: int, hidden_size: int, *, rate: float = 0.5, **options: Any) -> None:
+            super().__init__(input_size, hidden_size, **options)
+
+    told = Own.__doc__ or ""
+    assert [told.count(word) for word in ("rate:", "drop_states:", "NetError:", "ArgumentError:")] == [1, 1, 1, 1]
+    assert "NetError: rate is not a number.\n    ArgumentError: arguments that" in told
 
 
 def test_signatures_have_common_and_own_options() -> None:

@@ -209,7 +209,7 @@ def test_states_that_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "states: h_last -> c=, c_last -> h" in capsys.readouterr().out
     for arguments, problem in {
         ("--state", "h_last=x"): "does not fit the input that it feeds",
-        ("--state", "h_last"): "--state names no pair; wanted OUTPUT=INPUT of outputs scores, h_last, c_last",
+        ("--state", "h_last"): "net 'tagger': --state names no pair; wanted OUTPUT=INPUT of outputs scores, h_last",
         ("--steps", "M"): "--steps names no open size; wanted T, N; got M",
     }.items():
         assert command(path, "--stream", *arguments) == 2

@@ -10,13 +10,13 @@ from gemm_cases import edge_columns, framed, no_bias, operands, parts
 
 from rnnops.kernels.cpu import packing as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.packing import Products, int8_products_of, products_of
-from rnnops.kernels.cpu.processor import WIDTHS
+from rnnops.kernels.cpu.packing import Products, products_of
+from rnnops.kernels.cpu.processor import INT8, WIDTHS, vector_width
 
 
 @pytest.fixture(params=WIDTHS)
 def kernels(request: pytest.FixtureRequest) -> Products:
-    return int8_products_of(request.param)
+    return Products("float32", request.param, INT8)
 
 
 def cases(M: int, K: int, N: int) -> tuple[Any, Any, Any, Any]:
@@ -92,7 +92,7 @@ def test_plain_python() -> None:
 
 
 def test_wrong_operands_are_errors() -> None:
-    kernels, (A, B, C, _) = int8_products_of(), cases(2, 3, 4)
+    kernels, (A, B, C, _) = Products("float32", vector_width(), INT8), cases(2, 3, 4)
     with pytest.raises(TypeError, match="packed: wanted an array of int8, came float32"):
         kernels.gemm_packed(A, products_of("float32").pack(B), C, False, no_bias("float32"), 0, 2, 0, 4)
     with pytest.raises(TypeError, match="wanted arrays of float32, came int8"):

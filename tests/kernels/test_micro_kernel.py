@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, TURN, MicroTile, define_tile, tile_rows, tiles
+from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, TURN, MicroTile, define_tile, most_tile_rows, tiles
 from rnnops.kernels.cpu.processor import PAIRS, WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
@@ -80,7 +80,7 @@ def test_pairs_on_x86() -> None:
 def test_tiles_have_keys_of_their_own(width: int) -> None:
     made = tiles("float32", width)
     assert len({tile.key for tile in made}) == len({tile.name for tile in made}) == len(made)
-    assert {tile.rows for tile in made} == set(range(1, tile_rows(width) + 1))
+    assert {tile.rows for tile in made} == set(range(1, most_tile_rows(width) + 1))
     assert {(tile.rows, tile.panels) for tile in made if tile.panels > 1} == {
         (rows, one) for rows, some in PANELS_AT_ONCE.items() for one in some
     }

@@ -31,7 +31,7 @@ net.outputs(y=ro.LSTM(net, net.input("x"), None, None, 5, 19, scope="s")[0])
 feeds = {**ro.init_params(net, 0, "float32"), "x": np.random.default_rng(0).normal(size=(4, 3, 5)).astype("float32")}
 wanted, came = (ro.compile(net, device).vjp(feeds)[0]["y"] for device in ("reference", "cpu"))
 assert np.abs(wanted - came).max() < 1e-6
-print(processor.vector_width(), micro_kernel.tile_rows(processor.vector_width()), native._target()[1], sep="; ")
+print(processor.vector_width(), micro_kernel.most_tile_rows(processor.vector_width()), native._target()[1], sep="; ")
 print(ro.devices()[1])
 """
 

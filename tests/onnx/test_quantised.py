@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from devices import DEVICES
 from onnx import helper, numpy_helper, save
@@ -244,6 +245,20 @@ def test_dequantised_weights_are_trained_as_floats(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.params["q/float"], weights["q"] * weights["scale"], rtol=1e-6)
     wide = {name: array.astype("float64") for name, array in {**found.params, "x": x}.items()}
     assert ro.testing.check_gradient(found.net, wide).error < 1e-6
+
+
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_weights_of_integers_in_a_model_of_float64(op: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(11)
+    shape, weight = {"MatMulInteger": ((2, 4), (4, 3)), "ConvInteger": ((2, 4, 5), (3, 4, 2))}[op]
+    feeds = {"x": draw_integers(draw, "uint8", *shape), "b": draw.normal(size=1)}
+    nodes = [
+        helper.make_node(op, ["x", "w"], ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=onnx.TensorProto.DOUBLE),
+        helper.make_node("Add", ["f", "b"], ["y"]),
+    ]
+    found = check(model_of(nodes, feeds, ["y"], {"w": draw_integers(draw, "int8", *weight)}), feeds, tmp_path)
+    assert found.params["w/float"].dtype == "float64"
 
 
 def test_weights_that_nobody_reads_stay(tmp_path: Path) -> None:

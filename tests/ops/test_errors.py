@@ -207,9 +207,9 @@ WRONG_CALLS: list[tuple[Build, str]] = [
     (lambda x: ro.add(x, "1"), "net 'bad': an operand is not a blob"),
     (lambda x: ro.where(x > 0, x, None), "net 'bad': an operand is not a blob"),
     (lambda x: ro.range(0, 5), "at least one blob"),
-    (lambda x: ro.conv(x, None, x), "net 'bad', op 'Conv -> .*': wrong number of inputs"),
-    (lambda x: ro.conv(None, x, x), "net 'bad', op 'Conv -> .*': wrong number of inputs"),
-    (lambda x: ro.conv_transpose(x, None, x), "net 'bad', op 'ConvTranspose -> .*': wrong number of inputs"),
+    (lambda x: ro.conv(x, None, x), "net 'bad', op 'Conv -> .*': input 'W' is left out; wanted a blob"),
+    (lambda x: ro.conv(None, x, x), "net 'bad', op 'Conv -> .*': input 'X' is left out"),
+    (lambda x: ro.conv_transpose(x, None, x), "net 'bad', op 'ConvTranspose -> .*': input 'W' is left out"),
     (lambda x: ro.max_pool(None, [2]), "at least one blob; got NoneType"),
     (lambda x: x.net.append("Reshape", []), "net 'bad', op 'Reshape -> .*': wrong number of inputs"),
 ]

@@ -284,6 +284,25 @@ def test_random_nets_with_an_op_without_a_form(seed: int, device: str) -> None:
     check_devices(spliced(random.net), random.feeds, {device: DEVICES[device]}, seed=seed)
 
 
-def test_a_row_beside_what_it_stands_for() -> None:
-    with pytest.raises(TypeError, match="Twice has a row, which says what its own gradient, keeps would say"):
-        type("Twice", (Unary,), {"row": OpRow(np.square, "{0} * {0}"), "keeps": ("X",), "gradient": None})
+ROW = OpRow(np.square, "{0} * {0}", gradient=None)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"row": ROW, "keeps": ("X",), "gradient": None}, "it has a row and its own gradient, keeps; leave one"),
+        ({"row": "{0} * {0}"}, "its row is of another type; wanted an OpRow; got '{0} * {0}'"),
+        (
+            {"row": replace(ROW, gradient=lambda x, dy: 2.0 * x * dy)},
+            "its rule `row.gradient(x, dy)` does not take 3 arguments: inputs, outputs",
+        ),
+    ],
+)
+def test_a_row_that_is_said_wrongly(said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ro.OpError, match=re.escape(f"op 'Twice': {problem}")):
+        type("Twice", (Unary,), said)
+
+
+def test_a_row_says_whether_gradients_stop() -> None:
+    with pytest.raises(TypeError, match="gradient"):
+        OpRow(np.square, "{0} * {0}")  # type: ignore[call-arg]

@@ -12,9 +12,10 @@ from rounding import as_bfloat16, assert_rounded_alike
 
 import rnnops as ro
 from rnnops.errors import NetError, TypeRuleError
-from rnnops.ops.products import BFLOAT16, rounded, rounded_matmul
+from rnnops.ops.products import BFLOAT16, rounded
 
 Array = Any
+rounded_matmul = appended("RoundedMatMul", operands=BFLOAT16)
 
 
 def floats(*shape: int, seed: int = 0) -> Array:
@@ -94,7 +95,7 @@ def test_float64_and_unknown_operands_are_errors() -> None:
     with pytest.raises(TypeRuleError, match=r"RoundedMatMul -> .* blob 'a': operands that are rounded are float32"):
         run_of(rounded_matmul, 2)(a=np.ones((2, 2)), b=np.ones((2, 2)))
     with pytest.raises(TypeRuleError, match="unknown operands; wanted bfloat16 or float16 or tfloat32; got 'float8'"):
-        run_of(lambda a, b: rounded_matmul(a, b, "float8"), 2)(a=floats(2, 2), b=floats(2, 2))
+        run_of(appended("RoundedMatMul", operands="float8"), 2)(a=floats(2, 2), b=floats(2, 2))
     net = ro.Net("n")
     with pytest.raises(NetError, match="attribute 'operands' is missing"):
         net.append("RoundedMatMul", [net.input("a"), net.input("b")])

@@ -136,7 +136,9 @@ class Recording(ABC):
         """Run the plan once."""
 
     def twice(self, target: Processor) -> tuple[Any, tuple[tuple[Array, Array, Array], ...]]:
-        """The result of a second run, and sizes of drivers: those of the first run say that nothing is packed.
+        """Run the plan twice: the result of the second run, and sizes of each driver.
+
+        Sizes are `(in use, before packing, after packing)`: the first run packs weights, the second finds them packed.
 
         Raises NotRecordedError where Python or threads of another library have a part in it.
         """
@@ -363,9 +365,9 @@ class BoundRun(Run):
 
 
 def folded(net: Net, bound: dict[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
-    """A live net without what follows only from bound inputs and constants, and what is bound in it.
+    """A live net and its bound inputs, in which ops on bound inputs and constants only are replaced by their results.
 
-    Ops of random numbers stay, with the numbers that they have: what they draw stays the same.
+    Random ops stay, and keep their numbers, so that they draw the same.
     """
     float_dtype = float_dtype_of(net, bound)
     split = None if float_dtype is None else split_bound(net, bound)

@@ -127,8 +127,8 @@ def compile(  # noqa: A001
         device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
         checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
             `"speed"`, `"memory"`, `"collection"` (what `net.checkpoint` named), or a list of blob names or patterns.
-        memory_budget: a limit for residuals and recomputed blobs: bytes, or a float fraction of what `"all"` keeps. Of
-            the ways that fit, the one that is predicted to be fastest is taken.
+        memory_budget: a limit for residuals and recomputed blobs together: an int is bytes, a float is a fraction of
+            what `checkpoints="all"` keeps. Of the choices that fit, the one predicted to be fastest is taken.
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
         recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
             pass share memory, which the run keeps for its next call. Results have the same bits without it.

@@ -43,7 +43,6 @@ from rnnops.compiler.api.planned_run import (
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool, read_only
-from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
@@ -52,6 +51,7 @@ from rnnops.errors import DeviceError
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
 from rnnops.net.text import format_input
+from rnnops.rewrites import first_live_random_op
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 

@@ -197,7 +197,7 @@ class Stream(Attributes):
         return feed
 
     def _active(self, rows: Any) -> Array | None:
-        """The rows that take part in a call as a mask, None for all there are places for."""
+        """A mask of the rows that take part in a call, None where all places take part."""
         if rows is None:
             return None if self._now.places.full else self.present
         return self._mask(rows, present=True)

@@ -27,7 +27,7 @@ class StreamState:
     """An output that feeds an input at the next call.
 
     Args:
-        sizes: its shape; that of the axis of rows stands for any number.
+        sizes: its shape; the size at `axis` has no meaning.
         axis: of rows, None where it has none.
         fixed: the number of rows that the net declares, None where it declares none.
     """

@@ -69,7 +69,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Slot:
-    """The position of a tensor that step t touches: t + shift, and as many steps on as the blob has more axes."""
+    """Where step t touches a tensor: at index `t + shift` of its first axis, from there on where a blob is a window."""
 
     tensor: TensorName
     shift: int = 0

@@ -268,7 +268,7 @@ def allocations_by(number: int, call: Call, demands: Demands, last: Mapping[str,
     for key, buffer in {id(buffer): buffer for buffers in (*moments, *results) for buffer in buffers}.items():
         names = tuple(blobs.get(key, ()))
         within = [start + moment for moment, ids in enumerate(there) if key in ids]
-        within = within or [start + 2, start + 1]  # of the interpreter: nothing, but what results with a name lie in
+        within = within or [start + 2, start + 1]  # an interpreted op: results are there after it, if they are read
         end = max([within[-1], *(last.get(name, 0) for name in names)])
         yield Allocation(number, call.op.key, buffer, names, within[0], end)
 
@@ -436,7 +436,7 @@ class Arena:
 
 
 def intervals_of(allocations: Iterable[Allocation]) -> list[Interval]:
-    """From which op to which memory is there; what an op asks for lies apart, whatever its moment."""
+    """For each piece of memory the ops from which to which it is there. Those of one op never share bytes."""
     return [Interval(one.nbytes, one.first // MOMENTS, one.last // MOMENTS) for one in allocations]
 
 

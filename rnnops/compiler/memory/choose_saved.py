@@ -8,19 +8,27 @@ The plan says how long a segment is, or that none is possible (`run/segments.py`
 
 Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
 
-**Predicted time of a training step, before any data exists**. The unit is a step that does nothing twice, taken for
-three forward passes: one forward, and two for the two products that the gradient of each product needs. What is done
-again adds its share of the multiply-adds of products. Elementwise results count for what steps take as a whole. Steps
-without products, whose states may be large, count by them and by the bytes kept of them past the cache. A product of a
-state with a matrix takes as long as the matrix is read, if there are few rows. To start the kernel of a part takes time
-too, as it reads the matrices of all products: short parts of small steps do little else.
+**Predicted time of a training step, before any data exists**. The unit is a training step in which nothing is computed
+twice. It is taken for three forward passes: one forward, and two for the two products that the gradient of each product
+needs. Work that is done again adds its share of the multiply-adds of products. Elementwise results count for what steps
+take as a whole. Steps without products may have large states; they count by elementwise results, and by the bytes kept
+past the cache. A product of a state with a matrix takes as long as the matrix is read, if there are few rows. To start
+the kernel of a part takes time too, as it reads the matrices of all products: short parts of small steps do little
+else.
 
-**The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time: everything kept; no
-product done again; the same with longer segments, where recurrences go in any; results of products kept; states kept;
-recurrences in parts, in as many slots as fit, of the kind that takes the fewest steps. For each length of parts more
-bytes are more slots, which take less time, so that the time of a larger budget is never more. Counted is what is kept
-between the passes and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of
-kernels. In parts of less than a tile of the CPU device sums over steps are rounded another way.
+**The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time:
+
+1. everything is kept;
+2. no product is done again;
+3. the same with longer segments, where recurrences run in segments;
+4. results of products are kept;
+5. states are kept;
+6. recurrences run in parts, in as many slots as fit, of the kind that takes the fewest steps.
+
+For each length of parts more bytes are more slots, which take less time, so that a larger budget never takes longer.
+The bytes are those kept between the passes and those that the backward pass makes again. Outputs, feeds, parameters,
+gradients and scratch of kernels are not among them. In parts of less than a tile of the CPU device sums over steps are
+rounded another way.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
 """
@@ -416,12 +424,12 @@ class ByPolicy:
         """
         policy = replace(policy, residuals=self.residuals)
         if self.segments is None or policy.kind != DEFAULT or policy.slots is not None:
-            return self._saved(policy, lambda call: False)
-        marked = self._saved(policy, lambda call: call.op.key not in whole and goes_in_segments(call))
+            return self._chosen(policy, lambda call: False)
+        marked = self._chosen(policy, lambda call: call.op.key not in whole and goes_in_segments(call))
         saved, refused = with_segments(marked, self.segments, policy.longer)
         return self(policy, whole | refused) if refused else saved
 
-    def _saved(self, policy: Policy, in_segments: Callable[[Call], bool]) -> Saved:
+    def _chosen(self, policy: Policy, in_segments: Callable[[Call], bool]) -> Saved:
         live, types = self.live, self.types
         program = prepare_again(live, training_form(live, self.wrt, policy, in_segments=in_segments), types)
         if policy.slots is not None:

@@ -5,10 +5,10 @@ allocator gives large blocks back as soon as they are free, and each page of a n
 training step of a small recurrence. Blocks in use and blocks that wait are never more than blocks in use were at once:
 a new one lets go of as many bytes that wait. While `tracemalloc` traces, all memory is new, so that it is seen.
 
-**Buffers** are those that a plan asks for; one function allocates them, and lends scratch. Scratch is cut from blocks
-that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so that a run
-holds about as much of it as its largest scan needs. A pass whose ops make results that die within it borrows one block
-for both, as `rnnops/compiler/run/compile_programs.py` has planned.
+**Buffers** are the pieces of memory that a plan asks for. One function allocates them, and lends scratch. Scratch is
+cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so
+that a run holds about as much of it as its largest scan needs. Results that die within a pass lie in the same block as
+its scratch, as `rnnops/compiler/run/compile_programs.py` has planned.
 
 **Which memory arrays lie in, to ask of many others whether they may lie there too**. Answers are those of
 `np.may_share_memory`, which looks at the lowest and highest address of two arrays; stretches of addresses are kept

@@ -1,16 +1,14 @@
-"""Rewrites of a net before it is compiled: ordinals of random ops, rounded products, groups of ops.
+"""Rewrites of a net before it is compiled: rounded products, channels as rows, groups of ops.
 
-Elementwise ops between convolutions work on rows of channels, as products give them, and nothing is turned round.
-
-What a convolution gives is rows [N, places, C] seen as [N, C, *sizes] (`ChannelsFirst`), and what the next one reads is
-rows again (`ChannelsLast`). Elementwise ops move to the rows; what is turned there and back is left out.
+**Channels as rows**. A convolution makes rows [N, places, C], transposed to [N, C, *sizes] (`ChannelsFirst`), and the
+next one transposes them back (`ChannelsLast`). Elementwise ops between the two move to the rows, so that both
+transpositions are dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from math import prod
 from typing import Any, ClassVar
 
@@ -20,45 +18,12 @@ from rnnops.interpreter import Program, Workspace, execute, fold_constants, prep
 from rnnops.net.loop_forms import MATMULS, Kernel, Pointwise, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
-from rnnops.net.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register, schema_of
+from rnnops.net.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register
 from rnnops.net.text import free_name
 from rnnops.ops.products import ROUNDED
-from rnnops.rewrites import prune, rewritten
+from rnnops.rewrites import prune
 from rnnops.types import Array, Shape, Type
 from rnnops.util import makers_before, topological_order
-
-
-def number_random_ops(net: Net) -> Net:
-    """Number random ops in order, those of cells where the cell stands.
-
-    rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
-    """
-    return _numbered(net, count())
-
-
-def _numbered(net: Net, ordinals: Iterator[int]) -> Net:
-    return rewritten(net, [_numbered_op(op, ordinals) for op in net.ops])
-
-
-def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
-    found: dict[str, Any] = {
-        name: _numbered(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
-    }
-    if schema_of(op.type).random:
-        found["ordinal"] = next(ordinals)
-    changed = any(op.attributes.get(name) is not value for name, value in found.items())
-    return replace(op, attributes={**op.attributes, **found}) if changed else op
-
-
-def first_live_random_op(net: Net, training: bool) -> str | None:
-    """The label of a random op that draws numbers, in training or outside of it; None where there is none."""
-    for op in net.ops:
-        nested = [first_live_random_op(value, training) for value in op.attributes.values() if isinstance(value, Net)]
-        if schema_of(op.type).random and schema_of(op.type).draws(op, training):
-            return op.label
-        if any(nested):
-            return next(label for label in nested if label)
-    return None
 
 
 def round_products(net: Net, operands: str) -> Net:

@@ -91,7 +91,7 @@ class StateGradient:
             state.every(tensor)[...] = arrays[self.every]
             if last is not None:
                 target.add(tensor[end], last[0])
-        elif last is not None:  # not added, as 0 + -0 is 0: a part goes on with the bits of the part behind it
+        elif last is not None:  # copied: adding to 0 would make 0 of -0, and parts hand on the same bits
             tensor[end] = last[0]
 
     def initial(self, tensor: Array, result: Array, target: Target) -> None:

@@ -1,7 +1,7 @@
 """A recorded plan as C: names, the memory of a caller, the header, the list of jobs, C99 source.
 
-**Words that C, C++ and their libraries have taken, and names that are left for what is exported**. Headers of exports
-are included behind any header of the standard library, whose macros would replace words of ours.
+**Names of what is exported**. A program may include headers of the standard library before ours, and their macros
+replace words. So no name is a keyword of C or C++, or a name or macro of their libraries.
 
 **Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
 begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to

@@ -70,7 +70,7 @@ class Once:
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
-LITTLE_WORK = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
+FEW_RESULTS = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
 
 
 @dataclass(frozen=True)

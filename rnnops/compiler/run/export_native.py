@@ -310,7 +310,10 @@ def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
 
 
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
-    """The files, by ending. Raises SaveError beside code of the other kind, which would not fit the new header."""
+    """Write the files and return their paths, by ending.
+
+    Raises SaveError where the folder has code of the other kind (object or source), which needs another header.
+    """
     other = folder / f"{name}{'.c' if '.o' in texts else '.o'}"
     if other.exists():
         problem = f"'{folder}' would have an object and a source of one name, whose memory and weights differ"

@@ -12,16 +12,16 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
 from rnnops.compiler.memory.allocations import order_ops
 from rnnops.compiler.memory.choose_saved import ByPolicy, Saved, choose_saved
-from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, round_products, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
-from rnnops.compiler.run.compiled_scan import LITTLE_WORK, REFERENCE, Options, steps_of_tile
+from rnnops.compiler.run.compiled_scan import FEW_RESULTS, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
 from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
 from rnnops.recurrent.split_states import split_states
-from rnnops.rewrites import merge_equal_ops, prune, prune_cells
+from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
 from rnnops.symbolic.fill import Fresh
 from rnnops.types import Type
 
@@ -70,9 +70,9 @@ REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
 )
 REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
     fold_constants,  # sizes and what follows from them become constants,
-    sink_views,  # views of weights go where they are read, before what reads them no more is dropped,
-    lambda program: merge_equal_ops(program.net),  # many of them the same,
-    lambda program: prune(program.net),  # and what they were computed from is read no more;
+    sink_views,  # views of weights move to the ops that read them,
+    lambda program: merge_equal_ops(program.net),  # equal ones become one,
+    lambda program: prune(program.net),  # and ops that are read no longer are dropped;
     split_states,  # then layers in one state become states of their own;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
     merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
@@ -85,8 +85,9 @@ def live_net(net: Net, operands: str = "", numbered: bool = False) -> Net:
     """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
 
     Args:
-        operands: what operands of products are rounded to, in all that follows from the net; empty for not at all.
-        numbered: whether random ops have their numbers, from when ops were there that are no more.
+        operands: what operands of products are rounded to, in gradients too; empty where they are not rounded.
+        numbered: whether random ops have numbers already. Ops may have been dropped since: other numbers would draw
+            otherwise.
     """
     rewrites = [rewrite for rewrite in REWRITES if not (numbered and rewrite is number_random_ops)]
     live = reduce(lambda rewritten, rewrite: rewrite(rewritten), rewrites, net)
@@ -104,8 +105,9 @@ def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program
 def forward_structure(
     net: Net, types: Mapping[str, Type], float_dtype: str, options: Options = REFERENCE
 ) -> ForwardPlan:
-    """Plan a forward pass of a live net, less what needs plain numbers: that is up to `with_memory`.
+    """Plan a forward pass of a live net, all but the offsets in memory, which `with_memory` adds.
 
+    Sizes may be symbols here, so that one structure serves many sizes (`plan_templates.py`). Offsets need integers.
     Raises OutOfMemoryError where a plan needs more memory than there is.
     """
     with _planning(net, types, float_dtype):
@@ -161,16 +163,14 @@ def _training_plan(
 
 
 def _decided(options: Options, live: Program) -> Options:
-    """Options that say which ops around recurrences are compiled, in both passes.
+    """The options with a choice of the ops around recurrences that are compiled, one choice for both passes.
 
-    Calls of little work are replayed without Python, which needs all ops compiled. In others NumPy is as fast at ops
-    that do not work row by row.
-
-    Decided only on the live net: what is kept for the backward pass, and so what it does again, changes nothing.
+    Calls of little work are replayed without Python, which needs all ops compiled. In other calls NumPy is as fast at
+    ops that do not work row by row. The choice depends on the live net only, not on what backward keeps.
     """
     if options.around:
         return options
-    return replace(options, around="all" if work_around(live) < LITTLE_WORK else "rows")
+    return replace(options, around="all" if work_around(live) < FEW_RESULTS else "rows")
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
@@ -191,7 +191,7 @@ AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
 
 
 def prepared(plan: AnyPlan) -> AnyPlan:
-    """The plan, all that runs read worked out as far as it does not need plain numbers."""
+    """The plan, with all that its runs read and that holds for symbols of sizes worked out beforehand."""
     for program in [plan.program, *([plan.backward] if isinstance(plan, TrainingPlan) else [])]:
         _ = program.steps, program.stays
     for kernel in plan.compiled.kernels:

@@ -94,10 +94,10 @@ class Recorded:
     feeds: int
 
     def without_copies(self) -> Recorded:
-        """The same without the last jobs that copy memory as a whole into an array of the caller: that is the memory.
+        """The recording without final copies into arrays of the caller: jobs write into these arrays instead.
 
-        Memory is known by both from then on, so this one is not to be performed any more. An array that gets an output
-        must not be one that is fed.
+        Only copies of a whole piece of memory are left out. This changes the memory that both recordings hold, so the
+        old one must not run again. An array that gets an output must not be one that is fed.
         """
         last = len(self.jobs)
         while last and self.jobs[last - 1].driver == "copy_box":

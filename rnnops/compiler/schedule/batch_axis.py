@@ -1,8 +1,8 @@
 """Rows of the batch: the axis of each blob that they lie along, the threads that share them, the loop over them.
 
-**The batch axis**. At first it is known, by meaning and not by size, that axis 0 of sequences and states runs over the
-batch. A statement that reads one axis of a blob along one of its own hands the axis on to all that it reads or writes
-along it.
+**The batch axis**. The search starts from what sequences and states mean: their axis 0 is the batch. Sizes play no
+part, as another axis may have the same size. If an axis of a statement runs along the batch axis of one blob, it marks
+the axis of every other blob that it runs along.
 
 **Shares**. Threads share out rows of the batch, or columns of the products of a step. Threads that own rows never wait
 within a loop, but each reads all weights at every step, which takes longer than the arithmetic where its rows are few.
@@ -221,8 +221,8 @@ def scattered(count: int) -> Array:
     return np.argsort(backwards, kind="stable")
 
 
-LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
-SLOWER = 100  # an elementwise result costs about so many operations of a product
+LITTLE_WORK = 4_000_000  # operations, two for a multiply-add: some ten microseconds, the price of waking a thread
+SLOWER = 100  # an elementwise result costs about so many operations
 SPEED, BANDWIDTH, WAIT = 80e9, 100e9, 1e-7  # multiply-adds and bytes a second, of one core; seconds of a wait, a thread
 CLEARLY = 0.9  # of the time with rows: what columns must be under
 Products = Sequence[tuple[int, int]]  # multiply-adds, and bytes of the matrix

@@ -1,8 +1,8 @@
 """Loops over time: which nodes run step after step, which run for all steps at once, which are dead.
 
-**Work apart**. Work that a loop over steps neither makes nor reads does not wait with it from step to step. Threads
-lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work of
-another width would make blocks own rows instead.
+**Work apart**. On CUDA elementwise work that shares no values with the loop over steps gets a stage of its own.
+Blocks of the device wait for each other in the loop, and each owns some features there. Work of another width would
+make them own rows instead. Threads of a processor do not wait for each other, so there it may stay in the loop.
 
 **Stages**. The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go
 step by step. Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers)

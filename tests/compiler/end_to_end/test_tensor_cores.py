@@ -17,7 +17,6 @@ from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import Card
 from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS
-from rnnops.ops.products import rounded_matmul
 
 pytestmark = on_cuda
 Arrays = dict[str, Any]
@@ -116,7 +115,8 @@ def test_products_that_round_beside_products_that_do_not() -> None:
     """In one loop, as a net may be written: weights as fragments beside weights as they are."""
     cell, net = ro.Net("cell"), ro.Net("net")
     x, h, g, w, u = cell.inputs("x", "h", "g", "w", "u")
-    cell.outputs(h=ro.tanh(rounded_matmul(h, w) + g @ u + x), g=ro.sigmoid(h @ u))
+    (product,) = cell.append("RoundedMatMul", [h, w], {"operands": "bfloat16"})
+    cell.outputs(h=ro.tanh(product + g @ u + x), g=ro.sigmoid(h @ u))
     xs, h0 = net.inputs("x", "h0")
     y, *_ = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0), ("g", h0)], {"h": "h", "g": "g"})
     net.outputs(y=y)

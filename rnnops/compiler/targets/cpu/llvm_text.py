@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -523,13 +523,6 @@ def _known_count(s: For) -> int:
     if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
         return 0
     return s.end.value - s.begin.value
-
-
-def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
-    """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
-    scalars = Scalars()
-    texts = [Row(function, scalars).text(linkage="") for function in functions]
-    return "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata(), ""]), scalars
 
 
 def has_masks() -> bool:
