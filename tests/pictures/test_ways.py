@@ -16,7 +16,7 @@ from rnnops.pictures.drawing import Drawing
 from rnnops.testing import random_net
 
 SLACK = 1.0  # pixels: numbers in pictures are rounded
-SEEDS = 20
+SEEDS = 12
 
 
 def pieces(line: Line) -> np.ndarray:
