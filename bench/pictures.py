@@ -25,6 +25,7 @@ PEERS = {
     "JAX": "tab:blue",
     "onnxruntime": "tab:green",
 }
+SIDES = [((x, y), side) for y in (4, -11, 18, -25, 32) for x, side in ((7, "left"), (-7, "right"))]  # of a point
 
 
 def save_pictures(results: Sequence[CaseResult], machine: Mapping[str, str], folder: Path) -> list[str]:
@@ -80,14 +81,33 @@ def plot_budgets(pyplot: Any, results: Sequence[CaseResult], problem: Problem) -
     if not points:
         return None
     whole = seconds["all"] or 1.0
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for nbytes, value, label in points:
-        axes.scatter(nbytes / 2**20, value / whole, s=36, color="tab:blue", zorder=3)
-        axes.annotate(label, (nbytes / 2**20, value / whole), xytext=(6, 4), textcoords="offset points", fontsize=9)
+    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")  # texts are read where it is 400 pixels wide
+    places = [(nbytes / 2**20, value / whole) for nbytes, value, _ in points]
+    axes.scatter(*zip(*places, strict=True), s=36, color="tab:blue", zorder=3)
+    axes.margins(x=0.1, y=0.1)
     axes.set_xscale("log")
     axes.set_xlabel("MiB held between the passes")
     axes.set_ylabel('time of a training step / that of "all"')
     axes.set_ylim(bottom=0.9)
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.set_title(f"LSTM, T, N, H = {problem.size}")
+    _label(figure, axes, places, [label for _, _, label in points])
     return figure
+
+
+def _label(figure: Any, axes: Any, places: Sequence[tuple[float, float]], labels: Sequence[str]) -> None:
+    """Texts at points, each on the first side on which it lies on no point and no other text, within the axes."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()  # only now is it known where points lie
+    frame = axes.get_window_extent()
+    taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(places)]
+    for place, label in zip(places, labels, strict=True):
+        text = axes.annotate(label, place, SIDES[0][0], textcoords="offset points", fontsize=10)
+        for offset, side in SIDES:
+            text.xyann = offset
+            text.set_horizontalalignment(side)
+            area = text.get_window_extent().padded(2)
+            if not area.count_overlaps(taken) and all(map(frame.contains, *zip(*area.corners(), strict=True))):
+                break
+        taken.append(area)

@@ -52,6 +52,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", without_signature)
     app.connect("autodoc-process-docstring", as_plain_text, priority=400)  # before napoleon, which writes markup
     app.connect("autodoc-process-docstring", without_type, priority=600)
+    app.connect("html-page-context", opened_pictures)
 
 
 def without_signature(
@@ -73,6 +74,12 @@ def without_type(app: Sphinx, what: str, name: str, thing: Any, options: Any, li
     if what in ("attribute", "property") and (kinds := [line for line in lines if line.startswith(":type: ")]):
         rest = [line for line in lines if line not in kinds]
         lines[:] = [f"{kinds[0].removeprefix(':type: ')}: {rest[0]}", *rest[1:]]
+
+
+def opened_pictures(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """A picture that is a link to itself opens; Sphinx would have it saved."""
+    found = r'(<a class="reference download internal") download=""( [^>]*><span [^>]*><img )'
+    context["body"] = re.sub(found, r"\1\2", context.get("body", ""))
 
 
 def paragraphs(text: str) -> Iterator[str]:

@@ -105,6 +105,9 @@ def test_every_page_and_public_name_is_there(site: Path) -> None:
     assert "\\*" not in cells  # signs that are markup elsewhere
     assert "**options" in re.sub("<[^>]*>", "", cells)
     assert (site / "_images" / "memory_budget.png").is_file()
+    linked = re.findall(r'<a ([^>]*)><span [^>]*><img alt="[^"]*" src="_images/', (site / "pictures.html").read_text())
+    assert len(linked) == 4
+    assert not [one for one in linked if "download=" in one], "they open"
 
 
 def test_equations_of_docstrings_are_shown_as_they_are(site: Path) -> None:

@@ -394,19 +394,21 @@ class Net(NetTables):
     def __str__(self) -> str:
         return format_net(self)
 
-    def draw(self, opened: bool = True, **shapes: Sequence[int]) -> Drawing:
+    def draw(self, opened: bool = True, views: bool = False, **shapes: Sequence[int]) -> Drawing:
         """A picture of the net: SVG, which a notebook shows and `save(path)` writes; `print` says the same in words.
 
         Args:
             opened: whether cells are drawn within recurrences.
+            views: whether ops that give elements another shape or order are drawn, such as Reshape and Transpose.
             shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
 
         Raises:
             NetError: a shape is none.
             TypeRuleError: shapes do not fit.
         """
-        check_flags("draw", opened=opened)
-        return drawing.draw_net(self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened)
+        check_flags("draw", opened=opened, views=views)
+        known = {name: checked_shape(shape, self.name) for name, shape in shapes.items()}
+        return drawing.draw_net(self, known, opened, views)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))

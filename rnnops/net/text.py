@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rnnops.net.net import Net
     from rnnops.net.op import Initializer, Input, Op
 
+FAR = 2**31 - 1  # from here on ends of slices stand for those of the axis
 _PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
 
 
@@ -271,6 +272,29 @@ def _format_target(net: Net, name: str) -> str:
 def is_net(value: object) -> bool:
     """True if an attribute is a net (without importing Net, which imports this module)."""
     return hasattr(value, "input_specs") and hasattr(value, "ops")
+
+
+def format_subscript(told: Mapping[str, Any], dropped: Sequence[int] = ()) -> str:
+    """The attributes of a Slice as Python writes them: `[-1]`, `[2:5]`, `[:, ::2]`.
+
+    Args:
+        dropped: axes that have one index, and are not in the result.
+    """
+    starts, ends = told["starts"], told["ends"]
+    rows = zip(
+        told.get("axes") or range(len(starts)), starts, ends, told.get("steps") or [1] * len(starts), strict=True
+    )
+    parts = {axis: str(row[0]) if axis in dropped else _format_range(*row) for axis, *row in rows}
+    first = [parts.get(axis, ":") for axis in range(max(parts, default=-1) + 1)]
+    last = [parts.get(axis, ":") for axis in range(min(parts, default=0), 0)]
+    return f"[{', '.join([*first, *(['...', *last] if last else [])])}]"
+
+
+def _format_range(start: int, end: int, step: int) -> str:
+    """`start:end:step`, without what follows by itself."""
+    begin = "" if (start >= FAR if step < 0 else start == 0) else start
+    stop = "" if (end <= -FAR if step < 0 else end >= FAR) else end
+    return f"{begin}:{stop}" + (f":{step}" if step != 1 else "")
 
 
 def format_value(value: Any) -> str:

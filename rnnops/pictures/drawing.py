@@ -1,230 +1,30 @@
-"""Drawings of boxes and edges, laid out in layers, and nets as such drawings.
-
-A layered layout of a directed graph without cycles (Sugiyama, Tagawa and Toda, IEEE Trans. SMC 11(2), 1981). Boxes lie
-in layers, each below those that it reads; an edge over several layers has a place in each. The order within layers is
-found by means of neighbours' places, in sweeps down and up; then boxes move towards their neighbours.
+"""Drawings of boxes and edges, and nets as such drawings.
 
 A net has a box for each input, op and output, nets that ops hold within their boxes, and sizes where these are known.
-
-Limits: a few hundred boxes; crossings are few, not fewest.
+Shapes tell what a box stands for, borders what the backward pass does with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from math import copysign
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rnnops.net.infer import infer_call, known_types
 from rnnops.net.schema import schema_of
-from rnnops.net.text import format_value, is_net
+from rnnops.net.text import format_subscript, format_value, is_net
 from rnnops.pictures import svg
+from rnnops.pictures.svg import DrawingLayout, Edge, Point, Size
 from rnnops.types import FLOAT, OPAQUE, Type
-from rnnops.util import folded, scrolled
-
-SWEEPS = 8  # down and up in turn; pictures change little after
-GAP, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # between boxes, between layers, and the width of a place of an edge
-NEAR = 12  # places of an edge that are looked at for where it may go straight
-CORNER = 40.0  # from the sides of a box, where edges neither begin nor end
-
-Size = tuple[float, float]
-Point = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class DrawingLayout:
-    """Where boxes and edges lie.
-
-    Args:
-        boxes: key -> upper left corner.
-        ways: (source, target) -> points from the lower side of one box to the upper side of the other.
-    """
-
-    boxes: dict[str, Point]
-    ways: dict[tuple[str, str], list[Point]]
-    width: float
-    height: float
-
-
-def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> DrawingLayout:
-    """Places of boxes of certain sizes.
-
-    Args:
-        sizes: key -> width and height, each key after those that it reads.
-        edges: (source, target) by key.
-    """
-    moved = _Layered(sizes, edges)
-    moved.order()
-    moved.center()
-    moved.straighten()
-    return moved.placed()
-
-
-def _layers(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each box: one below the lowest box that it reads.
-
-    A box that reads nothing lies one above its first reader. So does a box that reads only such boxes, where no other
-    box reads these.
-    """
-    reads = _neighbours(edges, 1)
-    layers: dict[str, int] = {}
-    for key in sizes:
-        layers[key] = 1 + max((layers[source] for source in reads.get(key, ())), default=-1)
-    read_by, loose = _neighbours(edges, 0), set[str]()
-    for key in sizes:
-        if all(source in loose and len(read_by[source]) == 1 for source in reads.get(key, ())):
-            loose.add(key)
-    for key in reversed([*sizes]):
-        if key in loose and key in read_by:
-            layers[key] = min(layers[reader] for reader in read_by[key]) - 1
-    return layers
-
-
-def _neighbours(pairs: Sequence[tuple[str, str]], side: int) -> dict[str, list[str]]:
-    """For each key on one side of pairs, those on the other."""
-    found: dict[str, list[str]] = {}
-    for pair in pairs:
-        found.setdefault(pair[side], []).append(pair[1 - side])
-    return found
-
-
-def _chain(edge: tuple[str, str], layer_of: Mapping[str, int]) -> list[str]:
-    """An edge as places, one in each layer that it passes."""
-    source, target = edge
-    passed = range(layer_of[source] + 1, layer_of[target])
-    return [source, *(f"{source}\n{target}\n{layer}" for layer in passed), target]
-
-
-def _filled(layer_of: Mapping[str, int], chains: Mapping[tuple[str, str], list[str]]) -> list[list[str]]:
-    """Boxes and places of edges by layer."""
-    layers: list[list[str]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
-    for key, layer in layer_of.items():
-        layers[layer].append(key)
-    for (source, _), chain in chains.items():
-        for offset, place in enumerate(chain[1:-1], layer_of[source] + 1):
-            layers[offset].append(place)
-    return layers
-
-
-def _mean(places: Mapping[str, float], keys: Sequence[str]) -> float:
-    return sum(places[key] for key in keys) / len(keys)
-
-
-def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Centers near those wanted, in the same order and without overlap: the mean of pushing right and pushing left."""
-
-    def pushed(centers: Sequence[float], sizes: Sequence[float]) -> list[float]:
-        found: list[float] = []
-        for i, center in enumerate(centers):
-            least = found[-1] + (sizes[i - 1] + sizes[i]) / 2 + GAP if found else center
-            found.append(max(center, least))
-        return found
-
-    right = pushed(wanted, widths)
-    left = [-center for center in pushed([-center for center in wanted[::-1]], widths[::-1])][::-1]
-    return [(a + b) / 2 for a, b in zip(right, left, strict=True)]
-
-
-class _Layered:
-    """Boxes and places of edges in layers, while they are moved.
-
-    Args:
-        chains: edge -> its boxes and places, one in each layer that it passes.
-        above, below: key -> its neighbours.
-    """
-
-    def __init__(self, sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> None:
-        layer_of = _layers(sizes, edges)
-        self.sizes, self.chains = sizes, {edge: _chain(edge, layer_of) for edge in dict.fromkeys(edges)}
-        self.widths = {key: width for key, (width, _) in sizes.items()}
-        self.widths |= {place: WAY for chain in self.chains.values() for place in chain[1:-1]}
-        self.layers = _filled(layer_of, self.chains)
-        links = [pair for chain in self.chains.values() for pair in pairwise(chain)]
-        self.above, self.below = _neighbours(links, 1), _neighbours(links, 0)
-        self.centers: dict[str, float] = {}
-
-    def order(self) -> None:
-        """Sort each layer by the mean place of neighbours above, then below, and so on."""
-        places = {key: float(i) for layer in self.layers for i, key in enumerate(layer)}
-        for sweep in range(SWEEPS):
-            neighbours = self.below if sweep % 2 else self.above
-            for layer in self.layers[::-1] if sweep % 2 else self.layers:
-                layer.sort(key=lambda key, near=neighbours: _mean(places, near.get(key, [key])))  # type: ignore[misc]
-                places.update((key, float(i)) for i, key in enumerate(layer))
-
-    def center(self) -> None:
-        """Horizontal centers: side by side at first, then towards neighbours as far as there is room."""
-        for layer in self.layers:
-            x = 0.0
-            for key in layer:
-                self.centers[key] = x + self.widths[key] / 2
-                x += self.widths[key] + GAP
-        for sweep in range(2 * SWEEPS):
-            neighbours = self.below if sweep % 2 else self.above
-            for layer in self.layers:
-                wanted = [_mean(self.centers, neighbours.get(key, [key])) for key in layer]
-                self.centers.update(zip(layer, _apart(wanted, [self.widths[key] for key in layer]), strict=True))
-
-    def straighten(self) -> None:
-        """Move the places of each long edge below each other, as many at a time as there is room for."""
-        beside: dict[str, tuple[str | None, str | None]] = {}
-        for layer in self.layers:
-            beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
-
-        def straight(x: float, keys: Sequence[str]) -> int:
-            """How many places from the first on may lie there."""
-            free = takewhile(lambda key: self._has_room(x, key, beside[key]), keys)
-            return sum(1 for _ in free)
-
-        for source, *between, target in self.chains.values():
-            while between:
-                near = [self.centers[key] for key in (source, target, *between[:NEAR])]
-                count, _, x = max((straight(x, between), -abs(x - self.centers[between[0]]), x) for x in near)
-                self.centers.update(dict.fromkeys(between[:count], x))
-                source, between = between[max(count, 1) - 1], between[max(count, 1) :]
-
-    def _has_room(self, x: float, key: str, beside: tuple[str | None, str | None]) -> bool:
-        """True if a place may have its center there."""
-        left, right = beside
-        widths, centers = self.widths, self.centers
-        far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + GAP
-        return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + GAP)
-
-    def placed(self) -> DrawingLayout:
-        """Corners and ways, moved so that all is right of 0."""
-        sizes, centers, widths = self.sizes, self.centers, self.widths
-        left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
-        tops: dict[str, float] = {}
-        heights: dict[str, float] = {}
-        y = 0.0
-        for layer in self.layers:
-            height = max((sizes[key][1] for key in layer if key in sizes), default=0.0)
-            tops.update((key, y) for key in layer)
-            heights.update((key, height) for key in layer)
-            y += height + LAYER_GAP
-        boxes = {key: (centers[key] - widths[key] / 2 - left, tops[key]) for key in sizes}
-        ways = {}
-        for edge, chain in self.chains.items():
-            source, *between, target = chain
-            points = [(self._port(source, chain[1]) - left, tops[source] + sizes[source][1])]
-            for place in between:
-                points += [(centers[place] - left, tops[place]), (centers[place] - left, tops[place] + heights[place])]
-            ways[edge] = [*points, (self._port(target, chain[-2]) - left, tops[target])]
-        right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
-        return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
-
-    def _port(self, box: str, other: str) -> float:
-        """Where an edge begins or ends at a box: as near to its other end as may be."""
-        reach = max(self.widths[box] / 2 - CORNER, 0.0)
-        return min(max(self.centers[other], self.centers[box] - reach), self.centers[box] + reach)
-
+from rnnops.util import cached_property, folded, scrolled
 
 LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # from line to line, around texts, and above the first one
 OPS = ("constant", "op", "recurrence", "fused")
-TIP = 3.5  # half of the width of an arrow's head
-Drawn = tuple[list[str], float, float]  # elements, width, height
+ASIDE = 8.0  # from where edges go down from a box to where one comes back
+HEAD = "\nhead"  # key of the texts of a box around a drawing
+Drawn = tuple[list[str], float, float, dict[str, float]]  # elements, width, height, where edges enter: key -> from left
 
 
 @dataclass(frozen=True)
@@ -232,9 +32,11 @@ class Box:
     """A box with lines of text, and what is drawn within it.
 
     Args:
-        kind: what it stands for: `input`, `parameter`, `constant`, `op`, `recurrence`, `fused` or `output`.
-        mark: what is told of it by its colour, `""` for its kind: `checkpoint`, `kept`, `boundary` or `recomputed`.
+        kind: what its shape and colour tell: `input`, `sequence`, `state`, `parameter`, `constant`, `op`, `recurrence`,
+            `fused` or `output`.
+        mark: what its border tells besides: `checkpoint`, `kept`, `boundary` or `recomputed`; `""` for nothing.
         note: what is shown of it besides, where somebody points at it.
+        joined: box within -> box outside that it is bound to, by key.
     """
 
     lines: tuple[str, ...]
@@ -242,10 +44,12 @@ class Box:
     inner: Drawing | None = None
     mark: str = ""
     note: str = ""
+    joined: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def colour(self) -> str:
-        return self.mark or self.kind
+    def told(self) -> tuple[str, ...]:
+        """The meaning of its border and of its shape, in words."""
+        return tuple(filter(None, (self.mark, "" if self.mark and self.kind == "op" else self.kind)))
 
     @property
     def named(self) -> str:
@@ -262,18 +66,20 @@ class Drawing(svg.Picture):
         boxes: by key, each after those that it reads.
         edges: (source, target) -> what is said of it.
         opened: whether nets that boxes hold are drawn inside of them; else a notebook shows them below the picture.
+        turns: state -> the output that is its value at the next step, by key.
     """
 
     title: str
     boxes: Mapping[str, Box]
-    edges: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    edges: Mapping[Edge, str] = field(default_factory=dict)
     opened: bool = True
+    turns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def svg(self) -> str:
         """The picture, as a document of its own."""
-        shown, width, height = self._drawn(self.title)
-        colours = [(name, name) for name in dict.fromkeys(self._colours())]
+        shown, width, height, _ = self._drawn(self.title)
+        colours = [*dict.fromkeys(self._colours())]
         wide, high = svg.legend_size(colours, width)
         below = [svg.legend(colours, MARGIN, height, width)] if high else []
         return svg.document(max(width, wide), height + high, self.title, [*shown, *below])
@@ -286,65 +92,127 @@ class Drawing(svg.Picture):
         shut = [(box, box.inner) for box in self.boxes.values() if box.inner is not None and not self.opened]
         return "".join(folded(": ".join(box.lines), scrolled(one.svg) + one._below()) for box, one in shut)
 
-    def _said(self) -> Iterator[str]:
-        reads: dict[str, list[str]] = {}
+    def _said(self, joined: Mapping[str, str] | None = None) -> Iterator[str]:
+        """A line for each box, with what it reads.
+
+        Args:
+            joined: box -> the name of what it is bound to outside.
+        """
+        reads = {key: [name] for key, name in (joined or {}).items()}
+        for state, output in self.turns.items():
+            reads.setdefault(state, []).append(f"next step {self.boxes[output].named}")
         for (source, target), label in self.edges.items():
             reads.setdefault(target, []).append(label or self.boxes[source].named)
         for key, box in self.boxes.items():
-            yield f"{box.colour} {': '.join(box.lines)}" + (f" <- {', '.join(reads[key])}" if key in reads else "")
+            said = f"{' '.join(box.told)} {': '.join(box.lines)}"
+            yield said + (f" <- {', '.join(reads[key])}" if key in reads else "")
             if box.inner is not None and self.opened:
-                yield from (f"  {line}" for line in str(box.inner).splitlines())
+                outside = {one: self.boxes[source].named for one, source in box.joined.items()}
+                yield from (
+                    f"  {line}" for line in (box.inner.title, *(f"  {one}" for one in box.inner._said(outside)))
+                )
 
-    def _colours(self) -> Iterator[str]:
+    def _colours(self) -> Iterator[tuple[str, str]]:
+        """Classes of the style sheet, and what they mean."""
         for box in self.boxes.values():
-            yield box.colour
+            for word in box.told:
+                yield f"box {'op ' if word == box.mark else ''}{word}", word
             if box.inner is not None and self.opened:
                 yield from box.inner._colours()
+        if self.turns:
+            yield "way next", "next step"
 
-    def _drawn(self, title: str = "") -> Drawn:
-        """Elements with the upper left corner at 0, and the size."""
-        inner = {k: b.inner._drawn() for k, b in self.boxes.items() if b.inner and self.opened}
-        labels = {f"{a}\n{b}\nlabel": (a, b) for (a, b), label in self.edges.items() if label}
+    def _drawn(self, title: str = "", around: Box | None = None) -> Drawn:
+        """Elements with the upper left corner at 0, and the size.
+
+        Args:
+            around: the box in which they lie; its texts are at the top.
+        """
+        inner = {k: b.inner._drawn(around=b) for k, b in self.boxes.items() if b.inner and self.opened}
+        labels = {edge: "\n".join((*edge, "label")) for edge, label in self.edges.items() if label}
         sizes = {key: _size(box, inner.get(key)) for key, box in self.boxes.items()}
-        layout = self._layout(sizes, labels)
-        top = 2 * LINE if title else LINE / 2
-        shown = [_way(points, arrow=target not in labels) for (_, target), points in layout.ways.items()]
-        for key, (x, y) in layout.boxes.items():
-            if key in labels:
-                middle = x + svg.text_width(self.edges[labels[key]], svg.SMALL) / 2
-                shown.append(svg.text(middle, y + LINE - 4, self.edges[labels[key]], "small soft", "middle"))
-            else:
-                shown.append(_box(self.boxes[key], (x, y), sizes[key], inner.get(key)))
+        ports = self._ports(inner, labels)
+        entries = {key: f"{key}\nentry" for key in around.joined} if around else {}
+        head = {HEAD: _size(around), **dict.fromkeys(entries.values(), (svg.WAY, 0.0))} if around else {}
+        layout = self._layout(sizes, labels, ports, head)
+        top = 0.0 if around else 2 * LINE if title else LINE / 2
+        shown = list[str]()
+        for edge, way in layout.ways.items():
+            ends = [layout.boxes[edge[1]][0] + x for x in ports.get(edge, ())]
+            shown += self._edge(edge, way, ends)
+        for key, box in self.boxes.items():
+            shown.append(_box(box, layout.boxes[key], sizes[key], inner.get(key)))
+        for edge, key in labels.items():
+            (x, y), said = layout.boxes[key], self.edges[edge]
+            shown.append(svg.text(x + svg.text_width(said, svg.SMALL) / 2, y + LINE - 4, said, "small soft", "middle"))
         width = max(layout.width, svg.text_width(title, svg.TITLE)) + 2 * MARGIN
+        left = (width - layout.width) / 2
         above = [svg.text(MARGIN, LINE + 2, title, "title")] if title else []
-        return [*above, svg.group(shown, x=(width - layout.width) / 2, y=top)], width, layout.height + top + MARGIN
+        enter = {key: left + layout.boxes[entry][0] + svg.WAY / 2 for key, entry in entries.items()}
+        return [*above, svg.group(shown, x=left, y=top)], width, layout.height + top + MARGIN, enter
 
-    def _layout(self, sizes: Mapping[str, Size], labels: Mapping[str, tuple[str, str]]) -> DrawingLayout:
-        """Places; a label is a box without a border on the way of its edge, so that nothing lies over it."""
-        before: dict[str, list[str]] = {}
-        for key, (_, target) in labels.items():
-            before.setdefault(target, []).append(key)
-        whole: dict[str, Size] = {}
+    def _ports(self, inner: Mapping[str, Drawn], labels: Mapping[Edge, str]) -> dict[Edge, list[float]]:
+        """Where edges enter boxes to go on within them, from the left; an edge with a label comes from that."""
+        found: dict[Edge, list[float]] = {}
+        for target, (_, _, _, enter) in inner.items():
+            for key, x in enter.items():
+                edge = self.boxes[target].joined[key], target
+                found.setdefault((labels.get(edge, edge[0]), target), []).append(x)
+        return found
+
+    def _layout(
+        self,
+        sizes: Mapping[str, Size],
+        labels: Mapping[Edge, str],
+        ports: Mapping[Edge, Sequence[float]],
+        top: Mapping[str, Size],
+    ) -> DrawingLayout:
+        """Places; a label is a box without a border on the way of its edge, so that nothing lies over it.
+
+        Args:
+            top: what lies above all boxes: texts, and the places at which edges enter.
+        """
+        before: dict[str, dict[str, Size]] = {}
+        for edge, key in labels.items():
+            before.setdefault(edge[1], {})[key] = svg.text_width(self.edges[edge], svg.SMALL), LINE
+        whole = {**top}
         for key, size in sizes.items():  # each after what it reads
-            whole.update(
-                (one, (svg.text_width(self.edges[labels[one]], svg.SMALL), LINE)) for one in before.get(key, ())
-            )
-            whole[key] = size
-        plain = [edge for edge, label in self.edges.items() if not label]
-        split = [pair for key, (source, target) in labels.items() for pair in ((source, key), (key, target))]
-        return lay_out(whole, [*plain, *split])
+            whole |= {**before.get(key, {}), key: size}
+        edges = [(key, key.removesuffix("\nentry")) for key in top if key != HEAD]
+        edges += [edge for edge, label in self.edges.items() if not label]
+        edges += [pair for (source, target), key in labels.items() for pair in ((source, key), (key, target))]
+        aims = {edge: sum(at) / len(at) / sizes[edge[1]][0] - 0.5 for edge, at in ports.items()}
+        return svg.lay_out(whole, [*edges, *self.turns.items()], top, aims)
+
+    def _edge(self, edge: Edge, way: list[Point], ends: Sequence[float]) -> Iterator[str]:
+        """Lines: back to a state, to each place where it goes on within a box, or with an arrow to a box."""
+        if edge in self.turns.items():
+            yield svg.way(_aside(way)[::-1], "way next")
+        if edge in self.turns.items() and edge not in self.edges:
+            return
+        for x in ends:
+            yield svg.way([*way[:-1], (x, way[-1][1])], arrow=False)
+        if not ends:
+            yield svg.way(way, arrow=edge[1] in self.boxes)
 
 
-def _size(box: Box, inner: Drawn | None) -> Size:
-    width = max(map(svg.text_width, box.lines)) + 2 * MARGIN
-    height = LINE * len(box.lines) + ABOVE
-    return (width, height) if inner is None else (max(width, inner[1] + MARGIN), height + inner[2])
+def _aside(way: list[Point]) -> list[Point]:
+    """A way whose ends keep a distance from those of other edges, on the side to which it goes."""
+    (x, _), (a, _) = way[0], way[-1]
+    count = 2 if way[1][0] == x else 1
+    begin, end = x + copysign(ASIDE, way[count][0] - x), a + copysign(ASIDE, way[-2][0] - a)
+    return [*((begin, y) for _, y in way[:count]), *way[count:-1], (end, way[-1][1])]
+
+
+def _size(box: Box, inner: Drawn | None = None) -> Size:
+    if inner is not None:
+        return inner[1:3]
+    return max(map(svg.text_width, box.lines)) + 2 * MARGIN, LINE * len(box.lines) + ABOVE
 
 
 def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
     (x, y), (width, height) = corner, size
-    rounded = 4 if box.kind in OPS else 12
-    parts = [svg.rect(x, y, width, height, box.colour, rounded)]
+    parts = [svg.box(x, y, width, height, box.kind, box.mark)]
     for i, said in enumerate(box.lines):
         kind = "bold" if i == (0 if box.kind in OPS else -1) else ""
         if inner is None:
@@ -352,22 +220,8 @@ def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
         else:
             parts.append(svg.text(x + MARGIN, y + LINE * (i + 1), said, kind))
     if inner is not None:
-        parts.append(svg.group(inner[0], x=x + (width - inner[1]) / 2, y=y + LINE * len(box.lines) + ABOVE / 2))
+        parts.append(svg.group(inner[0], x=x, y=y))
     return svg.group(parts, box.note)
-
-
-def _way(points: Sequence[Point], arrow: bool) -> str:
-    """A smooth line through points, straight where they lie below each other, with the head of an arrow at its end."""
-    parts = [f"M {points[0][0]:.1f} {points[0][1]:.1f}"]
-    for i, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
-        if x != a:
-            middle = (y + b) / 2
-            parts.append(f"C {x:.1f} {middle:.1f} {a:.1f} {middle:.1f} {a:.1f} {b:.1f}")
-        elif i == len(points) or points[i][0] != a:
-            parts.append(f"V {b:.1f}")
-    a, b = points[-1]
-    head = svg.path(f"M {a - TIP:.1f} {b - 2 * TIP:.1f} L {a:.1f} {b:.1f} L {a + TIP:.1f} {b - 2 * TIP:.1f} Z", "tip")
-    return svg.path(" ".join(parts), "way") + (head if arrow else "")
 
 
 if TYPE_CHECKING:
@@ -379,13 +233,14 @@ WIDTH = 72  # letters of a line of results of a recurrence
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 LONGEST = 28  # characters of an attribute's value that are shown
 HIDDEN = ("cell", "backward", "keep", "output_grads", "types")  # what the box of a recurrence shows by other means
+VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 ORDER = ("kept", "boundary", "recomputed", "checkpoint")  # the first of these that one of an op's results has
 Types = Mapping[str, Type]
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The meaning of colours of a net's blobs.
+    """The meaning of borders of a net's blobs.
 
     Args:
         blobs: name -> `kept`, `boundary` or `recomputed`.
@@ -410,20 +265,22 @@ class Marks:
         return "; ".join(self.notes[name] for name in names if name in self.notes)
 
 
-def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True) -> Drawing:
+def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True, views: bool = False) -> Drawing:
     """A drawing of a net.
 
     Args:
         shapes: input -> its shape, where that is not declared.
         opened: whether cells are drawn within recurrences.
+        views: whether ops that give elements another shape or order are drawn.
     """
-    return draw_typed(net, known_types(net, shapes), opened)
+    return draw_typed(net, known_types(net, shapes), opened, views)
 
 
 def draw_typed(
     net: Net,
     types: Types,
     opened: bool = True,
+    views: bool = False,
     marks: Marks | None = None,
     title: str = "",
     float_dtype: str = "float32",
@@ -431,44 +288,81 @@ def draw_typed(
     """A drawing of a net the types of whose blobs are known, or of some.
 
     Args:
-        marks: what colours tell.
+        marks: what borders tell.
         title: `net` and its name, if left out.
         float_dtype: what `"float"` stands for in these types.
     """
-    drawer = _Drawer(net, types, opened, marks or Marks(), float_dtype)
-    return Drawing(title or f"net {net.name}", dict(drawer.boxes()), drawer.edges(), opened)
+    return _Drawer(net, types, opened, views, marks or Marks(), float_dtype).drawing(title or f"net {net.name}")
 
 
 @dataclass(frozen=True)
 class _Drawer:
-    """Boxes and edges of one net."""
+    """Boxes and edges of one net.
+
+    Args:
+        around: the recurrence whose cell it is.
+    """
 
     net: Net
     types: Types
     opened: bool
+    views: bool
     marks: Marks
     float_dtype: str
+    around: Op | None = None
+
+    def drawing(self, title: str) -> Drawing:
+        """All of it."""
+        told = self.around.attributes if self.around else {}
+        turns = {f"input {row[0]}": f"output {row[1]}" for row in told.get("states", ())}
+        return Drawing(title, dict(self.boxes()), self.edges(), self.opened, turns)
+
+    @cached_property
+    def makers(self) -> dict[str, Op]:
+        """Blob -> the op that makes it."""
+        return {name: op for op in self.net.ops for name in op.outputs if name}
+
+    @cached_property
+    def hidden(self) -> dict[str, str]:
+        """Blob that is not drawn, as it is a view -> the blob that it is a view of, which may be one, too."""
+        ops = () if self.views else self.net.ops
+        return {op.key: op.inputs[0] for op in ops if op.type in VIEWS and len([*filter(None, op.inputs)]) == 1}
+
+    def _shown(self, blob: str) -> str:
+        """The blob that is drawn where one is read."""
+        while blob in self.hidden:
+            blob = self.hidden[blob]
+        return blob
+
+    def _box_of(self, blob: str) -> str:
+        """The key of the box from which edges of a blob come."""
+        blob = self._shown(blob)
+        return self.makers[blob].key if blob in self.makers else f"input {blob}"
+
+    def _with_views(self, names: Sequence[str]) -> list[str]:
+        """Blobs, and views of them that are in memory between the passes as they are."""
+        kept = [view for view in self.hidden if self.marks.blobs.get(view) != "recomputed"]
+        return [*names, *(view for view in kept if self._shown(view) in names)]
 
     def boxes(self) -> Iterator[tuple[str, Box]]:
         """Inputs, ops and outputs, by key."""
         for spec in self.net.input_specs:
             yield f"input {spec.name}", self._input(spec)
         for op in self.net.ops:
-            yield op.key, self._op(op)
+            if op.key not in self.hidden:
+                yield op.key, self._op(op)
         for name in self.net.output_blobs:
             yield f"output {name}", Box((name,), "output")
 
-    def edges(self) -> dict[tuple[str, str], str]:
+    def edges(self) -> dict[Edge, str]:
         """Who reads whom; where several blobs come from one op, which."""
-        makers = {name: op for op in self.net.ops for name in op.outputs if name}
-        read = [(name, op.key) for op in self.net.ops for name in dict.fromkeys(op.inputs) if name]
-        out = [(blob, f"output {name}") for name, blob in self.net.output_blobs.items()]
-        edges: dict[tuple[str, str], list[str]] = {}
+        ops = [op for op in self.net.ops if op.key not in self.hidden]
+        read = [(name, op.key) for op in ops for name in dict.fromkeys(map(self._shown, filter(None, op.inputs)))]
+        out = [(self._shown(blob), f"output {name}") for name, blob in self.net.output_blobs.items()]
+        edges: dict[Edge, list[str]] = {}
         for blob, target in (*read, *out):
-            maker = makers.get(blob)
-            several = maker is not None and sum(map(bool, maker.outputs)) > 1
-            edge = maker.key if maker else f"input {blob}", target
-            edges.setdefault(edge, []).append(self._called(blob) if several else "")
+            several = blob in self.makers and sum(map(bool, self.makers[blob].outputs)) > 1
+            edges.setdefault((self._box_of(blob), target), []).append(self._called(blob) if several else "")
         return {edge: ", ".join(filter(None, said)) for edge, said in edges.items()}
 
     def _called(self, blob: str) -> str:
@@ -484,32 +378,49 @@ class _Drawer:
         return f"{'' if 'float' in kind.dtype else kind.dtype}{list(kind.shape)}"
 
     def _input(self, spec: Input) -> Box:
-        kind = "input" if spec.initializer is None else "parameter"
+        plain = "input" if spec.initializer is None else "parameter"
+        kind = _roles(self.around).get(spec.name, plain) if self.around else plain
         dtype = "" if spec.dtype == FLOAT else spec.dtype
         shape = self._shape(spec.name) or dtype
         lines = (spec.name, *([shape] if shape else []))
-        return Box(lines, kind, None, self.marks.first_of([spec.name]), self.marks.note_of([spec.name]))
+        names = self._with_views([spec.name])
+        return Box(lines, kind, None, self.marks.first_of(names), self.marks.note_of(names))
 
     def _op(self, op: Op) -> Box:
         made = [name for name in op.outputs if name]
         shown = [name for name in made if self.net.is_capturable(name)] or made[:1]
-        mark = self.marks.first_of(made) or ("checkpoint" if self.net.checkpoints & set(made) else "")
+        names = self._with_views(made)
+        mark = self.marks.first_of(names) or ("checkpoint" if self.net.checkpoints.intersection(names) else "")
         inner = _net_within(op)
         if inner is not None:
             title = f"{op.type} of cell '{inner.name}'" if "cell" in op.attributes else op.type
             results = [name for name in made if name not in self.types or self.types[name].dtype != OPAQUE]
             lines = (title, *wrap(", ".join(results), WIDTH, **WHOLE))
             kind = "recurrence" if "cell" in op.attributes else "fused"
-            return Box(lines, kind, self._inner(op, inner), mark, _told(op))
+            joined = {f"input {one}": self._box_of(blob) for one, blob in _bound(op, inner) if blob}
+            return Box(lines, kind, self._inner(op, inner), mark, _told(op), joined)
         kind = "constant" if op.type == "Constant" else "op"
-        lines = (op.type + _shortened(op), self._called(made[0]) if len(made) == 1 else ", ".join(shown))
-        return Box(lines, kind, None, mark, self.marks.note_of(made))
+        said, blob = self._slice(op) if op.type == "Slice" else (_shortened(op), made[0])
+        lines = (op.type + said, self._called(blob) if len(made) == 1 else ", ".join(shown))
+        return Box(lines, kind, None, mark, self.marks.note_of(names))
+
+    def _slice(self, op: Op) -> tuple[str, str]:
+        """A slice as Python writes it, and the blob that it gives: an axis that is dropped next has only an index."""
+        if len([*filter(None, op.inputs)]) > 1:
+            return _shortened(op), op.key
+        first, *more = [one for one in self.net.ops if op.key in one.inputs] or [op]
+        drops = first.type == "Squeeze" and first.key in self.hidden and op.key not in self.net.output_blobs.values()
+        dropped = first.attributes.get("axes", ()) if drops and not more else ()
+        return f" {format_subscript(op.attributes, dropped)}", first.key if dropped else op.key
 
     def _inner(self, op: Op, net: Net) -> Drawing:
         """The net that an op holds, with the sizes of one step."""
         again = Marks(dict.fromkeys(op.attributes.get("recompute", ()), "recomputed"))
         marks = again.beside(self.marks.within.get(op.key, Marks()))
-        return draw_typed(net, self._types_within(op, net), self.opened, marks, float_dtype=self.float_dtype)
+        around = op if op.type == "RecurrentNetwork" else None
+        types = self._types_within(op, net)
+        drawer = _Drawer(net, types, self.opened, self.views, marks, self.float_dtype, around)
+        return drawer.drawing(f"net {net.name}")
 
     def _types_within(self, op: Op, net: Net) -> Types:
         """Types of one step; of its inputs that declare them where those of the sequences are not known."""
@@ -530,6 +441,20 @@ def _told(op: Op) -> str:
     """The attributes of an op that holds a net, except those that its box shows."""
     told = {name: value for name, value in op.attributes.items() if name not in HIDDEN and not is_net(value)}
     return ", ".join(f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in told.items())
+
+
+def _roles(op: Op) -> dict[str, str]:
+    """Inputs of a cell, in the order of the inputs of its recurrence -> kind."""
+    told = op.attributes
+    sequences, states = told.get("inputs", ()), [row[0] for row in told.get("states", ())]
+    kinds = {"sequence": sequences, "state": states, "parameter": told.get("references", ())}
+    return {name: kind for kind, names in kinds.items() for name in names}
+
+
+def _bound(op: Op, net: Net) -> Iterable[tuple[str, str]]:
+    """Inputs of the net that an op holds, with the blobs that they are bound to; of gradients none."""
+    names = _roles(op) if op.type == "RecurrentNetwork" else net.input_names if "body" in op.attributes else ()
+    return zip(names, op.inputs, strict=False)
 
 
 def _net_within(op: Op) -> Net | None:

@@ -1,9 +1,15 @@
-"""SVG pictures: elements, style, legends, charts, and the same in words.
+"""SVG pictures: elements, style, legends, charts, places of boxes and edges, and the same in words.
 
 SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
 
 Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are only for `.rnnops`,
 and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
+
+**A layered layout** of a directed graph without cycles (Sugiyama, Tagawa and Toda, IEEE Trans. SMC 11(2), 1981). Boxes
+lie in layers, each below those that it reads; an edge over several layers has a place in each. The order within layers
+is found by means of neighbours' places, in sweeps down and up; then boxes move towards their neighbours.
+
+Limits: a few hundred boxes; crossings are few, not fewest.
 """
 
 from __future__ import annotations
@@ -11,10 +17,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from math import ceil, floor, log10
+from itertools import accumulate, pairwise, takewhile
+from math import ceil, copysign, floor, log10
 from unicodedata import combining, east_asian_width
 
 from rnnops.util import LazyModule, folded, preformatted, replaced, scrolled
@@ -42,6 +48,8 @@ COLOURS: Mapping[str, tuple[str, str, str, str]] = {
     "op": ("#ffffff", "#9aa0a6", "#2a2d32", "#80868b"),
     "recurrence": ("#fbfbfc", "#9aa0a6", "#23262a", "#80868b"),
     "fused": ("#f4f7fb", "#8b9bb3", "#222933", "#8494ac"),
+    "sequence": ("#e3f4f1", "#2f9284", "#123833", "#54bfae"),
+    "state": ("#e6e8fa", "#6a76c0", "#262b4d", "#8f9bea"),
     "output": ("#fde8e4", "#cf7f70", "#45261f", "#e08b7a"),
     "checkpoint": ("#f0e6fb", "#9b6fcb", "#35234d", "#b78be6"),
     "kept": ("#d5efdc", "#3a9461", "#173a24", "#5cc489"),
@@ -55,7 +63,16 @@ COLOURS: Mapping[str, tuple[str, str, str, str]] = {
     "step": ("#cfeae6", "#2f9284", "#12413b", "#54bfae"),
     "once": ("#efe6fb", "#9b6fcb", "#35234d", "#b78be6"),
 }
-DASHED = ("recomputed", "boundary")
+DASHED = ("recomputed", "boundary", "next")
+# Boxes of drawings: kind -> radius of corners, and how far a second border lies within the first.
+SHAPES: Mapping[str, tuple[float, float, float]] = {
+    **dict.fromkeys(("input", "sequence", "output"), (12, 0, 0)),
+    **dict.fromkeys(("constant", "op", "recurrence", "fused"), (4, 0, 0)),
+    "state": (12, 3, 3),
+    "parameter": (1, 3, 0),
+}
+MARKS = ("checkpoint", "kept", "boundary", "recomputed")  # what borders of boxes tell
+TIP = 3.5  # half of the width of an arrow's head
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
@@ -74,6 +91,7 @@ def _rules(dark: bool) -> str:
     at = 2 if dark else 0
     rules.append(f".rnnops .tick {{ fill: {COLOURS['step'][at + 1]}; opacity: 0.75 }}")
     rules += [f".rnnops .{n} {{ fill: {c[at]}; stroke: {c[at + 1]} }}" for n, c in COLOURS.items()]
+    rules += [f".rnnops .box.{n} {{ fill: {COLOURS[n][at]} }}" for n in SHAPES]
     return "\n".join(rules)
 
 
@@ -82,6 +100,7 @@ STYLE = "\n".join([
     f".rnnops .small {{ font-size: {SMALL:g}px }} .rnnops .title {{ font-size: {TITLE:g}px; font-weight: 600 }}",
     ".rnnops .bold { font-weight: 600 } .rnnops .way, .rnnops .grid, .rnnops .mark { fill: none; stroke-width: 1 }",
     f".rnnops .mark {{ stroke-width: 1.5 }} {', '.join(map('.rnnops .{}'.format, DASHED))} {{ stroke-dasharray: 4 2 }}",
+    f"{', '.join(map('.rnnops .box.{}'.format, MARKS))} {{ stroke-width: 2.5 }}",
     _rules(dark=False),
     f"@media (prefers-color-scheme: dark) {{\n{_rules(dark=True)}\n}}",
 ])  # fmt: skip
@@ -126,6 +145,19 @@ def rect(x: float, y: float, width: float, height: float, kind: str, rounded: fl
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"{corner}/>'
 
 
+def box(x: float, y: float, width: float, height: float, kind: str, mark: str = "") -> str:
+    """A box of a drawing.
+
+    Args:
+        kind: of `SHAPES`.
+        mark: of `MARKS`, or `""`.
+    """
+    rounded, across, down = SHAPES[kind]
+    outer = rect(x, y, width, height, f"box {kind} {mark}".rstrip(), min(rounded, height / 2))
+    size = width - 2 * across, height - 2 * down
+    return outer + (rect(x + across, y + down, *size, f"box {kind}", max(rounded - down, 0)) if across else "")
+
+
 def path(steps: str, kind: str) -> str:
     """A path of steps in SVG's own words; never foreign text."""
     return f'<path d="{steps}" class="{kind}"/>'
@@ -134,6 +166,21 @@ def path(steps: str, kind: str) -> str:
 def line(x: float, y: float, a: float, b: float, kind: str) -> str:
     """A straight line."""
     return path(f"M {x:.1f} {y:.1f} L {a:.1f} {b:.1f}", kind)
+
+
+def way(points: Sequence[tuple[float, float]], kind: str = "way", arrow: bool = True) -> str:
+    """A smooth line through points, straight where they lie below each other, with the head of an arrow at its end."""
+    parts = [f"M {points[0][0]:.1f} {points[0][1]:.1f}"]
+    for i, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
+        if x != a:
+            middle = (y + b) / 2
+            parts.append(f"C {x:.1f} {middle:.1f} {a:.1f} {middle:.1f} {a:.1f} {b:.1f}")
+        elif i == len(points) or points[i][0] != a:
+            parts.append(f"V {b:.1f}")
+    a, b = points[-1]
+    back = b + 2 * copysign(TIP, points[-2][1] - b)
+    head = path(f"M {a - TIP:.1f} {back:.1f} L {a:.1f} {b:.1f} L {a + TIP:.1f} {back:.1f} Z", "tip")
+    return path(" ".join(parts), kind) + (head if arrow else "")
 
 
 def group(parts: Iterable[str], tooltip: str = "", x: float = 0.0, y: float = 0.0) -> str:
@@ -203,8 +250,8 @@ class Picture(ABC):
         return ""
 
 
-ROW, SWATCH, GAP, EDGE = 17.0, 10.0, 16.0, 10.0
-Named = Sequence[tuple[str, str]]  # colours of the style sheet, and what is said of each
+ROW, SWATCH, GAP, EDGE = 17.0, 16.0, 16.0, 10.0
+Named = Sequence[tuple[str, str]]  # classes of the style sheet, and what is said of each
 
 
 def legend_size(named: Named, width: float) -> tuple[float, float]:
@@ -225,9 +272,17 @@ def legend(named: Named, x: float, y: float, width: float) -> str:
     for number, row in enumerate(_rows(named, width)):
         for at, colour, said in row:
             top = y + number * ROW
-            parts.append(rect(x + at, top, SWATCH, SWATCH, colour, 2))
-            parts.append(text(x + at + SWATCH + 5, top + SWATCH - 1, said, "small soft"))
+            parts.append(_swatch(x + at, top, colour))
+            parts.append(text(x + at + SWATCH + 5, top + SMALL - 1, said, "small soft"))
     return group(parts)
+
+
+def _swatch(x: float, y: float, classes: str) -> str:
+    """A small box, line or piece of colour, as the picture has them."""
+    first, *more = classes.split()
+    if first == "box":
+        return box(x, y, SWATCH, SMALL, *more)
+    return line(x, y + SMALL / 2, x + SWATCH, y + SMALL / 2, classes) if more else rect(x, y, SWATCH, SMALL, first, 2)
 
 
 def _rows(named: Named, width: float) -> list[list[tuple[float, str, str]]]:
@@ -331,3 +386,215 @@ def byte_ticks(most: int) -> list[Tick]:
     while most >= 1024 ** (power + 1) and power + 1 < len(UNITS):
         power += 1
     return [(at * 1024**power, f"{at:g} {UNITS[power]}") for at in ticks_up_to(most / 1024**power)]
+
+
+SWEEPS = 8  # down and up in turn; pictures change little after
+BETWEEN, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # boxes, layers; the width of a place of an edge
+NEAR = 12  # places of an edge that are looked at for where it may go straight
+CORNER = 40.0  # from the sides of a box, where edges neither begin nor end
+
+Size = tuple[float, float]
+Point = tuple[float, float]
+Edge = tuple[str, str]
+NO_AIMS: Mapping[Edge, float] = {}
+
+
+@dataclass(frozen=True)
+class DrawingLayout:
+    """Where boxes and edges lie.
+
+    Args:
+        boxes: key -> upper left corner.
+        ways: (source, target) -> points from the lower side of one box to the upper side of the other.
+    """
+
+    boxes: dict[str, Point]
+    ways: dict[Edge, list[Point]]
+    width: float
+    height: float
+
+
+def lay_out(
+    sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str] = (), aims: Mapping[Edge, float] = NO_AIMS
+) -> DrawingLayout:
+    """Places of boxes of certain sizes. An edge leaves its layer straight down, so that it crosses no box.
+
+    Args:
+        sizes: key -> width and height, each key after those that it reads.
+        edges: (source, target) by key.
+        top: keys that have the highest layer to themselves.
+        aims: edge -> where it ends, from the center of its target, in widths of the target; 0.0 if left out.
+    """
+    moved = _Layered(sizes, edges, top, aims)
+    moved.order()
+    moved.center()
+    moved.straighten()
+    return moved.placed()
+
+
+def _layers(sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str]) -> dict[str, int]:
+    """The layer of each box: one below the lowest that it reads.
+
+    A box that reads nothing lies one above its first reader. So does one that alone reads only such boxes.
+    """
+    reads = _neighbours(edges, 1)
+    layers = dict.fromkeys(top, 0)
+    for key in (key for key in sizes if key not in top):
+        layers[key] = 1 + max((layers[source] for source in reads.get(key, ())), default=0 if top else -1)
+    read_by, loose = _neighbours(edges, 0), set[str]()
+    for key in sizes:
+        if all(source in loose and len(read_by[source]) == 1 for source in reads.get(key, ())):
+            loose.add(key)
+    for key in reversed([*sizes]):
+        if key in loose and key in read_by and key not in top:
+            layers[key] = min(layers[reader] for reader in read_by[key]) - 1
+    return layers
+
+
+def _neighbours(pairs: Sequence[Edge], side: int) -> dict[str, list[str]]:
+    """For each key on one side of pairs, those on the other."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        found.setdefault(pair[side], []).append(pair[1 - side])
+    return found
+
+
+def _chain(edge: Edge, layer_of: Mapping[str, int]) -> list[str]:
+    """An edge as places, one in each layer that it passes."""
+    source, target = edge
+    passed = range(layer_of[source] + 1, layer_of[target])
+    return [source, *(f"{source}\n{target}\n{layer}" for layer in passed), target]
+
+
+def _filled(layer_of: Mapping[str, int], chains: Mapping[Edge, list[str]]) -> list[list[str]]:
+    """Boxes and places of edges by layer."""
+    layers: list[list[str]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
+    for key, layer in layer_of.items():
+        layers[layer].append(key)
+    for (source, _), chain in chains.items():
+        for offset, place in enumerate(chain[1:-1], layer_of[source] + 1):
+            layers[offset].append(place)
+    return layers
+
+
+def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
+    """Centers near those wanted, in the same order and without overlap: the mean of pushing right and pushing left."""
+
+    def pushed(centers: Sequence[float], sizes: Sequence[float]) -> list[float]:
+        found: list[float] = []
+        for i, center in enumerate(centers):
+            least = found[-1] + (sizes[i - 1] + sizes[i]) / 2 + BETWEEN if found else center
+            found.append(max(center, least))
+        return found
+
+    right = pushed(wanted, widths)
+    left = [-center for center in pushed([-center for center in wanted[::-1]], widths[::-1])][::-1]
+    return [(a + b) / 2 for a, b in zip(right, left, strict=True)]
+
+
+class _Layered:
+    """Boxes and places of edges in layers, while they are moved.
+
+    Args:
+        chains: edge -> its boxes and places, one in each layer that it passes.
+        above, below: key -> its neighbours.
+        aims: (key, key below) -> where the edge ends there.
+    """
+
+    def __init__(
+        self, sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str], aims: Mapping[Edge, float]
+    ) -> None:
+        layer_of = _layers(sizes, edges, top)
+        self.sizes, self.chains = sizes, {edge: _chain(edge, layer_of) for edge in dict.fromkeys(edges)}
+        self.widths = {key: width for key, (width, _) in sizes.items()}
+        self.widths |= {place: WAY for chain in self.chains.values() for place in chain[1:-1]}
+        self.layers = _filled(layer_of, self.chains)
+        links = [pair for chain in self.chains.values() for pair in pairwise(chain)]
+        self.above, self.below = _neighbours(links, 1), _neighbours(links, 0)
+        self.aims = {(self.chains[edge][-2], edge[1]): aim for edge, aim in aims.items()}
+        self.centers: dict[str, float] = {}
+
+    def _wanted(self, places: Mapping[str, float], key: str, others: Sequence[str]) -> float:
+        """The mean of the places at which edges of a key end; its own place if it has no edges."""
+        widths = self.widths if places is self.centers else {}  # others are numbers in the order of a layer
+        ends = [places[one] + self.aims.get((key, one), 0.0) * widths.get(one, 1.0) for one in others]
+        return sum(ends) / len(ends) if ends else places[key]
+
+    def order(self) -> None:
+        """Sort each layer by the mean place of neighbours above, then below, and so on."""
+        places = {key: float(i) for layer in self.layers for i, key in enumerate(layer)}
+        for sweep in range(SWEEPS):
+            neighbours = self.below if sweep % 2 else self.above
+            for layer in self.layers[::-1] if sweep % 2 else self.layers:
+                layer.sort(key=lambda key, near=neighbours: self._wanted(places, key, near.get(key, ())))  # type: ignore[misc]
+                places.update((key, float(i)) for i, key in enumerate(layer))
+
+    def center(self) -> None:
+        """Horizontal centers: side by side at first, then towards neighbours as far as there is room."""
+        for layer in self.layers:
+            x = 0.0
+            for key in layer:
+                self.centers[key] = x + self.widths[key] / 2
+                x += self.widths[key] + BETWEEN
+        for sweep in range(2 * SWEEPS):
+            neighbours = self.below if sweep % 2 else self.above
+            for layer in self.layers:
+                wanted = [self._wanted(self.centers, key, neighbours.get(key, ())) for key in layer]
+                self.centers.update(zip(layer, _apart(wanted, [self.widths[key] for key in layer]), strict=True))
+
+    def straighten(self) -> None:
+        """Move the places of each long edge below each other, as many at a time as there is room for."""
+        beside: dict[str, tuple[str | None, str | None]] = {}
+        for layer in self.layers:
+            beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
+
+        def straight(x: float, keys: Sequence[str]) -> int:
+            """How many places from the first on may lie there."""
+            free = takewhile(lambda key: self._has_room(x, key, beside[key]), keys)
+            return sum(1 for _ in free)
+
+        for source, *between, target in self.chains.values():
+            end = self._wanted(self.centers, between[-1], [target]) if between else 0.0
+            while between:
+                near = [end, *(self.centers[key] for key in (source, *between[:NEAR]))]
+                count, _, x = max((straight(x, between), -abs(x - self.centers[between[0]]), x) for x in near)
+                self.centers.update(dict.fromkeys(between[:count], x))
+                source, between = between[max(count, 1) - 1], between[max(count, 1) :]
+
+    def _has_room(self, x: float, key: str, beside: tuple[str | None, str | None]) -> bool:
+        """True if a place may have its center there."""
+        left, right = beside
+        widths, centers = self.widths, self.centers
+        far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + BETWEEN
+        return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + BETWEEN)
+
+    def placed(self) -> DrawingLayout:
+        """Corners and ways, moved so that all is right of 0."""
+        sizes, centers, widths = self.sizes, self.centers, self.widths
+        left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
+        tops: dict[str, float] = {}
+        ends: dict[str, float] = {}  # of their layers
+        y = 0.0
+        for layer in self.layers:
+            height = max((sizes[key][1] for key in layer if key in sizes), default=0.0)
+            for key in layer:  # what reads nothing lies at the end of its layer, near its readers
+                own = sizes[key][1] if key in sizes else 0.0
+                tops[key], ends[key] = y if key in self.above or not own else y + height - own, y + height
+            y += height + LAYER_GAP
+        boxes = {key: (centers[key] - widths[key] / 2 - left, tops[key]) for key in sizes}
+        ways = {}
+        for edge, chain in self.chains.items():
+            source, *between, target = chain
+            x = self._port(source, chain[1]) - left
+            points = [(x, tops[source] + sizes[source][1]), (x, ends[source])]
+            for place in between:
+                points += [(centers[place] - left, tops[place]), (centers[place] - left, ends[place])]
+            ways[edge] = [*dict.fromkeys(points), (self._port(target, chain[-2]) - left, tops[target])]
+        right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
+        return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
+
+    def _port(self, box: str, other: str) -> float:
+        """Where an edge begins or ends at a box: as near to its other end as may be."""
+        reach = max(self.widths[box] / 2 - CORNER, 0.0)
+        end = self._wanted(self.centers, box, [other])
+        return min(max(end, self.centers[box] - reach), self.centers[box] + reach)

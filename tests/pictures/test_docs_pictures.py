@@ -7,6 +7,8 @@ import runpy
 from pathlib import Path
 from xml.etree import ElementTree
 
+from rnnops.pictures.svg import SMALL
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "pictures.md"
 LARGEST = 40_000  # bytes of a picture in a document
@@ -41,3 +43,12 @@ def test_the_page_shows_the_net_that_the_tool_draws() -> None:
     shared = [line for line in lines if line.startswith(("h_all", "scores", "net.outputs", "T, N, D"))]
     assert len(shared) == 4
     assert all(line in PAGE.read_text() for line in shared)
+
+
+def test_texts_are_read_on_narrow_pages() -> None:
+    """A picture is a link to itself, where its small texts have less than 9 pixels in one 400 pixels wide."""
+    for page in (ROOT / "docs").glob("*.md"):
+        for link, name in re.findall(r"(\[?)!\[[^]]*\]\((pictures/\w+\.svg)\)", page.read_text()):
+            width = float(ElementTree.parse(page.parent / name).getroot().get("width", 0))
+            linked = link and f"]({name})]({name})" in page.read_text()
+            assert linked or SMALL * 400 / width >= 9, (page.name, name)

@@ -116,7 +116,10 @@ def test_shut_recurrences_open(light: dict[str, Any]) -> None:
 
 def test_colours_tell_what_is_kept_and_computed_again(light: dict[str, Any]) -> None:
     colours = light["sections"]["saved lstm"]["pictures"][0]["colours"]
-    assert len({colours[kind] for kind in ("kept", "recomputed", "op", "input", "parameter", "output")}) == 6
+    looks = ("op kept", "op recomputed", "op", "input", "sequence", "state kept", "parameter", "output")
+    assert len({colours[f"box {look}"] for look in looks}) == len(looks)
+    fills = {colours[f"box {look}"].rpartition(" rgb")[0] for look in ("op", "op kept", "op recomputed")}
+    assert len(fills) == 1, "borders tell it"
 
 
 def test_names_are_text_and_never_run(light: dict[str, Any]) -> None:

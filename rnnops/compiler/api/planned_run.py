@@ -154,16 +154,17 @@ class PlannedRun:
         """
         return schedule.plan_schedule(self.plan, self.device)
 
-    def draw_net(self, opened: bool = True) -> Drawing:
-        """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
+    def draw_net(self, opened: bool = True, views: bool = False) -> Drawing:
+        """The net that is run forward as a picture: borders tell what is kept for the backward pass or computed again.
 
         Args:
             opened: whether cells are drawn within recurrences.
+            views: whether ops that give elements another shape or order are drawn, such as Reshape and Transpose.
 
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
         """
-        return profile.draw_saved(self.plan, opened)
+        return profile.draw_saved(self.plan, opened, views)
 
     @property
     def source(self) -> str:

@@ -192,7 +192,7 @@ def _stairs(frame: svg.Frame, rows: Sequence[Estimate]) -> list[tuple[float, flo
 
 
 def _place(frame: svg.Frame, row: Estimate) -> tuple[float, float]:
-    return frame.x(log2(max(row.nbytes, 1))), frame.y(log2(row.time))
+    return frame.x(log2(max(row.nbytes, 1))), frame.y(log2(row.time or 1.0))
 
 
 def _point(frame: svg.Frame, row: Estimate) -> str:

@@ -414,7 +414,7 @@ class MemoryCurve(svg.Picture):
     @property
     def peak(self) -> int:
         """The most bytes of all passes."""
-        return max(one.peak for one in self.passes)
+        return max((one.peak for one in self.passes), default=0)
 
     @property
     def svg(self) -> str:

@@ -467,15 +467,16 @@ SAID = {
 }
 
 
-def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True) -> Drawing:
+def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True, views: bool = False) -> Drawing:
     """The net that a plan runs forward, less what it fuses; its blobs have the names that other reports say.
 
     Args:
         opened: whether cells are drawn within recurrences.
+        views: whether ops that give elements another shape or order are drawn.
     """
     if isinstance(plan, ForwardPlan):
         program = plan.program
-        return draw_typed(program.net, program.types, opened, None, "", program.float_dtype)
+        return draw_typed(program.net, program.types, opened, views, None, "", program.float_dtype)
     saved, program = saved_residuals(plan), plan.unfused
     recurrent = [call for call in program.calls if call.op.type == "RecurrentNetwork"]
     inner = {call.op.key: cell_program(Recurrence(call.op, call.net), call) for call in recurrent}
@@ -483,7 +484,7 @@ def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True) -> Drawing
     outer = _marks(saved.blobs, "", program)
     title = f"net {program.net.name}: {readable(saved.total)} kept for the backward pass"
     marks = Marks(outer.blobs, outer.notes, within)
-    return draw_typed(program.net, program.types, opened, marks, title, program.float_dtype)
+    return draw_typed(program.net, program.types, opened, views, marks, title, program.float_dtype)
 
 
 def _is_computed(call: Call) -> bool:

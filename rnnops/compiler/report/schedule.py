@@ -424,7 +424,7 @@ def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
 def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
     """The shares of threads, side by side."""
     yield svg.text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold")
-    total = max(end for _, end in shares) or 1
+    total = max((end for _, end in shares), default=0) or 1
     for thread, (first, end) in enumerate(shares):
         x, width = PLOT + (RIGHT - PLOT) * first / total, (RIGHT - PLOT) * (end - first) / total
         said = str(first) if end == first + 1 else f"{first}-{end - 1}"
