@@ -135,13 +135,15 @@ class Net(NetTables):
             name: after which runs are fed.
             shape: sizes of the array.
             init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
-                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
+                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`. Or an array of the
+                shape, or of one that NumPy broadcasts to it; it is copied. Or a function of the shape, or of the shape
+                and a NumPy `Generator`, that returns such an array of the whole shape; `ro.init_params` calls it.
 
         Raises:
             NetError: the name is taken, the shape is none, or there is no such way to start.
         """
         sizes = checked_shape(shape, self.name)
-        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
+        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name, sizes)))
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
         """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, outputs_of, plain_arrays
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Workspace, execute
+from rnnops.net.op import Initializer
 from rnnops.net.parse import parse_net
 from rnnops.types import Array
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
@@ -185,8 +187,22 @@ class PlannedRun:
         return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))
 
 
-def made_again(kind: Any, text: str, device: str, options: Any, bound: dict[str, Any], saving: Any) -> Any:
-    """A run that was pickled: kernels are loaded, or compiled, where it is used."""
+def made_again(
+    kind: Any,
+    text: str,
+    device: str,
+    options: Any,
+    bound: dict[str, Any],
+    saving: Any,
+    starts: Mapping[str, Initializer | None] = MappingProxyType({}),
+) -> Any:
+    """A run that was pickled: kernels are loaded, or compiled, where it is used.
+
+    Args:
+        starts: initializers of parameters, as the text does not hold large arrays.
+    """
     for array in bound.values():
         array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    return kind(parse_net(text).snapshot(), device, options, bound, saving)
+    net = parse_net(text)
+    specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
+    return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

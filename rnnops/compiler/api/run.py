@@ -506,7 +506,8 @@ class Run(Attributes):
     def __reduce__(self) -> tuple[Any, ...]:
         """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
         options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
-        return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
+        starts = {spec.name: spec.initializer for spec in self.net.parameters}
+        return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving, starts)
 
     def _place(self) -> dict[str, str]:
         return {"net": object.__getattribute__(self, "net").name}
