@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import memory_named
 from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import ModelError, SaveError
@@ -131,6 +131,15 @@ class Model(Layer):
                [7.]], dtype=float32)
     """
 
+    _attribute_meanings: ClassVar = {
+        **dict.fromkeys(("parameters", "weights", "named_parameters", "get_weights"), "get_params"),
+        **dict.fromkeys(("state_dict", "load_state_dict"), "get_states, set_states, save or load"),
+        **dict.fromkeys(("fit", "step", "backward"), "a call, model(x, y), which trains on a batch"),
+        **dict.fromkeys(("predict", "apply"), "eval, after which a call computes forward"),
+        **dict.fromkeys(("to", "cuda"), "compile(..., device='cuda')"),
+        "summary": "print(model)",
+    }
+
     _store: ArrayStore
     _graphs: Graphs | None
     _compiled: dict[str, Graph]  # by function, for the inputs that `compile` was given
@@ -197,6 +206,7 @@ class Model(Layer):
             raise ModelError("freeze= is not a list of patterns", wanted="strings", came=repr(freeze)[:80])
         self._store.set_optimizer(optimizer, patterns)
 
+    @named_arguments
     def compile(
         self,
         inputs: Sequence[Any] | Mapping[str, Any],

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from rnnops.arguments import Attributes
+from rnnops.arguments import Attributes, named_options
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer_call, output_dtypes
@@ -24,6 +24,7 @@ from rnnops.types import FLOAT, Array, Type
 class NetTables(Attributes):
     """Base of nets: what is in one, and how an op or a name gets in."""
 
+    @named_options
     def __init__(self, name: str, float_dtype: str | None = None, sizes_for: str | None = None) -> None:
         self.name = check_name(name, "net")
         self.float_dtype = float_dtype

@@ -336,7 +336,7 @@ def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) ->
             raise NetError(f"unknown attribute '{name}'", net=net, op=op_type, wanted=some_of(known))
     for name, default in known.items():
         if default is REQUIRED and name not in given:
-            raise NetError(f"attribute '{name}' is missing", net=net, op=op_type)
+            raise NetError(f"attribute '{name}' is missing", net=net, op=op_type, hint=f"Give {name}=.")
         if isinstance(default, float) and name in given and not is_a_float(given[name]):
             came = repr(given[name])[:40]
             raise NetError(f"attribute '{name}' is not a number of a float's size", net=net, op=op_type, came=came)

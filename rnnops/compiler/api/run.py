@@ -293,7 +293,8 @@ class Run(Attributes):
             states: output -> input of the next call: these stay in the memory of the C program.
             dtype: of floats where no arrays are given.
             source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
-                those of other devices within rounding; None for an object for this processor, with the bits of a call.
+                those of other devices within rounding; None or `"object"` for an object for this processor, with the
+                bits of a call.
 
         Returns:
             Paths of the files, and names of inputs and outputs in C. The code is for one thread.

@@ -193,7 +193,7 @@ class Profile:
 
 
 def _time(seconds: float, total: float) -> tuple[str, str]:
-    return f"{1000 * seconds:.3f}", f"{100 * seconds / total:.1f} %"
+    return f"{1000 * seconds:.3f}", f"{100 * seconds / (total or 1.0):.1f} %"
 
 
 class OpTimer:

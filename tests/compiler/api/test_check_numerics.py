@@ -86,7 +86,7 @@ def test_given_gradients_and_constants(run: ro.Run) -> None:
     given = np.ones((T, N, H))
     given[2, 1, 0] = np.nan
     with pytest.raises(
-        ro.NumericsError, match=r"blob 'gradient y': a feed is not finite, and reaches gradient of 'xs'"
+        ro.NumericsError, match=r"blob 'y': a gradient that was given is not finite, and reaches gradient of 'xs'"
     ):
         run.vjp(ONES)[1]({"y": given})
     made = ro.Net("shifted")
