@@ -83,8 +83,11 @@ def _bytes(compiled: Mapping[str, Graph], store: ArrayStore) -> Iterator[str]:
     """Lines: the bytes held, and the peak of the passes of each function."""
     yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
-        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in graph.planned().memory().passes)
+        planned = graph.planned()
+        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in planned.memory().passes)
         yield f"{function}: {passes}"
+        if planned.budget is not None:
+            yield f"{function}: {planned.budget()}"
 
 
 def _size(arrays: Arrays) -> str:

@@ -49,7 +49,7 @@ class Net(NetTables):
         >>> w = net.parameter("w", [1, 2], init="ones")
         >>> net.outputs(y=w @ x + b)
         >>> net
-        <Net line: 3 inputs, 2 ops, 1 outputs>
+        <Net line: 3 inputs, 2 ops, 1 output>
         >>> net.input_names, net.output_blobs
         (('x', 'b', 'w'), {'y': 'add_0'})
         >>> feeds = {"x": np.array([1.0, 2.0]), "b": np.array([0.5]), **ro.init_params(net, seed=0, dtype="float64")}

@@ -19,6 +19,7 @@ from rnnops.net.op import Input, Op, some_of
 from rnnops.net.schema import schema_of
 from rnnops.net.text import Labels, check_name, scoped
 from rnnops.types import FLOAT, Array, Type
+from rnnops.util import counted
 
 
 class NetTables(Attributes):
@@ -234,4 +235,9 @@ class NetTables(Attributes):
         raise NetError("a net is not a function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
 
     def __repr__(self) -> str:
-        return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"
+        sizes = (
+            counted(len(self._inputs), "input"),
+            counted(len(self._ops), "op"),
+            counted(len(self._outputs), "output"),
+        )
+        return f"<Net {self.name}: {', '.join(sizes)}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -126,15 +126,17 @@ class PlannedRun:
         device: `"cpu"`, `"reference"` or `"cuda"`.
         plan: the one that calls with such feeds use.
         calls: how bound runs answer these, from the second one on.
+        budget: what a memory budget has chosen, as a line; None where there is no budget.
     """
 
     device: str
     plan: ForwardPlan | TrainingPlan
     calls: str = ""
+    budget: Callable[[], str] | None = field(default=None, compare=False, repr=False)
 
     def describe(self) -> str:
         """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
-        return describe.describe_plan(self.plan, self.device, self.calls)
+        return describe.describe_plan(self.plan, self.device, self.calls, self.budget() if self.budget else "")
 
     def memory(self) -> MemoryTable:
         """The allocations at the peak of each pass."""
