@@ -28,6 +28,11 @@ def forgetful(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
     return {"h_new": ro.tanh(x @ w_x + h @ w_h)}
 
 
+@ro.cell
+def unstarred(x: Any, h: Any, w: Any) -> dict[str, Any]:
+    return {"h": ro.tanh(x @ w + h)}
+
+
 def model() -> tuple[ro.Net, dict[str, Any]]:
     """A small net that is right, and feeds for it."""
     net = ro.Net("model")
@@ -87,11 +92,31 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a method that a net has not": lambda: OPEN.output(y=X),
     "a method that a run has not": lambda: RUN.forward(FEEDS),
     "a method of tensors": lambda: X.permute(1, 0),
+    "a function that saves": lambda: ro.save(NET, "file"),
+    "a layer of PyTorch": lambda: ro.Linear(D, H),
+    "a net without a name": lambda: ro.Net(),  # type: ignore[call-arg]
+    "a shape in the place of a dtype": lambda: OPEN.input("sized", (T, N, D)),
+    "names in a list": lambda: OPEN.inputs(["one", "two"]),
+    "blobs in a list": lambda: OPEN.outputs([X]),
+    "an axis left out": lambda: ro.concat([X, X]),
     # blobs
     "if over a blob": lambda: 1 if X > 0 else 0,
     "a loop over a blob": lambda: [x for x in X],  # noqa: C416
     "a function of math": lambda: math.tanh(X),
     "a function of NumPy without an op": lambda: np.linalg.norm(X),
+    "a function of NumPy that ro has": lambda: np.einsum("ij,jk->ik", X, X),
+    "an elementwise function of NumPy without an op": lambda: np.isnan(X),
+    "elements that are set": lambda: X.__setitem__((slice(None), 0), 0.0),
+    "a complex number": lambda: X * 1j,
+    "complex numbers as a dtype": lambda: OPEN.input("waves", "complex64"),
+    "the equation behind its operands": lambda: ro.einsum(X, X, "ij,jk->ik"),
+    "a list of numbers as an operand": lambda: X * [1.0, 2.0],
+    "a blob as a number": lambda: float(X),
+    "a blob as a bool": lambda: bool(X),
+    "a blob as a count": lambda: list(range(X)),  # type: ignore[call-overload]
+    "a blob in a formatted string": lambda: f"{X:.2f}",
+    "the number of a tensor": lambda: X.item(),
+    "backward of a tensor": lambda: X.backward(),
     "numbers of a blob": lambda: np.asarray(X),
     "a shape that is not known yet": lambda: X.shape[0],
     "a mask as a subscript": lambda: X[X > 0],
@@ -105,6 +130,8 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "an output twice": lambda: (OPEN.outputs(y=X), OPEN.outputs(y=X)),
     "a name twice": lambda: OPEN.input("x"),
     "a parameter of no size": lambda: OPEN.parameter("w", (D, -1)),
+    "initial values of another shape": lambda: OPEN.parameter("w", (D, H), np.ones((H, D))),
+    "initial values with NaN": lambda: OPEN.parameter("w", (2,), np.log(np.array([1.0, np.nan]))),
     "an initializer that is unknown": lambda: OPEN.parameter("w", (D, H), "glorot"),
     # cells
     "a decay that is not a share": lambda: ro.cells.LIFCell(D, H, decay=20),
@@ -112,6 +139,10 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a cell that returns numbers": step_of(lambda x, h: {"h": 0.0}),
     "a state that the cell does not return": lambda: ro.scan(forgetful, X, h=np.zeros((N, H))),
     "a state of a blob that the cell does not return": forgotten_state,
+    "the last value of a state that the cell does not return": lambda: ro.scan(forgetful, X, h=X)[0]["h"],
+    "a parameter before the star": lambda: ro.scan(unstarred, X, h=X, w=np.ones((D, H))),
+    "a cell that is compiled": lambda: ro.compile(cell),  # type: ignore[arg-type]
+    "a preset cell that is called": lambda: ro.cells.LSTMCell(D, H)(X),
     "a state without an initial value": lambda: ro.scan(cell, X),
     "states in the place of sequences": lambda: ro.scan(cell, X, X),
     "a net in the place of a cell": lambda: ro.scan(cell.net, X, h=X),
@@ -124,6 +155,13 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a misspelt input": lambda: RUN(fed(h0=None, h_0=FEEDS["h0"])),
     "feeds by position": lambda: RUN(FEEDS["xs"]),
     "a list in place of an array": lambda: RUN(fed(h0=[[0.0] * H] * N)),
+    "no array": lambda: RUN(fed(h0=None) | {"h0": None}),
+    "complex numbers": lambda: RUN(fed(h0=FEEDS["h0"] + 0j)),
+    "rows of several lengths": lambda: RUN(fed(xs=np.array([[1.0], [1.0, 2.0]], object))),
+    "lengths of floats": lambda: RUN(fed(lengths=np.array([7.0, 3.0]))),
+    "options by position": lambda: RUN(FEEDS, True),
+    "NaN in a feed": lambda: ro.compile(NET, check_numerics=True)(fed(h0=np.full((N, H), np.nan))),
+    "NaN that an op makes": lambda: ro.compile(logarithm(), check_numerics=True)(x=np.array([1.0, -1.0])),
     "batch first": lambda: RUN(fed(xs=FEEDS["xs"].swapaxes(0, 1))),
     "another number of features": lambda: RUN(fed(xs=np.ones((T, N, D + 1)))),
     "float32 beside float64": lambda: RUN(fed(h0=FEEDS["h0"].astype("float32"))),
@@ -138,11 +176,54 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a pullback that is used twice": twice,
     "a gradient of an output that is not there": lambda: RUN.vjp(FEEDS)[1]({"loss": np.ones(())}),
     "a gradient of another shape": lambda: RUN.vjp(FEEDS)[1]({"y": np.ones((N, H))}),
+    "a number as the gradient of an array": lambda: RUN.vjp(FEEDS)[1]({"y": 1.0}),
+    "a gradient of another dtype": lambda: RUN.vjp(FEEDS)[1]({"y": np.ones((T, N, H), "float32")}),
     "a gradient by integers": lambda: RUN.vjp(FEEDS, wrt=["ids"]),
     "dropout without a seed": lambda: ro.compile(dropped(), device="reference").vjp(x=np.ones((2, 3))),
     "a policy that is unknown": lambda: ro.compile(NET, checkpoints="some"),
     "a budget that is too small": lambda: ro.compile(NET, memory_budget=10).vjp(FEEDS),
+    "links of a stream the wrong way round": lambda: RUN.stream({"h0": "last"}),
+    "an input of a stream that is called rows": lambda: rows_stream()(rows=np.ones((2, 3), "float32")),
+    "an export that is unknown": lambda: ro.compile(NET).export_native("folder", FEEDS, source="elf"),
+    # models
+    "a layer behind one of several outputs": lambda: ro.model.Dense(D)(ro.model.RNN("lstm", H)(sized())),
+    "the activation as a word": lambda: ro.model.Dense(D, "tanh"),  # type: ignore[arg-type]
+    "an optimizer that steps": lambda: ro.model.SGD(0.1).step(),  # type: ignore[attr-defined]
+    "a model with a method of PyTorch's": lambda: Line().parameters(),
+    "a model that is compiled without inputs": lambda: Line().compile(),  # type: ignore[call-arg]
+    "a model that is called with arrays before compile": lambda: Line().train_one_batch(np.ones((N, D))),
 }
+
+
+class Line(ro.model.Model):
+    """A model of one layer."""
+
+    def __init__(self) -> None:
+        self.dense = ro.model.Dense(1)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def train_one_batch(self, x: Any) -> Any:
+        return self.minimize(ro.reduce_mean(self.dense(x), keepdims=0))
+
+
+def sized() -> ro.Blob:
+    """An input whose sizes are known."""
+    return ro.Net("sized", sizes_for="float32").input("x", shape=(T, N, D))
+
+
+def logarithm() -> ro.Net:
+    net = ro.Net("logarithm")
+    net.outputs(y=ro.log(net.input("x")))
+    return net
+
+
+def rows_stream() -> Any:
+    """A stream with an input that is called as an argument of its calls is."""
+    net = ro.Net("counter")
+    net.outputs(total=net.input("rows") + net.input("before", shape=(2, 3)))
+    return ro.compile(net).stream({"total": "before"}, rows=2, shapes={"before": ("N", 3)})
 
 
 def dropped() -> ro.Net:

@@ -189,8 +189,20 @@ _MEANINGS = {
     "negative": "neg", "absolute": "abs", "power": "pow", "multiply": "mul", "subtract": "sub", "divide": "div",
     "maximum": "max", "minimum": "min", "expand_dims": "unsqueeze", "permute": "transpose", "embedding": "gather",
     "logsumexp": "reduce_log_sum_exp", "layer_norm": "layer_normalization", "detach": "stop_gradient",
-    "cross_entropy": "softmax_cross_entropy_loss", "onehot": "one_hot", "jit": "compile", "grad": "compile",
+    "cross_entropy": "softmax_cross_entropy_loss", "onehot": "one_hot", "jit": "compile", "grad": "Run.vjp",
     "rnn": "BasicRNN", "lstmcell": "cells.LSTMCell", "grucell": "cells.GRUCell",
+    **dict.fromkeys(("save", "save_model"), "model.Model.save, for the parameters of a model"),
+    **dict.fromkeys(("load", "load_model"), "model.Model.load, or onnx.load"), "load_onnx": "onnx.load",
+    "export": "onnx.export, or Run.export_native", **dict.fromkeys(("vjp", "backward", "value_and_grad"), "Run.vjp"),
+    **dict.fromkeys(("tensor", "array", "zeros", "ones", "full", "eye"), "constant, which takes a NumPy array"),
+    **dict.fromkeys(("rand", "randn", "random", "uniform"), "random_uniform_like"), "arange": "range",
+    **dict.fromkeys(("seed", "manual_seed", "init"), "init_params"), "while_loop": "scan", "for_loop": "scan",
+    **dict.fromkeys(("input", "placeholder", "variable"), "Net.input"), "parameter": "Net.parameter",
+    "torch": "rnnops.torch, which has to be imported", "stream": "Run.stream",
+    "plan": "Run.plan", "profile": "Run.profile", "draw": "Net.draw", "view": "reshape",
+    **dict.fromkeys(("train", "fit", "module", "sequential"), "model.Model"), "nn": "model", "optim": "model.Adam",
+    **dict.fromkeys(("linear", "dense"), "model.Dense"), "adam": "model.Adam", "sgd": "model.SGD",
+    **dict.fromkeys(("mse", "mse_loss"), "model.mean_squared_error"), "nll_loss": "softmax_cross_entropy_loss",
 }  # fmt: skip
 
 

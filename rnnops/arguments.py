@@ -120,18 +120,18 @@ def _check_call(
 class Attributes:
     """A class whose unknown attributes are errors that say what is near.
 
-    `attribute_meanings`: what attributes of other libraries are called here.
+    `_attribute_meanings`: what attributes of other libraries are called here.
     """
 
     __slots__ = ()
-    attribute_meanings: ClassVar[Mapping[str, str]] = {}
+    _attribute_meanings: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
         problem = f"a {type(self).__name__} has no attribute '{name}'"
         if name.startswith("_"):  # what Python itself asks for, before there is a name to tell
             raise UnknownNameError(problem)
         known = [known for known in dir(type(self)) if not known.startswith("_")]
-        hint = did_you_mean(name, known, self.attribute_meanings) or self._attribute_hint(name)
+        hint = did_you_mean(name, known, self._attribute_meanings) or self._attribute_hint(name)
         raise UnknownNameError(problem, hint=hint, **self._place())
 
     def _place(self) -> dict[str, str]:

@@ -162,7 +162,8 @@ def _net_key(net: Net, symbolic: bool) -> Hashable | None:
     if any(key is None for key, _ in ops):
         return None
     inputs = tuple(
-        (spec.name, spec.dtype, _exact(spec.shape, symbolic), repr(spec.initializer)) for spec in net.input_specs
+        (spec.name, spec.dtype, _exact(spec.shape, symbolic), repr(spec.initializer), spec.initializer)
+        for spec in net.input_specs
     )
     return (net.float_dtype, inputs, tuple(ops), tuple(net.output_blobs.items()))
 

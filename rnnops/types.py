@@ -92,11 +92,15 @@ def type_of(array: Array) -> Type:
 _name_of: Callable[[np.dtype[Any]], str] = lru_cache(maxsize=64)(str)  # NumPy works a name out anew each time
 
 
+COMPLEX = "Complex numbers are pairs of reals: one blob for each part."  # a hint
+
+
 def dtype_name(dtype: object) -> str:
     """Normalise what a user gives as a dtype (`"int32"`, `np.int32`, `"float"`) to a name in `ANY`."""
     name = dtype if isinstance(dtype, str) else _numpy_name(dtype)
     if name not in ANY:
-        raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name)
+        hint = COMPLEX if "complex" in name else None
+        raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name, hint=hint)
     return name
 
 

@@ -196,6 +196,11 @@ def spaced(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def readable(count: int) -> str:
     """Bytes with a unit: `512 B`, `13.2 MiB`."""
     size, units = float(count), ["B", "KiB", "MiB", "GiB"]

@@ -29,9 +29,68 @@ def mistakes() -> Any:
     return module
 
 
-def test_fifty_mistakes() -> None:
+TOLD = {
+    "a function that saves": "Did you mean model.Model.save",
+    "a layer of PyTorch": "Did you mean model.Dense?",
+    "a net without a name": "Net: missing a required argument: 'name'",
+    "a shape in the place of a dtype": "net.input('sized', shape=(7, 2, 3))",
+    "names in a list": "Names go one by one: net.inputs('x', 'h').",
+    "blobs in a list": "It holds several: y=...[0].",
+    "an axis left out": "Give axis=.",
+    "a function of NumPy that ro has": "np.einsum has no op for blobs. Use ro.einsum.",
+    "an elementwise function of NumPy without an op": "x != x is True where x is NaN.",
+    "elements that are set": "ro.where(mask, value, x) and ro.concat(",
+    "a complex number": "Complex numbers are pairs of reals",
+    "complex numbers as a dtype": "Complex numbers are pairs of reals",
+    "complex numbers": "Complex numbers are pairs of reals: feed array.real and array.imag",
+    "the equation behind its operands": 'It comes first: ro.einsum("ni,ij->nj", x, w).',
+    "a list of numbers as an operand": "np.array(values)",
+    "a blob as a number": "A run gives numbers: ro.compile(net)(feeds).",
+    "a blob as a bool": "ro.where",
+    "a blob as a count": "A run gives numbers",
+    "a blob in a formatted string": "A run gives numbers",
+    "the number of a tensor": "ro.compile(net)(feeds)",
+    "backward of a tensor": "run.vjp",
+    "initial values of another shape": "wanted [3, 4]; got [4, 3]",
+    "initial values with NaN": "1 NaN of 2 values, the first at [1]",
+    "the last value of a state that the cell does not return": "A state is returned: dict(h=...).",
+    "a parameter before the star": "A parameter stands after `*`.",
+    "a cell that is compiled": "ro.scan(cell, xs, h=h0)",
+    "a preset cell that is called": "cell.apply_over_sequence(net, x)",
+    "no array": "Every input needs an array: zeros for a state",
+    "rows of several lengths": "pad them, and say lengths=",
+    "lengths of floats": "Convert it: lengths.astype('int32').",
+    "options by position": "training=True, seed=0",
+    "NaN in a feed": "blob 'h0': a feed is not finite, and reaches output 'y'; got NaN at [0, 0]",
+    "NaN that an op makes": "op 'Log -> log_0', blob 'log_0': the first NaN is made here",
+    "a number as the gradient of an array": "wanted float64[7, 2, 4]; got float. Make a loss of one number",
+    "a gradient of another dtype": "Convert it: array.astype('float64').",
+    "a budget that is too small": "memory_budget=0.364; got 10 bytes. Most of it: h_all/step_workspaces 448 B.",
+    "links of a stream the wrong way round": "An output feeds an input: {'y': 'h0'}.",
+    "an input of a stream that is called rows": "stream({'rows': array})",
+    "an export that is unknown": "got 'elf'",
+    "a layer behind one of several outputs": "blob 'dense': an input is not a blob",
+    "the activation as a word": "Give ro.tanh.",
+    "an optimizer that steps": "a SGD has no attribute 'step'",
+    "a model with a method of PyTorch's": "Did you mean get_params?",
+    "a model that is compiled without inputs": "missing a required argument: 'inputs'",
+    "a model that is called with arrays before compile": "call model.compile([x, ...])",
+}
+
+
+def test_what_mistakes_are_told() -> None:
     module = mistakes()
-    assert len(module.MISTAKES) >= 50
+
+    def check(case: tuple[str, str]) -> None:
+        assert case[1] in module.message(module.MISTAKES[case[0]])
+
+    check_each(TOLD.items(), check, lambda case: case[0])
+    assert "Take the first, dense(y[0])." in module.message(module.MISTAKES["a layer behind one of several outputs"])
+
+
+def test_a_hundred_mistakes() -> None:
+    module = mistakes()
+    assert len(module.MISTAKES) >= 100
     check_each(list(module.MISTAKES), lambda name: module.message(module.MISTAKES[name]))
 
 
@@ -137,8 +196,18 @@ def test_lengths_of_another_number_of_rows() -> None:
 
 def test_products_of_numpy_without_an_op() -> None:
     x = fresh_input()
-    for product in (lambda: np.dot(x, x), lambda: np.einsum("tnd,de->tne", x, x), lambda: np.tensordot(x, x)):
+    for product in (lambda: np.dot(x, x), lambda: np.inner(x, x), lambda: np.vdot(x, x)):
         rejects(ro.NetError, product, "has no op for blobs", "is x @ w.")
+    for product in (lambda: np.einsum("tnd,de->tne", x, x), lambda: np.tensordot(x, x), lambda: np.outer(x, x)):
+        rejects(ro.NetError, product, "has no op for blobs", "Use ro.einsum")
+
+
+def test_functions_of_numpy_that_ro_has() -> None:
+    x = fresh_input()
+    for name, arguments in {"argmax": (), "tile": (2,), "pad": (2,), "cumprod": (), "einsum": ("tnd->tn",)}.items():
+        given = (*arguments, x) if name == "einsum" else (x, *arguments)
+        told = f"np.{name} has no op for blobs", f"Use ro.{name}."
+        rejects(ro.NetError, lambda name=name, given=given: getattr(np, name)(*given), *told)
 
 
 def test_what_a_misspelt_name_may_have_meant() -> None:

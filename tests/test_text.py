@@ -150,7 +150,7 @@ def probing(level: int = 3) -> Net:
     net.input("mask", "bool")
     lengths = net.input("_", "int64", shape=(4,))
     net.input("odd name", "float64", shape=())
-    for kind, init in enumerate(["zeros", "ones", 0.5, ("normal", 0, 2), ("xavier", 7), float("nan"), float("-inf")]):
+    for kind, init in enumerate(["zeros", "ones", 0.5, ("normal", 0, 2), ("xavier", 7), float("inf"), float("-inf")]):
         net.parameter(f"p{kind}", (kind,) * kind, init)
     with net.layer("a layer # with signs"):
         bodies = {"body": probing(level - 1), "second_body": probing(0)} if level else {}

@@ -324,6 +324,10 @@ class RNNCell(ABC):
 
     # -- what users call -----------------------------------------------------------------------------------------
 
+    def __call__(self, *arguments: Any, **options: Any) -> NoReturn:
+        hint = "Use cell.apply_over_sequence(net, x), cell.apply(...) for a step, or ro.model.RNN(cell) in models."
+        self.fail("a cell is not called", hint=hint)
+
     def apply(
         self, net: Net, input_t: Blob, seq_lengths: Blob | None, states: Sequence[Blob], timestep: Blob | None = None
     ) -> Stepped:

@@ -151,11 +151,10 @@ def export(options: ExportOptions) -> int:
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
     states = dict(readers.state(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
-    source = None if options.source == "object" else options.source
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
     try:
         files = run.export_native(
-            options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=source
+            options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
         )
     except OSError as error:
         raise SaveError(f"{options.folder} cannot be written ({error})") from error

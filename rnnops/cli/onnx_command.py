@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rnnops.cli import readers
 from rnnops.cli.train import show
 from rnnops.types import Shape
-from rnnops.util import LazyModule
+from rnnops.util import LazyModule, counted
 
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
@@ -47,13 +47,14 @@ def print_reading(outline: Outline, model: OnnxModel | None, problem: str) -> No
     if model is not None:
         recurrences = sum(op.type == "RecurrentNetwork" for op in model.net.ops)
         numbers = sum(array.size for array in model.params.values())
-        parts = f"{len(model.net.ops)} ops, {recurrences} of them recurrences"
-        show(f"read: a net of {parts}, with {len(model.params)} parameters of {numbers:,} numbers")
+        parts = f"{counted(len(model.net.ops), 'op')}, {recurrences} of them recurrences"
+        params = f"{counted(len(model.params), 'parameter')} of {numbers:,} numbers"
+        show(f"read: a net of {parts}, with {params}")
         return
     show(f"not read: {plain(' '.join(problem.split()), 10 * LONGEST)}")
     rows = []
     for one in outline.unsupported:
-        nodes = "1 node" if one.count == 1 else f"{one.count} nodes"
+        nodes = counted(one.count, "node")
         more = ", ..." if one.count > len(one.first) else ""
         rows.append((plain(one.op), f"of {plain(one.domain)}", nodes, ", ".join(map(plain, one.first)) + more))
     print_table("not supported", rows)
@@ -112,7 +113,7 @@ def in_bytes(count: int) -> str:
     for unit, size in UNITS:
         if count >= size:
             return f"{count / size:,.1f} {unit}"
-    return f"{count} bytes"
+    return counted(count, "byte")
 
 
 def cut(texts: list[str]) -> list[str]:
@@ -209,4 +210,7 @@ def onnx(options: OnnxOptions) -> int:
         print_reading(file.outline, None, readers.in_options(str(error)))
         return NOT_READ
     print_reading(file.outline, model, "")
-    return RIGHT if onnx_runs.OnnxRuns(options, file, model).all() else DIFFERENT
+    right = onnx_runs.OnnxRuns(options, file, model).all()
+    if not (options.check or options.speed or options.stream):
+        show("not run: --check compares its outputs with those of ONNX Runtime")
+    return RIGHT if right else DIFFERENT

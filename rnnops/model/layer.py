@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import named_options
+from rnnops.arguments import Attributes, named_options
 from rnnops.cells.base import parameter
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.run.pipeline import PlanCache
@@ -109,7 +109,11 @@ def as_placeholder(name: str, value: Any, float_dtype: str) -> Placeholder:
         shape, dtype = tuple(value.shape), str(value.dtype).rpartition(".")[2]
     else:
         raise ModelError(
-            "this is not an array", blob=name, wanted="an array or a Placeholder", came=type(value).__name__
+            "this is not an array",
+            blob=name,
+            wanted="an array or a Placeholder",
+            came=type(value).__name__,
+            hint="A shape is ro.model.Placeholder((7, 2, 3)), a list np.array(values).",
         )
     if is_float(dtype) and dtype not in (FLOAT, float_dtype):
         hint = "Convert the array, or compile the model with dtype=."
@@ -249,7 +253,7 @@ class Writing:
 _WRITING: ContextVar[Writing | None] = ContextVar("writing", default=None)
 
 
-class Layer(ABC):
+class Layer(Attributes, ABC):
     """Base of all layers; a subclass says in `forward` what it appends to the net of its input.
 
     A layer that is called twice uses the same parameters both times. In a model its name is the attribute where it was
@@ -307,7 +311,7 @@ class Layer(ABC):
         """
         blobs = blobs_of([inputs, options])
         if not blobs:
-            hint = "Layers, and functions that call them, take blobs; with arrays use model.run(function, ...)."
+            hint = "Layers take blobs. For arrays call model.compile([x, ...]), then the model, or model.run(f, ...)."
             raise ModelError(f"{type(self).__name__} was called without a blob", hint=hint)
         name, writing = self._claimed(blobs[0].net), _WRITING.get()
         place = 0 if writing is None else len(writing.written)
@@ -418,10 +422,21 @@ def blobs_of(structure: Any) -> list[Blob]:
     return [leaf for _, leaf in leaves(structure, "") if isinstance(leaf, Blob)]
 
 
-def sizes_of(blob: object, least_rank: int, what: str) -> Shape:
+def blob_of(value: object, what: str, layer: Layer | None = None) -> Blob:
+    """An input of a layer. Raises ModelError, which names the layer, if it is not a blob."""
+    if isinstance(value, Blob):
+        return value
+    name = None if layer is None else layer.scope
+    called = "layer" if name is None or "/" in name else name
+    is_several = isinstance(value, tuple | list) and len(value) > 0
+    hint = f"It holds several: RNN returns its output and its states. Take the first, {called}(y[0])."
+    problem, came = "an input is not a blob", type(value).__name__
+    raise ModelError(problem, blob=name, wanted=f"a blob {what}", came=came, hint=hint if is_several else None)
+
+
+def sizes_of(value: object, least_rank: int, what: str, layer: Layer | None = None) -> Shape:
     """The shape of an input of a layer. Raises ModelError if it is not a blob, or its rank is unknown or too small."""
-    if not isinstance(blob, Blob):
-        raise ModelError("an input is not a blob", wanted=f"a blob {what}", came=type(blob).__name__)
+    blob = blob_of(value, what, layer)
     if blob.type is None:
         hint = "Give the net's inputs their shapes, and the net sizes_for=, or compile the layer in a model."
         raise ModelError("the shape of a layer's input is not known", net=blob.net.name, blob=blob.name, hint=hint)

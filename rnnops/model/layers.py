@@ -14,7 +14,7 @@ from typing import Any
 from rnnops.arguments import check_flags, did_you_mean
 from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
 from rnnops.errors import ModelError
-from rnnops.model.layer import Layer, sizes_of
+from rnnops.model.layer import Layer, blob_of, sizes_of
 from rnnops.model.schedules import is_number
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
@@ -63,7 +63,13 @@ class Dense(Layer):
         check_flags("Dense", bias=bias)
         self.units, self.activation, self.bias = check_size("Dense", "units", units), activation, bias
         if activation is not None and not callable(activation):
-            raise ModelError("the activation is not a function", wanted="an op such as ro.tanh", came=repr(activation))
+            hint = (
+                f"Give ro.{activation}."
+                if isinstance(activation, str)
+                else "Sizes of inputs follow from these: Dense(4)."
+            )
+            wanted, came = "an op such as ro.tanh", repr(activation)
+            raise ModelError("the activation is not a function", wanted=wanted, came=came, hint=hint)
 
     def forward(self, x: Blob) -> Blob:
         """Append the product.
@@ -78,7 +84,7 @@ class Dense(Layer):
             ModelError: the sizes of x are not known, or it is one number.
             TypeRuleError: x is not float.
         """
-        D = sizes_of(x, 1, "[..., D]")[-1]
+        D = sizes_of(x, 1, "[..., D]", self)[-1]
         y = x @ transpose(self.parameter(x.net, "w", (self.units, D)), perm=[1, 0])
         if self.bias:
             y = y + self.parameter(x.net, "b", (self.units,), "zeros")
@@ -123,7 +129,7 @@ class Embedding(Layer):
             NetError: deviation is not a number of 0 or more.
         """
         start = ("normal", 0.0, self.deviation)
-        table = self.parameter(indices.net, "table", (self.count, self.size), start)
+        table = self.parameter(blob_of(indices, "[...]", self).net, "table", (self.count, self.size), start)
         return gather(table, checked_indices(indices, self.count))
 
 
@@ -162,7 +168,7 @@ class Dropout(Layer):
         Returns:
             A blob of x's shape.
         """
-        return dropout(x, self.ratio) if self.ratio else x
+        return dropout(blob_of(x, "[...]", self), self.ratio) if self.ratio else x
 
 
 class LayerNorm(Layer):
@@ -204,7 +210,7 @@ class LayerNorm(Layer):
         Raises:
             ModelError: the sizes of x are not known, or it is one number.
         """
-        D = sizes_of(x, 1, "[..., D]")[-1]
+        D = sizes_of(x, 1, "[..., D]", self)[-1]
         scale = self.parameter(x.net, "scale", (D,), "ones")
         b = self.parameter(x.net, "b", (D,), "zeros") if self.bias else None
         return layer_normalization(x, scale, b, axis=-1, epsilon=self.epsilon)
@@ -279,7 +285,7 @@ class RNN(Layer):
         """
         given = _as_list(initial_states, self.scope)
         lasts: list[Blob] = []
-        for stack in self._stacks(sizes_of(x, 3, "[T, N, D]")[-1]):
+        for stack in self._stacks(sizes_of(x, 3, "[T, N, D]", self)[-1]):
             outputs = []
             for reverse, cell in stack:
                 own = None if given is None else _take(given, cell, self.scope)
@@ -390,7 +396,7 @@ class Attention(Layer):
             ModelError: inputs of another rank or unknown sizes, or states that are not a list of blobs.
             NetError: states of another number, or an unknown kind.
         """
-        D, E = sizes_of(x, 3, "[T, N, D]")[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
+        D, E = sizes_of(x, 3, "[T, N, D]", self)[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
         decoder = made_cell(self.make_cell, D, self.hidden, f"{self.scope}/decoder")
         cell = AttentionCell(
             E,

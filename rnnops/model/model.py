@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import memory_named
 from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import ModelError, SaveError
@@ -83,8 +83,11 @@ def _bytes(compiled: Mapping[str, Graph], store: ArrayStore) -> Iterator[str]:
     """Lines: the bytes held, and the peak of the passes of each function."""
     yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
-        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in graph.planned().memory().passes)
+        planned = graph.planned()
+        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in planned.memory().passes)
         yield f"{function}: {passes}"
+        if planned.budget is not None:
+            yield f"{function}: {planned.budget()}"
 
 
 def _size(arrays: Arrays) -> str:
@@ -130,6 +133,15 @@ class Model(Layer):
                [4.],
                [7.]], dtype=float32)
     """
+
+    _attribute_meanings: ClassVar = {
+        **dict.fromkeys(("parameters", "weights", "named_parameters", "get_weights"), "get_params"),
+        **dict.fromkeys(("state_dict", "load_state_dict"), "get_states, set_states, save or load"),
+        **dict.fromkeys(("fit", "step", "backward"), "a call, model(x, y), which trains on a batch"),
+        **dict.fromkeys(("predict", "apply"), "eval, after which a call computes forward"),
+        **dict.fromkeys(("to", "cuda"), "compile(..., device='cuda')"),
+        "summary": "print(model)",
+    }
 
     _store: ArrayStore
     _graphs: Graphs | None
@@ -197,6 +209,7 @@ class Model(Layer):
             raise ModelError("freeze= is not a list of patterns", wanted="strings", came=repr(freeze)[:80])
         self._store.set_optimizer(optimizer, patterns)
 
+    @named_arguments
     def compile(
         self,
         inputs: Sequence[Any] | Mapping[str, Any],

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_settings
+from rnnops.arguments import Attributes, check_flags, named_settings
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import GradientNormError, OptimizerError
 from rnnops.model.schedules import Schedule, is_number, is_real, rate_at, require
@@ -119,7 +119,7 @@ UPDATES = "updates"  # how often a parameter was updated
 
 
 @dataclass(frozen=True)
-class Optimizer(ABC):
+class Optimizer(Attributes, ABC):
     """Base of all optimizers: values that make new parameters and a new state from parameters, gradients and a state.
 
     Gradients are clipped first, by value, then by norm; then each subclass says what a gradient g, at the rate of this

@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.errors import NetError
-from rnnops.net.numpy_functions import Axis, call_function, call_ufunc, reduction
+from rnnops.net.numpy_functions import Axis, call_function, call_ufunc, own_name, reduction
 from rnnops.types import Array, Shape, Type
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Blob(Attributes):
     """
 
     __slots__ = ("__weakref__", "name", "net")
-    attribute_meanings: ClassVar = {
+    _attribute_meanings: ClassVar = {
         "permute": "transpose",
         "view": "reshape",
         "size": "shape",
@@ -194,6 +194,14 @@ class Blob(Attributes):
         "to": "ro.cast",
         "dot": "x @ y",
         "argmax": "ro.argmax",
+        "detach": "ro.stop_gradient",
+        "masked_fill": "ro.where",
+        "repeat": "ro.tile",
+        "chunk": "ro.split",
+        **dict.fromkeys(("grad", "backward"), "run.vjp, whose pullback gives gradients"),
+        **dict.fromkeys(("item", "numpy", "tolist", "cpu", "data"), "ro.compile(net)(feeds), which gives arrays"),
+        "cuda": 'ro.compile(net, device="cuda")',
+        **dict.fromkeys(("real", "imag", "conj"), "a blob for each part: complex numbers are pairs of reals"),
         **{name: f"np.{name}" for name in ("clip", "cumsum", "squeeze", "take")},
     }
     __hash__ = object.__hash__
@@ -257,7 +265,8 @@ class Blob(Attributes):
         return {"net": net.name, "blob": name}
 
     def _attribute_hint(self, name: str) -> str:
-        return f"ro.op_names() lists the ops, whose functions take blobs: ro.{name}(x), where there is one."
+        own = own_name(name)
+        return f"ro.{own} takes blobs." if own else "ro.op_names() lists the ops, whose functions take blobs."
 
     # -- what arrays do and blobs do not ---------------------------------------------------------------------------
 
@@ -270,15 +279,21 @@ class Blob(Attributes):
     def __iter__(self) -> NoReturn:
         self._refuse("a blob has no elements", "ro.split(x, 4, axis=-1) gives parts, ro.recurrent_net goes over time.")
 
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        hint = "ro.where(mask, value, x) and ro.concat([x[:1], value], axis=0) make another blob, as scatter_nd does."
+        raise NetError("values of a blob never change", net=self.net.name, blob=self.name, hint=hint)
+
     def __len__(self) -> NoReturn:
         self._refuse("a blob has no length", "Use x.shape where inputs declare theirs, else ro.shape(x).")
 
     def __float__(self) -> NoReturn:
-        self._refuse(
-            "a blob is not a number", "Functions of `math` take numbers; use ro.tanh(x), ro.exp(x) and their like."
-        )
+        hint = "A run gives numbers: ro.compile(net)(feeds). For functions of `math` use ro.tanh(x), ro.exp(x), ..."
+        self._refuse("a blob is not a number", hint)
 
-    __int__ = __complex__ = __float__
+    __int__ = __complex__ = __index__ = __float__
+
+    def __format__(self, form: str) -> str:
+        return self.__float__() if form else str(self)
 
     def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
         self._refuse("a blob has no numbers", "ro.compile(net)(feeds) gives arrays.")

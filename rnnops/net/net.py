@@ -20,7 +20,7 @@ from rnnops.net.net_tables import NetTables
 from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.net.schema import schema_of
 from rnnops.net.text import Labels, check_name, format_net
-from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
+from rnnops.types import COMPLEX, FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 from rnnops.util import LazyModule, preformatted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Net(NetTables):
         >>> w = net.parameter("w", [1, 2], init="ones")
         >>> net.outputs(y=w @ x + b)
         >>> net
-        <Net line: 3 inputs, 2 ops, 1 outputs>
+        <Net line: 3 inputs, 2 ops, 1 output>
         >>> net.input_names, net.output_blobs
         (('x', 'b', 'w'), {'y': 'add_0'})
         >>> feeds = {"x": np.array([1.0, 2.0]), "b": np.array([0.5]), **ro.init_params(net, seed=0, dtype="float64")}
@@ -105,8 +105,9 @@ class Net(NetTables):
         Raises:
             NetError: there is no name, or one is taken.
         """
-        if not names:
-            raise NetError("inputs() needs at least one name", net=self.name)
+        if not names or isinstance(names[0], list | tuple):
+            hint = "Names go one by one: net.inputs('x', 'h')."
+            raise NetError("inputs() needs at least one name", net=self.name, came=repr(names)[:60], hint=hint)
         blobs = tuple(self.input(name) for name in names)
         return blobs[0] if len(blobs) == 1 else blobs
 
@@ -122,10 +123,11 @@ class Net(NetTables):
         Raises:
             NetError: the name is taken, there is no such dtype, or the shape is none.
         """
-        spec = Input(
-            self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else checked_shape(shape, self.name)
-        )
-        return self.add_input(spec)
+        if isinstance(dtype, tuple | list):
+            hint = f"A shape goes by name: net.input({name!r}, shape={dtype!r})."
+            raise NetError("a dtype is not a shape", net=self.name, blob=str(name), came=repr(dtype), hint=hint)
+        sizes = None if shape is None else checked_shape(shape, self.name)
+        return self.add_input(Input(self._fresh(name), dtype_name(dtype or FLOAT), sizes))
 
     @named_arguments
     def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
@@ -135,13 +137,15 @@ class Net(NetTables):
             name: after which runs are fed.
             shape: sizes of the array.
             init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
-                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
+                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`. Or an array of the
+                shape, or of one that NumPy broadcasts to it; it is copied. Or a function of the shape, or of the shape
+                and a NumPy `Generator`, that returns such an array of the whole shape; `ro.init_params` calls it.
 
         Raises:
             NetError: the name is taken, the shape is none, or there is no such way to start.
         """
         sizes = checked_shape(shape, self.name)
-        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
+        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name, sizes)))
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
         """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.
@@ -156,11 +160,7 @@ class Net(NetTables):
         self.labels.look(self._blobs)
         for name, blob in [*((None, blob) for blob in blobs), *named.items()]:
             if not isinstance(blob, Blob):
-                hint = (
-                    f"It holds several: {name or 'y'}=...['{next(iter(blob), 'h')}']."
-                    if isinstance(blob, dict)
-                    else None
-                )
+                hint = _one_of_several(blob, name or "y")
                 raise NetError("an output is not a blob", net=self.name, blob=name, came=type(blob).__name__, hint=hint)
             self._own(blob)
         for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
@@ -445,6 +445,13 @@ class Net(NetTables):
         return self.constant(array, dtype)
 
 
+def _one_of_several(value: object, name: str) -> str | None:
+    """The hint where an output is given a dict, a list or a tuple of blobs."""
+    if isinstance(value, dict):
+        return f"It holds several: {name}=...['{next(iter(value), 'h')}']."
+    return f"It holds several: {name}=...[0]." if isinstance(value, tuple | list) else None
+
+
 def require_net(value: object, hint: str | None = None) -> None:
     """Raise NetError for what is not a net, such as arguments in a wrong order."""
     if not isinstance(value, Net):
@@ -460,10 +467,13 @@ def common_net(values: Sequence[object]) -> Net:
 
 
 def _number_array(value: Operand, net: str) -> Array:
+    if isinstance(value, complex) or getattr(value, "dtype", None) in (np.complex64, np.complex128):
+        raise NetError("an operand is complex", net=net, came=type(value).__name__, hint=COMPLEX)
     if isinstance(value, np.ma.MaskedArray):
         raise NetError("an operand is a masked array", net=net, hint="Fill it with .filled(value) first.")
     if not isinstance(value, int | float | np.generic | np.ndarray):
-        raise NetError(
-            "an operand is not a blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
-        )
+        hint = "It holds several: take one, y[0]." if isinstance(value, tuple) else None
+        hint = "Make an array of it: np.array(values)." if isinstance(value, list) else hint
+        wanted = "a blob, a number or an array"
+        raise NetError("an operand is not a blob", net=net, wanted=wanted, came=type(value).__name__, hint=hint)
     return np.asarray(value)

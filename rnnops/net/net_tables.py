@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from rnnops.arguments import Attributes
+from rnnops.arguments import Attributes, named_options
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer_call, output_dtypes
@@ -19,11 +19,13 @@ from rnnops.net.op import Input, Op, some_of
 from rnnops.net.schema import schema_of
 from rnnops.net.text import Labels, check_name, scoped
 from rnnops.types import FLOAT, Array, Type
+from rnnops.util import counted
 
 
 class NetTables(Attributes):
     """Base of nets: what is in one, and how an op or a name gets in."""
 
+    @named_options
     def __init__(self, name: str, float_dtype: str | None = None, sizes_for: str | None = None) -> None:
         self.name = check_name(name, "net")
         self.float_dtype = float_dtype
@@ -233,4 +235,9 @@ class NetTables(Attributes):
         raise NetError("a net is not a function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
 
     def __repr__(self) -> str:
-        return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"
+        sizes = (
+            counted(len(self._inputs), "input"),
+            counted(len(self._ops), "op"),
+            counted(len(self._outputs), "output"),
+        )
+        return f"<Net {self.name}: {', '.join(sizes)}>"

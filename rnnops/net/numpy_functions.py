@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnops.errors import NetError
+from rnnops.types import COMPLEX
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
+    from rnnops.net import schema as schema
     from rnnops.net.blob import Blob
     from rnnops.net.net import Net
+else:  # which reads this module: an op gives blobs
+    schema = LazyModule("rnnops.net.schema")
 
 SAME = "exp log log1p expm1 tanh sin cos tan sinh cosh sqrt sign floor ceil reciprocal less greater equal"
 UFUNCS: dict[str, str] = {
@@ -27,7 +32,22 @@ UFUNCS: dict[str, str] = {
     "invert": "Not",
 }  # fmt: skip
 LISTED = "ro.op_names() lists all ops."
-PRODUCTS = ("dot", "einsum", "inner", "tensordot", "vdot")  # of NumPy, which `@` does
+PRODUCT = "A product of matrices, over the last axis of x, is x @ w."
+INSTEAD = {  # of functions that have no op
+    **dict.fromkeys(("dot", "inner", "vdot"), PRODUCT),
+    **dict.fromkeys(("tensordot", "outer"), 'Use ro.einsum("ni,nj->nij", x, y), say.'),
+    **dict.fromkeys(("trace", "diagonal"), 'Use ro.einsum("nii->ni", x), say.'),
+    **dict.fromkeys(("hstack", "vstack", "dstack"), "Use np.concatenate or np.stack."),
+    **dict.fromkeys(("swapaxes", "moveaxis", "rollaxis"), "Use ro.transpose(x, [1, 0, 2]), say."),
+    **dict.fromkeys(("var", "std"), "Use d = x - np.mean(x, axis=-1, keepdims=True), and np.mean(d * d, axis=-1)."),
+    **dict.fromkeys(("any", "all"), 'Use ro.reduce_max and ro.reduce_min of ro.cast(mask, "int32").'),
+    **dict.fromkeys(("log2", "log10"), "Use np.log(x) / np.log(2.0), say."),
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like"), "Numbers broadcast; ro.expand(x, shape) repeats them."),
+    **dict.fromkeys(("conjugate", "angle"), COMPLEX),
+    "norm": "Use ro.sqrt(ro.reduce_sum_square(x, axes=[-1])).", "ravel": "Use x.reshape(-1).", "flip": "Use x[::-1].",
+    "isnan": "x != x is True where x is NaN.", "floor_divide": "Use ro.floor(x / y).", "sort": "Use ro.topk.",
+    "exp2": "Use 2.0 ** x.", "fmax": "Use np.maximum.", "fmin": "Use np.minimum.", "repeat": "Use ro.tile.",
+}  # fmt: skip
 Axis = int | Sequence[int] | None
 
 
@@ -62,9 +82,18 @@ def call_function(net: Net, function: Callable[..., Any], args: Sequence[Any], o
 
 
 def _refuse(net: Net, name: str, wanted: str, came: str | None = None) -> NoReturn:
-    problem = f"np.{name} has no such form for blobs" if came else f"np.{name} has no op for blobs"
-    hint = "A product of matrices, over the last axis of x, is x @ w." if name in PRODUCTS else LISTED
-    raise NetError(problem, net=net.name, wanted=wanted, came=came, hint=hint)
+    if came:
+        raise NetError(f"np.{name} has no such form for blobs", net=net.name, wanted=wanted, came=came, hint=LISTED)
+    own = own_name(name)
+    hint = f"Use ro.{own}." if own else INSTEAD.get(name)
+    told = None if hint else wanted  # all that there is, where nothing is near
+    raise NetError(f"np.{name} has no op for blobs", net=net.name, wanted=told, hint=hint or LISTED)
+
+
+def own_name(name: str) -> str | None:
+    """The function of ro that has this name, or this name of NumPy; None where there is none."""
+    known = {op.lower(): schema.schema_of(op).__name__ for op in schema.op_names()}
+    return known.get(name.replace("_", "").lower())
 
 
 def axes_of(axis: Axis) -> list[int] | None:

@@ -1,10 +1,16 @@
-"""Op and Input, the immutable values that a net is made of; initializers and `init_params`."""
+"""Op and Input, the immutable values that a net is made of; initializers and `init_params`.
+
+A parameter starts from a kind with numbers, from an array, or from a function of the shape. In the text of a net an
+array of more than `WHOLE` numbers is only its digest, and a function only its name. A net that is read from such text
+runs, but it cannot draw these parameters: `init_params` says so.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,27 +18,70 @@ import numpy as np
 from rnnops.arguments import named_arguments
 from rnnops.errors import FeedError, NetError, op_label
 from rnnops.net.schema import REQUIRED, schema_of
-from rnnops.net.text import is_net
+from rnnops.net.text import format_value, is_net
+from rnnops.symbolic.fill import Shared
 from rnnops.symbolic.sizes import whole
 from rnnops.types import FLOAT, Array, Shape
-from rnnops.util import LazyModule
+from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
     from rnnops.net.net import Net
 
 hashlib = LazyModule("hashlib")  # for initial values only
 ARGUMENTS = {"zeros": 0, "ones": 0, "constant": 1, "uniform": 2, "normal": 2, "xavier": (0, 1)}
+ARRAY, FUNCTION = "array", "function"  # kinds of what is given
+WANTED = (
+    'a number, "zeros", "ones", "xavier", ("uniform", low, high), ("normal", mean, deviation), an array, '
+    "or a function of the shape"
+)
+WHOLE = 64  # numbers of an array that text holds
 
 
-@dataclass(frozen=True)
-class Initializer:
-    """A kind from `ARGUMENTS` with its numbers."""
+@dataclass(frozen=True, eq=False)
+class Initializer(Shared):
+    """A kind from `ARGUMENTS` with its numbers, or what was given.
+
+    Args:
+        kind: from `ARGUMENTS`, `ARRAY` or `FUNCTION`.
+        numbers: of a kind from `ARGUMENTS`.
+        given: a locked array, or a function; their text where only that is known.
+    """
 
     kind: str
     numbers: tuple[float, ...] = ()
+    given: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Initializer) or (self.kind, self.numbers) != (other.kind, other.numbers):
+            return False
+        return _is_same(self.given, other.given)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.numbers))
+
+    def __deepcopy__(self, memo: object) -> Initializer:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a pickle a function is its text."""
+        return Initializer, (self.kind, self.numbers, self.text if self.kind == FUNCTION else self.given)
+
+    @cached_property
+    def text(self) -> str:
+        """As it stands in the text of a net."""
+        if isinstance(self.given, str):
+            return self.given
+        if self.kind == FUNCTION:
+            return f"({FUNCTION}, {format_value(_name(self.given))})"
+        if self.kind == ARRAY:
+            return format_value(self.given) if self.given.size <= WHOLE else _digested(self.given)
+        numbers = [format_value(float(number)) for number in self.numbers]
+        return f"({', '.join([self.kind, *numbers])})" if numbers else self.kind
 
     def array(self, shape: Shape, generator: np.random.Generator) -> Array:
-        """An array of this shape, in float64."""
+        """An array of this shape, in float64, of anything but a function."""
+        if self.kind == ARRAY:
+            return np.broadcast_to(self.given, shape).astype(float, order="C")
         if self.kind == "uniform":
             low, high = self.numbers
             return generator.uniform(low, high, shape)
@@ -46,30 +95,86 @@ class Initializer:
         return np.full(shape, {"zeros": 0.0, "ones": 1.0}.get(self.kind, *self.numbers[:1] or (0.0,)))
 
 
-def as_initializer(init: object, net: str, name: str) -> Initializer:
-    """Read what a user gave as `init`: a kind, a number, or a tuple of a kind and its numbers."""
+def _is_same(one: Any, other: Any) -> bool:
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return one is other or (isinstance(one, str) and isinstance(other, str) and one == other)
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _digested(array: Array) -> str:
+    digest = hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()[:16]
+    return f"{ARRAY}({array.dtype.name}, {list(array.shape)}, {format_value(digest)})"
+
+
+def as_initializer(init: object, net: str, name: str, shape: Shape = ()) -> Initializer:
+    """Read what a user gave as `init` for a parameter of this shape. Raises NetError for anything else."""
     if isinstance(init, Initializer):
         return init
     if isinstance(init, int | float | np.number) and not isinstance(init, bool):
-        return Initializer("constant", (float(init),))
+        return _distribution(Initializer("constant", (float(init),)), net, name)
     kind, *numbers = init if isinstance(init, tuple | list) and init else (init,)
     if isinstance(kind, str) and kind in ARGUMENTS and all(isinstance(number, int | float) for number in numbers):
         wanted = ARGUMENTS[kind]
         if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
             return _distribution(Initializer(kind, tuple(float(number) for number in numbers)), net, name)
-    wanted = 'a number, "zeros", "ones", "xavier", ("uniform", low, high) or ("normal", mean, deviation)'
-    raise NetError("unknown initializer", net=net, blob=name, wanted=wanted, came=repr(init))
+    if hasattr(init, "__array__") or (isinstance(init, tuple | list) and init and not isinstance(kind, str)):
+        return Initializer(ARRAY, given=_fitting(init, net, name, shape))
+    if callable(init):
+        return Initializer(FUNCTION, given=init)
+    raise NetError("unknown initializer", net=net, blob=name, wanted=WANTED, came=repr(init))
 
 
 def _distribution(init: Initializer, net: str, name: str) -> Initializer:
     """The initializer itself. Raises NetError for numbers that make no distribution."""
     numbers = init.numbers
-    wrong = init.kind != "constant" and not all(map(math.isfinite, numbers))
+    wrong = any(map(math.isnan, numbers)) or (init.kind != "constant" and not all(map(math.isfinite, numbers)))
     wrong = wrong or (init.kind == "uniform" and numbers[0] > numbers[1])
     wrong = wrong or (init.kind == "normal" and numbers[1] < 0)
     if wrong or (init.kind == "xavier" and min(numbers, default=1) <= 0):
         raise NetError("an initializer's numbers make no distribution", net=net, blob=name, came=(init.kind, *numbers))
     return init
+
+
+def _fitting(init: Any, net: str, name: str, shape: Shape) -> Array:
+    """A copy of an array that can be broadcast to the shape. Raises NetError for any other."""
+    values = _numbers(init, net, name)
+    try:
+        np.broadcast_to(values, shape)
+    except ValueError as error:
+        hint = "An array has the parameter's shape, or one that NumPy broadcasts to it."
+        raise NetError(
+            "an initial array has another shape",
+            net=net,
+            blob=name,
+            wanted=list(shape),
+            came=list(values.shape),
+            hint=hint,
+        ) from error
+    array: Array = plain_value(values)
+    return array
+
+
+def _numbers(init: Any, net: str, name: str) -> Array:
+    """Initial values as an array. Raises NetError for what is not an array of numbers, and for NaN."""
+    try:
+        values = np.asarray(init)
+    except (ValueError, TypeError) as error:
+        raise NetError(f"initial values are not an array: {error}", net=net, blob=name) from error
+    if values.dtype.kind == "c":
+        hint = "Make two parameters, of the real and the imaginary parts: values.real and values.imag."
+        raise NetError("initial values are complex", net=net, blob=name, wanted="floats", came=values.dtype, hint=hint)
+    if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8 or isinstance(init, np.ma.MaskedArray):
+        came = f"{type(init).__name__} of {values.dtype}"
+        raise NetError("initial values are not numbers", net=net, blob=name, wanted="an array of floats", came=came)
+    lost = np.argwhere(np.isnan(values))
+    if len(lost):
+        came = f"{len(lost)} NaN of {values.size} values, the first at {lost[0].tolist()}"
+        raise NetError("initial values are not numbers", net=net, blob=name, wanted="no NaN", came=came)
+    return values
 
 
 @named_arguments
@@ -87,8 +192,9 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
         Parameter name -> array of its shape.
 
     Raises:
-        NetError: net is not a net.
-        FeedError: dtype is not a float, or seed is no such integer.
+        NetError: net is not a net; a function fails, or returns something else than numbers of the shape; an array or
+            a function of a net that was read from text is not known.
+        FeedError: dtype is not a float, seed is no such integer, or values are too large for the dtype.
 
     Example:
         >>> net = ro.Net("n")
@@ -103,11 +209,50 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
         raise FeedError("parameters are floats", net=net.name, wanted="float32 or float64", came=dtype)
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise FeedError("not a seed", net=net.name, wanted="an integer of 0 or more", came=repr(seed))
-    return {
-        spec.name: spec.initializer.array(spec.shape or (), _generator(int(seed), spec.name)).astype(dtype)  # type: ignore[call-overload]
-        for spec in net.parameters
-        if spec.initializer is not None
-    }
+    return {spec.name: _rounded(_start(spec, net.name, int(seed)), dtype, spec, net.name) for spec in net.parameters}
+
+
+def _start(spec: Input, net: str, seed: int) -> Array:
+    """The values of a parameter, in float64 or as its function made them. Raises NetError where they are not known."""
+    initializer, shape, generator = spec.initializer, spec.shape or (), _generator(seed, spec.name)
+    assert initializer is not None
+    if isinstance(initializer.given, str):
+        hint = "Feed its array, declare the parameter again with init=, or load what a model has saved."
+        problem = f"the text of a net does not hold these initial values, {initializer.given}"
+        raise NetError(problem, net=net, blob=spec.name, hint=hint)
+    if initializer.kind != FUNCTION:
+        return initializer.array(shape, generator)
+    try:
+        made = initializer.given(*([shape, generator] if _takes_two(initializer.given) else [shape]))
+    except Exception as error:
+        problem = f"the function of its initial values fails with {type(error).__name__}: {error}"
+        raise NetError(problem, net=net, blob=spec.name, wanted="function(shape) or function(shape, rng)") from error
+    values = _numbers(made, net, spec.name)
+    if values.shape != shape:
+        hint = "np.broadcast_to(values, shape) repeats values."
+        problem = "the function of its initial values returns another shape"
+        raise NetError(problem, net=net, blob=spec.name, wanted=list(shape), came=list(values.shape), hint=hint)
+    return values
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """True if a second argument has to be given: np.zeros has one that is left out."""
+    try:
+        given = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in places and one.default is Parameter.empty for one in given) > 1
+
+
+def _rounded(values: Array, dtype: Any, spec: Input, net: str) -> Array:
+    """A copy in a dtype. Raises FeedError where a finite number does not fit it."""
+    with np.errstate(over="ignore"):
+        rounded = values.astype(dtype, order="C")
+    if np.any(np.isinf(rounded) & np.isfinite(values)):
+        came = f"{np.abs(values[np.isfinite(values)]).max():.3g}"
+        raise FeedError("initial values do not fit the dtype", net=net, blob=spec.name, wanted=dtype, came=came)
+    return rounded
 
 
 def _is_float_dtype(dtype: object) -> bool:
@@ -191,7 +336,7 @@ def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) ->
             raise NetError(f"unknown attribute '{name}'", net=net, op=op_type, wanted=some_of(known))
     for name, default in known.items():
         if default is REQUIRED and name not in given:
-            raise NetError(f"attribute '{name}' is missing", net=net, op=op_type)
+            raise NetError(f"attribute '{name}' is missing", net=net, op=op_type, hint=f"Give {name}=.")
         if isinstance(default, float) and name in given and not is_a_float(given[name]):
             came = repr(given[name])[:40]
             raise NetError(f"attribute '{name}' is not a number of a float's size", net=net, op=op_type, came=came)

@@ -18,8 +18,8 @@ import numpy as np
 
 from rnnops.errors import ParseError, RnnopsError
 from rnnops.net.net import Net
-from rnnops.net.op import Initializer, Input, Op, as_initializer
-from rnnops.net.text import RESERVED, check_name
+from rnnops.net.op import ARRAY, FUNCTION, Initializer, Input, Op, as_initializer
+from rnnops.net.text import RESERVED, check_name, format_value
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
 
 TOKEN = re.compile(
@@ -184,16 +184,24 @@ class _Reader:
         parameter = self.at_word("param") and bool(self.word("param"))
         dtype = FLOAT if parameter and self.token.kind != "name" else self.word(*ANY, OPAQUE)
         shape = self.shape() if self.token.kind == "[" else None
-        return line, Input(name, dtype, shape, self.initializer(name) if parameter else None)
+        return line, Input(name, dtype, shape, self.initializer(name, shape or ()) if parameter else None)
 
-    def initializer(self, name: str) -> Initializer:
-        """`= kind` or `= (kind, numbers)`."""
+    def initializer(self, name: str, shape: Shape) -> Initializer:
+        """`= kind`, `= (kind, numbers)`, `= (function, name)`, or an array or its digest."""
         self.expect("=")
+        if self.at_word(ARRAY):
+            line, found = self.token.line, self.array(or_digest=True)
+            if isinstance(found, str):
+                return Initializer(ARRAY, given=found)
+            with _located(line):
+                return as_initializer(found, "", name, shape)
         line, several = self.token.line, self.accept("(")
         parts: list[Any] = [self.expect("name", "an initializer")]
         if several and not self.accept(")"):
             self.expect(",", "',' or ')'")
             parts += self.listed(")", self.value)
+        if parts[0] == FUNCTION and [type(part) for part in parts[1:]] == [str]:
+            return Initializer(FUNCTION, given=f"({FUNCTION}, {format_value(parts[1])})")
         with _located(line):
             return as_initializer(tuple(parts), "", name)
 
@@ -287,8 +295,8 @@ class _Reader:
             raise ParseError(f"line {line}: this is not a shape", wanted="integers of 0 or more")
         return sizes
 
-    def array(self) -> Array:
-        """`array(dtype, [shape], [values])`."""
+    def array(self, or_digest: bool = False) -> Any:
+        """`array(dtype, [shape], [values])`; its text where a digest may stand for values."""
         line = self.token.line
         self.word("array")
         self.expect("(")
@@ -296,8 +304,11 @@ class _Reader:
         self.expect(",")
         shape = self.shape()
         self.expect(",")
-        values = self.items()
+        digest = format_value(self.scalar("string")) if or_digest and self.token.kind == "string" else ""
+        values = () if digest else self.items()
         self.expect(")")
+        if digest:
+            return f"{ARRAY}({dtype}, {list(shape)}, {digest})"
         with _located(line):
             return _array(dtype, shape, values)
 

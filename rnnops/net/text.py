@@ -8,8 +8,9 @@
 Here `i` was given its name with `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer
 `gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are not plain words
 stand in double quotes. Nets inside attributes stand in braces, indented. After the head of a net whose sizes are known
-while it is built comes its float dtype. What follows `#` is a comment: after an op the variables that held its results
-where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
+while it is built comes its float dtype. A parameter that starts from a large array shows a digest of it, and one that
+starts from a function its name (`rnnops.net.op`). What follows `#` is a comment: after an op the variables
+that held its results where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
 
 **Names** are prefixed by scopes, and labelled by the variables that hold blobs.
 
@@ -45,7 +46,7 @@ from rnnops.types import FLOAT
 
 if TYPE_CHECKING:
     from rnnops.net.net import Net
-    from rnnops.net.op import Initializer, Input, Op
+    from rnnops.net.op import Input, Op
 
 FAR = 2**31 - 1  # from here on ends of slices stand for those of the axis
 _PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
@@ -236,13 +237,8 @@ def format_input(spec: Input) -> str:
     name, shape = format_name(spec.name), "" if spec.shape is None else format_value(spec.shape)
     if spec.initializer is not None:
         dtype = "" if spec.dtype == FLOAT else f" {spec.dtype}"
-        return f"{name}: param{dtype}{shape} = {_format_initializer(spec.initializer)}"
+        return f"{name}: param{dtype}{shape} = {spec.initializer.text}"
     return name if spec.dtype == FLOAT and not shape else f"{name}: {spec.dtype}{shape}"
-
-
-def _format_initializer(initializer: Initializer) -> str:
-    numbers = [format_value(float(number)) for number in initializer.numbers]
-    return f"({', '.join([initializer.kind, *numbers])})" if numbers else initializer.kind
 
 
 def _format_op(net: Net, op: Op, labelled: bool) -> Iterator[str]:

@@ -164,7 +164,8 @@ class Einsum(OpSchema):
         try:
             terms = len(terms_of(equation)[0])
         except (EquationError, TypeError) as error:
-            raise NetError(f"this is not an equation: {error}", op=self.name, came=repr(equation)) from None
+            hint = None if isinstance(equation, str) else 'It comes first: ro.einsum("ni,ij->nj", x, w).'
+            raise NetError(f"this is not an equation: {error}", op=self.name, came=repr(equation), hint=hint) from None
         if terms != len(operands):
             raise NetError("the equation is of others", op=self.name, wanted=f"{terms} operands", came=len(operands))
         return common_net(operands).append(self.name, list(operands), {"equation": equation})[0]

@@ -435,7 +435,7 @@ def lay_out(
 def _layers(sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str]) -> dict[str, int]:
     """The layer of each box: one below the lowest that it reads.
 
-    A box that reads nothing lies one above its first reader. So does one that alone reads only such boxes.
+    A box that reads nothing lies one above its first reader. So does the only reader of such boxes.
     """
     reads = _neighbours(edges, 1)
     layers = dict.fromkeys(top, 0)

@@ -191,9 +191,7 @@ class Binder:
         names = [f"{self.scope}/{name}" if self.scope else name for name in outputs]
         for name in map(self.net.scoped, names):
             if name in self.net:
-                hint = (
-                    "give scope= to keep them apart; inputs found by one name stay shared, unlike under ro.name_scope."
-                )
+                hint = "Give scope= to keep them apart. Inputs of one name stay shared, unlike under ro.name_scope."
                 self.fail("a result's name is taken", blob=name, hint=hint)
         return names
 

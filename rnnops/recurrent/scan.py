@@ -275,7 +275,19 @@ def scan(
     )
     every = dict(zip((*cell.states, *cell.outputs), results[::2], strict=True))
     last = {name: squeeze(blob, [0]) for name, blob in zip(cell.states, results[1::2], strict=False)}
-    return last, _steps(cell, every)
+    return _ByName(cell, last), _steps(cell, every)
+
+
+class _ByName(dict[str, Blob]):
+    """Results of a scan; a name that is none of them is an error that says which there are."""
+
+    def __init__(self, cell: CellFunction, results: Mapping[str, Blob]) -> None:
+        super().__init__(results)
+        self._cell = cell
+
+    def __missing__(self, name: str) -> NoReturn:
+        hint = _not_returned(name) if name in self._cell.sequences else did_you_mean(name, self)
+        self._cell.fail("the scan has no such result", blob=str(name), wanted=", ".join(self) or "none", hint=hint)
 
 
 def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Operand]) -> dict[str, Blob]:
@@ -291,9 +303,14 @@ def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Opera
     found = {**dict(zip(left, given, strict=True)), **named}
     for name, blob in found.items():
         if not isinstance(blob, Blob):
-            hint = f"The cell does not return '{name}', so it is a sequence. A state is returned: dict({name}=...)."
-            cell.fail("a sequence is not a blob", blob=name, came=type(blob).__name__, hint=hint)
+            cell.fail("a sequence is not a blob", blob=name, came=type(blob).__name__, hint=_not_returned(name))
     return {name: found[name] for name in cell.sequences}  # type: ignore[misc]
+
+
+def _not_returned(name: str) -> str:
+    """The hint for an argument that may be meant as a state."""
+    is_sequence = f"The cell does not return '{name}', so it is a sequence."
+    return f"{is_sequence} A state is returned: dict({name}=...). A parameter stands after `*`."
 
 
 def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:
@@ -340,4 +357,4 @@ def _steps(cell: CellFunction, every: Mapping[str, Blob]) -> Any:
     """All steps of what a scan gives as its second result."""
     if cell.outputs == (Y,):
         return every[Y]
-    return {name: every[name] for name in cell.outputs or cell.states}
+    return _ByName(cell, {name: every[name] for name in cell.outputs or cell.states})

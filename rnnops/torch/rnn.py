@@ -12,7 +12,7 @@ import itertools
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -170,6 +170,8 @@ class RNN(Module):
         if not isinstance(cell, Module):
             hint = "rnnops.torch.scan takes a function."
             raise StepError("the cell is not a module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
+        if step is None and isinstance(cell, torch.nn.RNNBase):
+            _refuse_whole(cell)
         check_flags("RNN", batch_first=batch_first)
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
@@ -374,6 +376,15 @@ def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
         return result, result if isinstance(result, Tensor) else pytree.tree_leaves(result)[0]
     output, carry = result
     return carry, output
+
+
+def _refuse_whole(cell: torch.nn.RNNBase) -> NoReturn:
+    """Raise StepError for a module that goes over time itself."""
+    kind, sizes = type(cell).__name__, f"({cell.input_size}, {cell.hidden_size})"
+    hint = f"Make a torch.nn.{kind}Cell{sizes} of each layer; its parameters are the layer's, without '_l0'."
+    raise StepError(
+        "the cell is a whole recurrence", wanted="a module of one step", came=f"nn.{kind}{sizes}", hint=hint
+    )
 
 
 def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:

@@ -27,6 +27,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
+from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
     LEAF,
     TensorTree,
@@ -396,7 +397,27 @@ def compiled_for(
     """The step compiled for the sizes of these tensors, and the tensors that it reads."""
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
-    return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis))
+    try:
+        return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, RnnopsError):
+            raise
+        raise _failed(error, states, inputs) from error
+
+
+def _failed(error: Exception, states: Sequence[Tensor], inputs: Sequence[Tensor]) -> StepError:
+    """The error for a step that fails: the sizes that it got, and a hint where rows come before steps."""
+    got = ", ".join(str([*state.shape]) for state in states), ", ".join(str([*x.shape[1:]]) for x in inputs)
+    hint, batches = None, {state.shape[0] for state in states if state.dim() > 1}
+    if all(x.dim() > 2 and {x.shape[0]} == batches != {x.shape[1]} for x in inputs):
+        N, T = inputs[0].shape[:2]
+        rows = f"xs {[*inputs[0].shape]} is read as {N} steps of {T} rows"
+        hint = (
+            f"Inputs are time-major, [T, N, ...]: {rows}. For [N, T, ...] use RNN(batch_first=True), or transpose xs."
+        )
+    text = str(error).splitlines()[0] if str(error) else ""
+    problem = f"the step fails with {type(error).__name__}: {text.removesuffix('.')}"
+    return StepError(problem, came=f"states {got[0]}, and inputs {got[1]} of a step", hint=hint)
 
 
 def run_in_graph(
@@ -464,10 +485,15 @@ class FlatStep:
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         count = self._carry_tree.num_leaves
-        carry, y = self.step(
+        result: Any = self.step(
             pytree.tree_unflatten(list(tensors[:count]), self._carry_tree),
             pytree.tree_unflatten(list(tensors[count:]), self._input_tree),
         )
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            kind = "one tensor" if isinstance(result, Tensor) else type(result).__name__
+            came = f"{kind} of {len(result)}" if isinstance(result, tuple | list) else kind
+            raise StepError("a step returns its carry and its result", wanted="(carry, y)", came=came)
+        carry, y = result
         states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
         if states.tree != self._carry_tree:
             raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
 import torch.utils._pytree as pytree
-from torch import SymInt, Tensor
+from torch import SymFloat, SymInt, Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn import Parameter
@@ -243,14 +243,24 @@ class Decisions(TorchFunctionMode):
 
 
 class NoReading(TorchFunctionMode):
-    """`int(tensor)` of what the step closes over is an error: a trace would keep the number that it has now."""
+    """`int(tensor)` is an error: a trace would keep the number that the tensor has now, or it has none yet."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in READERS and type(args[0]) in (Tensor, Parameter):
             hint = "Keep it as a Python number or an array, which is looked at before each call."
             raise StepError(f"the step reads the value of a tensor by {name}, which may change", hint=hint)
-        return func(*args, **(kwargs or {}))
+        if name not in READERS:
+            return func(*args, **(kwargs or {}))
+        problem = f"the step reads a tensor's number by {name}, and each step has another"
+        hint = "Go on with the tensor: h * x.mean(), not h * x.mean().item(). torch.where chooses by its value."
+        try:
+            read = func(*args, **(kwargs or {}))
+        except (RuntimeError, TypeError) as error:
+            raise StepError(problem, hint=hint) from error
+        if any(isinstance(leaf, SymInt | SymFloat) for leaf in pytree.tree_leaves(read)):
+            raise StepError(problem, hint=hint)
+        return read
 
 
 class SizedByTensors(TorchFunctionMode):

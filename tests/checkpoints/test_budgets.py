@@ -10,6 +10,7 @@ import rnnops as ro
 from rnnops.checkpoints import Slots
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.recurrent import parts as parted
+from rnnops.util import readable
 
 T, N, H = 60, 2, 8
 FRACTIONS = (1.0, 0.6, 0.3, 0.15, 0.08)
@@ -93,11 +94,22 @@ def test_the_fastest_way_that_fits_is_taken() -> None:
     table = make(net, "plain").memory_estimates(shapes, dtype="float64")
     times = [row.time for row in table.rows]
     assert times[0] == min(times) == 1.0
-    assert [row.policy for row in table.rows[:2]] == ["all", "default"]
-    fitting = next(row for row in table.rows if row.nbytes <= table.rows[0].nbytes // 4)
-    chosen = make(net, "plain", memory_budget=table.rows[0].nbytes // 4).saved_residuals(shapes, dtype="float64")
+    assert table.rows[0].policy == "default"  # which is as fast as `all`
+    limit = make(net, "plain").memory_estimate("all", shapes, dtype="float64").nbytes // 4
+    fitting = next(row for row in table.rows if row.nbytes <= limit)
+    chosen = make(net, "plain", memory_budget=limit).saved_residuals(shapes, dtype="float64")
     assert chosen.total <= fitting.nbytes
     assert "policy" in str(table)
+
+
+def test_plans_say_what_a_budget_has_chosen() -> None:
+    net, shapes = model(), {"x": (T, N, 3)}
+    run = make(net, "plain", memory_budget=0.25)
+    found, whole = (run.memory_estimate(way, shapes, dtype="float64") for way in (None, "all"))
+    kept = f"memory_budget 0.25: {readable(found.nbytes)} of {readable(whole.nbytes)} kept by {found.policy}, "
+    assert f"{kept}predicted {found.time:.2f} times as long" in " ".join(str(run.plan(shapes, dtype="float64")).split())
+    for plain in (make(net, "plain").plan(shapes), run.plan(shapes, backward=False)):
+        assert "memory_budget" not in str(plain)
 
 
 def test_an_impossible_budget_names_the_least_that_would_do() -> None:

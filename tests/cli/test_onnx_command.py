@@ -55,6 +55,7 @@ def test_a_file_that_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "float32  210 numbers in 5 tensors  840 bytes" in printed
     assert re.search(r"ops: \d+ nodes\n  .*LSTM 1", printed)
     assert re.search(r"read: a net of \d+ ops, 1 of them recurrences, with 5 parameters of 210 numbers", printed)
+    assert printed.endswith("not run: --check compares its outputs with those of ONNX Runtime\n")
 
 
 def test_recurrences_in_branches_and_what_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

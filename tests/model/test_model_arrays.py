@@ -151,7 +151,7 @@ def test_compiling_again_keeps_parameters() -> None:
 def test_arrays_where_blobs_belong() -> None:
     model = Perceptron()
     model.compile(PERCEPTRON, is_train=False)
-    with pytest.raises(ro.ModelError, match=r"called without a blob. Layers, .* use model.run"):
+    with pytest.raises(ro.ModelError, match=r"called without a blob. Layers take blobs.* model.run"):
         model.hidden(perceptron_batch()[0])
     assert model.run(model.hidden, perceptron_batch()[0]).shape == (6, H)
     for wrong in ("forward", 3):

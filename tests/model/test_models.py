@@ -108,6 +108,9 @@ def test_a_model_prints_before_any_data() -> None:
     assert lines[-2].startswith("train_one_batch: forward pass ")
     assert "backward pass" in lines[-2]
     assert lines[-1].startswith("forward: forward pass ")
+    lines = str(model.compile(TAGGER, memory_budget=0.9)).splitlines()
+    assert lines[-2].startswith("train_one_batch: memory_budget 0.9: ")
+    assert lines[-1].startswith("forward: forward pass ")
 
 
 def test_parameters_do_not_depend_on_how_a_model_is_compiled() -> None:

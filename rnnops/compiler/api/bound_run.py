@@ -306,9 +306,10 @@ class BoundRun(Run):
         if not isinstance(folder, str | os.PathLike):
             wanted, came = "a string or a Path", repr(folder)[:60]
             raise FeedError("folder is not a path", net=self.net.name, wanted=wanted, came=came)
-        if source not in (None, "c99"):
-            wanted, hint = '"c99" or None', "An object file is written where source= is left out."
-            raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source), hint=hint)
+        if source not in (None, "object", "c99"):
+            wanted = '"object", which None is, or "c99"'
+            raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source))
+        source = None if source == "object" else source
         word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}

@@ -28,6 +28,8 @@ from rnnops.net.schema import Call, RunContext
 from rnnops.types import Array
 from rnnops.util import cached_property
 
+GIVEN = "gradient "  # before names of gradients that are given
+
 
 class CheckedPullback(Pullback):
     """A pullback whose gradients are looked at."""
@@ -64,7 +66,7 @@ class CheckedRun(Run):
 
         def check(given: Any, grads: Mapping[str, Array]) -> None:
             ones = given if isinstance(given, Mapping) else {"of the output": given}
-            named = {f"gradient {name}": one for name, one in ones.items()}
+            named = {f"{GIVEN}{name}": one for name, one in ones.items()}
             self._check("gradient of", grads, (named, *dicts, feeds), lambda run: again(run)[1](given))
 
         outputs, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
@@ -102,17 +104,25 @@ class CheckedRun(Run):
         watched = _Watched(self.net, "reference", reference, self._bound)
         exact = again(watched)
         watched.watcher.close_step()
-        fed = next(
-            (name for given in (self._bound, *feeds) for name, array in given.items() if not is_finite(array)), None
-        )
-        if fed is not None:
-            raise NumericsError(f"a feed is not finite, and reaches {what} '{bad}'", net=self.net.name, blob=fed)
+        fed = {name: array for given in (self._bound, *feeds) for name, array in given.items() if not is_finite(array)}
+        if fed:
+            raise self._fed_error(fed, f"{what} '{bad}'")
         if not is_finite(exact[bad]):
             if watched.watcher.dropped:
                 raise watched.watcher.dropped[0].error
             raise NumericsError(f"a constant is not finite, and reaches {what} '{bad}'", net=self.net.name)
         problem = f"{what} '{bad}' is not finite on this device, and is on the reference device"
         raise NumericsError(problem, net=self.net.name, came=self.device)
+
+    def _fed_error(self, fed: Mapping[str, Any], where: str) -> NumericsError:
+        """The error for a feed that is not finite, or for a gradient; one with NaN first, as masks have infinities."""
+        name, array = min(fed.items(), key=lambda item: not np.isnan(np.asarray(item[1])).any())
+        values = np.asarray(array)
+        lost = np.isnan(values)
+        came = f"NaN at {np.argwhere(lost)[0].tolist()}" if lost.any() else f"infinity at {place_of(values)}"
+        kind = "a gradient that was given" if name.startswith(GIVEN) else "a feed"
+        problem = f"{kind} is not finite, and reaches {where}"
+        return NumericsError(problem, net=self.net.name, blob=name.removeprefix(GIVEN), came=came)
 
 
 class _Watched(Run):

@@ -180,7 +180,11 @@ def compile(  # noqa: A001
 
 def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options | None) -> None:
     """Raise what `compile` says of a net, a device and options of one device."""
-    require_net(net)
+    is_cell = hasattr(net, "sequences") or hasattr(net, "get_state_names")
+    cell = "A cell is stepped in a net: ro.scan(cell, xs, h=h0), or cell.apply_over_sequence(net, xs)."
+    require_net(
+        net, cell if is_cell else "Layers and models have a method: model.compile([x])." if callable(net) else None
+    )
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"

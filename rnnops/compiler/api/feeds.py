@@ -180,7 +180,8 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
     merged: dict[str, Any] = {}
     for feeds in (*dicts, named):
         if not isinstance(feeds, Mapping):
-            raise FeedError("feeds are dicts of name -> array", net=net.name, came=type(feeds).__name__)
+            hint = "Options go by name: training=True, seed=0." if isinstance(feeds, int) else None
+            raise FeedError("feeds are dicts of name -> array", net=net.name, came=type(feeds).__name__, hint=hint)
         for name, value in feeds.items():
             if name in merged:
                 raise FeedError("this input is fed twice", net=net.name, blob=name)
@@ -248,6 +249,9 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     return arrays, float_dtype
 
 
+_NONE = "Every input needs an array: zeros for a state, say, or full lengths."
+
+
 def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
     """A NumPy array over a feed's memory. Raises FeedError for lists, numbers and arrays of another device."""
     if isinstance(value, np.ma.MaskedArray):
@@ -265,12 +269,19 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
             blob=name,
             wanted="a NumPy array or one with __dlpack__",
             came=type(value).__name__,
-            hint=None if isinstance(value, Blob) else "Convert it with numpy.asarray(value, dtype).",
+            hint=None
+            if isinstance(value, Blob)
+            else _NONE
+            if value is None
+            else "Convert it with numpy.asarray(value, dtype).",
         )
     try:
         return _in_rows(from_dlpack(value))
     except Exception as error:  # whatever the other library raises
-        raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name) from error
+        hint = (
+            "Feed x.detach(), or use rnnops.torch, which joins autograd." if hasattr(value, "requires_grad") else None
+        )
+        raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name, hint=hint) from error
 
 
 def as_declared(net: Net, spec: Input, array: Any) -> Any:
@@ -321,7 +332,7 @@ def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
         if dtype not in ("float32", "float64"):
-            hint, wanted = _converting(name, "float32"), "float32 or float64"
+            hint, wanted = _converting(name, "float32", dtype), "float32 or float64"
             raise FeedError("dtype of a float input", net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
     if len(set(floats.values())) > 1:
         _fail_for_two_dtypes(net, floats)
@@ -343,8 +354,12 @@ def _fail_for_two_dtypes(net: Net, floats: Mapping[str, str]) -> NoReturn:
     )
 
 
-def _converting(name: str, dtype: str) -> str:
-    """The hint to convert a feed."""
+def _converting(name: str, dtype: str, came: str = "") -> str:
+    """The hint to convert a feed; a complex one would lose its imaginary part."""
+    if came.startswith("complex"):
+        return "Complex numbers are pairs of reals: feed array.real and array.imag, each to an input."
+    if came == "object":
+        return "Rows of several lengths are no array: pad them, and say lengths=."
     return f"Convert it: {name if name.isidentifier() else 'array'}.astype('{dtype}')."
 
 
@@ -352,7 +367,10 @@ def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
     """Raise FeedError where a feed has not the dtype or the shape that its input was declared with."""
     wanted = float_dtype if spec.dtype == FLOAT else spec.dtype
     if kind.dtype != wanted:
-        raise FeedError("a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype)
+        hint = _converting(spec.name, wanted, kind.dtype)
+        raise FeedError(
+            "a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype, hint=hint
+        )
     if spec.shape is not None and kind.shape != spec.shape:
         raise FeedError(
             "a feed of a wrong shape", net=net.name, blob=spec.name, wanted=list(spec.shape), came=list(kind.shape)

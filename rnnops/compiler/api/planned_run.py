@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, outputs_of, plain_arrays
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Workspace, execute
+from rnnops.net.op import Initializer
 from rnnops.net.parse import parse_net
 from rnnops.types import Array
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
@@ -124,15 +126,17 @@ class PlannedRun:
         device: `"cpu"`, `"reference"` or `"cuda"`.
         plan: the one that calls with such feeds use.
         calls: how bound runs answer these, from the second one on.
+        budget: what a memory budget has chosen, as a line; None where there is no budget.
     """
 
     device: str
     plan: ForwardPlan | TrainingPlan
     calls: str = ""
+    budget: Callable[[], str] | None = field(default=None, compare=False, repr=False)
 
     def describe(self) -> str:
         """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
-        return describe.describe_plan(self.plan, self.device, self.calls)
+        return describe.describe_plan(self.plan, self.device, self.calls, self.budget() if self.budget else "")
 
     def memory(self) -> MemoryTable:
         """The allocations at the peak of each pass."""
@@ -186,8 +190,22 @@ class PlannedRun:
         return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))
 
 
-def made_again(kind: Any, text: str, device: str, options: Any, bound: dict[str, Any], saving: Any) -> Any:
-    """A run that was pickled: kernels are loaded, or compiled, where it is used."""
+def made_again(
+    kind: Any,
+    text: str,
+    device: str,
+    options: Any,
+    bound: dict[str, Any],
+    saving: Any,
+    starts: Mapping[str, Initializer | None] = MappingProxyType({}),
+) -> Any:
+    """A run that was pickled: kernels are loaded, or compiled, where it is used.
+
+    Args:
+        starts: initializers of parameters, as the text does not hold large arrays.
+    """
     for array in bound.values():
         array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    return kind(parse_net(text).snapshot(), device, options, bound, saving)
+    net = parse_net(text)
+    specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
+    return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

@@ -246,9 +246,17 @@ class Pullback(Attributes):
         wanted = self._plan.backward.types[names[output]]
         if type(value) in (int, float) and not wanted.shape:
             return np.full((), value, wanted.dtype)
+        if isinstance(value, int | float) and wanted.shape:
+            hint = (
+                f"Make a loss of one number, as ro.reduce_mean does, or give an array: np.ones_like(out['{output}'])."
+            )
+            came = type(value).__name__
+            raise self._error("a gradient of an array is one number", blob=output, wanted=wanted, came=came, hint=hint)
         array = np.asarray(value) if isinstance(value, np.generic) else self._array(output, value)
         if type_of(array) != wanted:
-            raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array))
+            same = array.shape == wanted.shape
+            details = {"hint": f"Convert it: array.astype('{wanted.dtype}')."} if same else {}
+            raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array), **details)
         return array
 
     def _array(self, output: str, value: Any) -> Array:

@@ -293,7 +293,8 @@ class Run(Attributes):
             states: output -> input of the next call: these stay in the memory of the C program.
             dtype: of floats where no arrays are given.
             source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
-                those of other devices within rounding; None for an object for this processor, with the bits of a call.
+                those of other devices within rounding; None or `"object"` for an object for this processor, with the
+                bits of a call.
 
         Returns:
             Paths of the files, and names of inputs and outputs in C. The code is for one thread.
@@ -392,7 +393,9 @@ class Run(Attributes):
             return PlannedRun(self.device, self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype)))
         names = checked_wrt(self.net, wrt)
         training = self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
-        return PlannedRun(self.device, training)
+        shapes = {name: kind.shape for name, kind in types.items()}
+        budget = partial(self._said_of_budget, shapes, names, float_dtype) if self._saving.budget is not None else None
+        return PlannedRun(self.device, training, budget=budget)
 
     @memory_named(of_run)
     def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
@@ -462,13 +465,13 @@ class Run(Attributes):
 
     @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
-        """Bytes against predicted time for all that a budget chooses from; nothing is computed.
+        """Bytes against predicted time for what a budget chooses from; nothing is computed.
 
         Args:
             dicts, wrt, dtype, feeds: as for `plan`.
 
         Returns:
-            A table of estimates, the fastest first, which prints.
+            A table of estimates, the fastest first, which prints. Each takes fewer bytes than those above.
 
         Raises:
             FeedError: as `plan`, and what else it raises.
@@ -506,7 +509,8 @@ class Run(Attributes):
     def __reduce__(self) -> tuple[Any, ...]:
         """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
         options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
-        return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
+        starts = {spec.name: spec.initializer for spec in self.net.parameters}
+        return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving, starts)
 
     def _place(self) -> dict[str, str]:
         return {"net": object.__getattribute__(self, "net").name}
@@ -558,6 +562,11 @@ class Run(Attributes):
             return pipeline.forward_structure(self._live, types, float_dtype, self._options)
 
         return pipeline.with_memory(self._templates[0].plan(float_dtype, types, self._known_sizes, make))
+
+    def _said_of_budget(self, shapes: Mapping[str, Any], wrt: tuple[str, ...], dtype: str) -> str:
+        """A line on what the memory budget has chosen."""
+        whole, chosen = (self.memory_estimate(way, shapes, wrt=wrt, dtype=dtype) for way in ("all", None))
+        return budget_curve.said_of_budget(self._saving.budget, chosen, whole)
 
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         """A plan of `vjp` with feeds of certain types."""

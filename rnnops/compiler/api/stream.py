@@ -176,6 +176,11 @@ class Stream(Attributes):
         """
         with self._alone:
             now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
+            if rows is not None and "rows" in self._others and not any("rows" in feeds for feeds in given):
+                hint = "Feed it in a dict: stream({'rows': array})."
+                raise self._error(
+                    "rows= says which rows take part, and does not feed the input", blob="rows", hint=hint
+                )
             active = self._active(rows)
             options = {} if stream is None else {"stream": stream}
             states = self._placed(given)

@@ -216,7 +216,10 @@ def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collecti
 def _check_known(net: Net, problem: str, names: Iterable[Any], known: Collection[str]) -> None:
     unknown = [str(name) for name in names if not isinstance(name, str) or name not in known]
     if unknown:
-        raise StreamError(problem, net=net.name, blob=", ".join(unknown), wanted=f"one of {', '.join(known) or 'none'}")
+        is_input = all(name in net.input_names for name in unknown) and "output" in problem
+        hint = f"An output feeds an input: {{'{next(iter(known), 'y')}': '{unknown[0]}'}}." if is_input else None
+        wanted = f"one of {', '.join(known) or 'none'}"
+        raise StreamError(problem, net=net.name, blob=", ".join(unknown), wanted=wanted, hint=hint)
 
 
 def is_number(value: Any) -> bool:

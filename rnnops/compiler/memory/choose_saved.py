@@ -68,6 +68,7 @@ from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_pa
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.rewrites import merged_within, rewritten
 from rnnops.types import OPAQUE, Type
+from rnnops.util import readable
 
 Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
@@ -274,18 +275,38 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
 
     Raises BudgetError, which names the least budget that is enough.
     """
-    limit = budget if isinstance(budget, int) else int(budget * held_bytes(by(Policy(ALL))))
+    everything = held_bytes(by(Policy(ALL)))
+    limit = budget if isinstance(budget, int) else int(budget * everything)
     found = ways(by, tile, limit)
     for way in found:
         if way.nbytes <= limit:
             return way
+    least = min(found, key=lambda way: way.nbytes)
+    share = f", memory_budget={-(-1000 * least.nbytes // max(everything, 1)) / 1000:g}"
     raise BudgetError(
         "no way to run backward fits the memory budget",
         net=by(Policy())[0].net.name,
-        wanted=f"at least {min(way.nbytes for way in found)} bytes",
+        wanted=f"at least {least.nbytes} bytes{share}",
         came=f"{limit} bytes" + ("" if isinstance(budget, int) else f", which are {budget} of what 'all' holds"),
-        hint="Shorter sequences or smaller batches need less.",
+        hint=f"{_most_of(by(least.policy), least)} Shorter sequences or smaller batches need less.",
     )
+
+
+SHOWN = 3  # blobs
+
+
+def _most_of(saved: Saved, way: Candidate) -> str:
+    """A sentence on what holds most of the bytes of a way."""
+    nbytes, largest = bytes_of_blobs(saved[0]), dict[str, int]()
+    most = 0
+    for held, alive in _moments(saved):
+        if held > most:
+            most, largest = held, {name: nbytes[name] for name in alive}
+    for call in saved[0].calls:
+        if runs_in_parts(call.op) and way.policy.slots is not None:
+            largest[call.op.outputs[-1]] = part_bytes(call).held(way.policy.slots)
+    first = sorted(largest.items(), key=lambda item: -item[1])[:SHOWN]
+    return f"Most of it: {', '.join(f'{name} {readable(size)}' for name, size in first)}."
 
 
 def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Candidate]:
@@ -382,6 +403,11 @@ def held_bytes(saved: Saved) -> int:
 
     What recurrences in parts hold is not counted.
     """
+    return max(held for held, _ in _moments(saved))
+
+
+def _moments(saved: Saved) -> Iterator[tuple[int, set[str]]]:
+    """From the end of the forward pass on: the bytes that are there, and the blobs."""
     program, gradient, residuals = saved
     nbytes = bytes_of_blobs(program)
     parted = {call.op.outputs[-1] for call in program.calls if runs_in_parts(call.op)}
@@ -390,16 +416,16 @@ def held_bytes(saved: Saved) -> int:
     made = {name for op in program.net.ops for name in op.outputs if name}
     last = {name: i for i, op in enumerate(net.ops) for name in op.inputs}
     alive = set(residuals.kept)
-    most = held = sum(nbytes[name] for name in alive)
+    held = sum(nbytes[name] for name in alive)
+    yield held, alive
     for i, op in enumerate(net.ops):
         begun = made.intersection(op.outputs) - alive
         held += sum(nbytes[name] for name in begun)
-        most = max(most, held)
         alive |= begun
+        yield held, alive
         ended = {name for name in (*op.inputs, *begun) if name in alive and last.get(name, -1) <= i}
         held -= sum(nbytes[name] for name in ended)
         alive -= ended
-    return most
 
 
 @dataclass(frozen=True)

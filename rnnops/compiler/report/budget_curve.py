@@ -63,8 +63,12 @@ class EstimateTable:
 
 
 def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
-    """The estimates of all ways that a budget chooses from, the fastest first."""
-    return EstimateTable(tuple(Estimate(str(way.policy), way.nbytes, way.time) for way in ways(by, tile)))
+    """The estimates of ways that a budget chooses from, the fastest first, each of fewer bytes than those above."""
+    found: list[Estimate] = []
+    for way in sorted(ways(by, tile), key=lambda way: (way.time, way.nbytes)):
+        if not found or way.nbytes < found[-1].nbytes:
+            found.append(Estimate(str(way.policy), way.nbytes, way.time))
+    return EstimateTable(tuple(found))
 
 
 def estimate_of(by: By, policy: Policy) -> Estimate:
@@ -72,6 +76,12 @@ def estimate_of(by: By, policy: Policy) -> Estimate:
     saved, chosen = by(policy), policy.slots or Slots(1)
     held = held_bytes(saved) + sum(part_bytes(call).held(chosen) for call in saved[0].calls if runs_in_parts(call.op))
     return Estimate(str(policy), held, step_cost(saved).time(chosen))
+
+
+def said_of_budget(budget: int | float | None, chosen: Estimate, whole: Estimate) -> str:
+    """A line on what a budget has chosen, with what the policy `all` holds."""
+    kept = f"{readable(chosen.nbytes)} of {readable(whole.nbytes)} kept by {chosen.policy}"
+    return f"memory_budget {budget}: {kept}, predicted {chosen.time:.2f} times as long"
 
 
 CLOSER = 0.9  # of the bytes of a point: a budget for the next one, as long as anything fits it

@@ -27,7 +27,7 @@ from rnnops.kernels.cpu.native import way_of
 from rnnops.kernels.cpu.processor import PAIRS, vector_width
 from rnnops.net.schema import Call
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
-from rnnops.util import readable
+from rnnops.util import counted, readable
 
 INDENT = "  "
 
@@ -58,10 +58,10 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
     scan, plan = compiled.scan, compiled.plan
     rows = compiled.tile * scan.batch
     order = "from the last to the first" if scan.reverse else "from the first to the last"
-    yield f"{count(scan.steps, 'step')} (T) {order}, {count(scan.batch, 'row')} (N)"
-    tile = f"tiles of {count(compiled.tile, 'step')}, {count(rows, 'row')} of products"
+    yield f"{counted(scan.steps, 'step')} (T) {order}, {counted(scan.batch, 'row')} (N)"
+    tile = f"tiles of {counted(compiled.tile, 'step')}, {counted(rows, 'row')} of products"
     worker = compiled.options.target.worker
-    yield f"{count(compiled.threads, worker)}, {tile}"
+    yield f"{counted(compiled.threads, worker)}, {tile}"
     if plan.whole:
         yield f"all rows are one: {plan.whole}"
     else:
@@ -81,8 +81,8 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
 def _rows(compiled: CompiledScan) -> Iterator[str]:
     plan = compiled.plan
     worker = compiled.options.target.worker
-    rows = "all rows are one" if plan.whole else f"{count(compiled.scan.batch, 'row')}, shared out among {worker}s"
-    yield f"{count(compiled.threads, worker)}, {rows}"
+    rows = "all rows are one" if plan.whole else f"{counted(compiled.scan.batch, 'row')}, shared out among {worker}s"
+    yield f"{counted(compiled.threads, worker)}, {rows}"
 
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
@@ -123,8 +123,8 @@ def _row_program(nodes: Sequence[Node], rows: str, compiled: CompiledScan) -> st
     nests, blocks = [nest for nest in nests if not nest.call], f", and in blocks {', '.join(calls)}" if calls else ""
     extents = ", ".join(str(list(nest.extents)) for nest in nests)
     blobs = ", ".join(dict.fromkeys(statement.blob for statement in statements))
-    ops = count(len(statements), "elementwise op")
-    return f"for {rows} {ops} in {count(len(nests), 'loop nest')} over {extents}{blocks}: {blobs}"
+    ops = counted(len(statements), "elementwise op")
+    return f"for {rows} {ops} in {counted(len(nests), 'loop nest')} over {extents}{blocks}: {blobs}"
 
 
 def _product(node: Node, compiled: CompiledScan) -> str:
@@ -179,7 +179,7 @@ def _scratch(compiled: CompiledScan) -> Iterator[str]:
         sizes = {owner: place.size * np.dtype(types[owner].dtype).itemsize for owner, place in places.items()}
         total = readable(sum(sizes.values()))
         if sizes and extent == "row":
-            yield f"in registers or scratch of a row, {total}: {count(len(sizes), 'blob')}"
+            yield f"in registers or scratch of a row, {total}: {counted(len(sizes), 'blob')}"
         elif sizes:
             names = ", ".join(f"{owner} {readable(size)}" for owner, size in sizes.items())
             yield f"in scratch of a {extent}, {total}: {names}"
@@ -198,28 +198,25 @@ def _sized(buffer: Buffer) -> str:
     return f"{buffer.what} {readable(buffer.nbytes)}"
 
 
-def count(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 INDENT, WIDTH = "  ", 120
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
 
 
-def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
+def describe_plan(plan: Plan, device: str, calls: str = "", budget: str = "") -> str:
     """All of a plan.
 
     Args:
         calls: how they are answered, if that is known.
+        budget: a line on the memory budget, if there is one.
     """
     net = plan.program.net
     feeds = ", ".join(f"{name} {plan.program.types[name]}" for name in net.input_names)
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if calls:
         lines.append(f"calls with such feeds: {calls}")
+    lines += [budget] if budget else []
     lines += _rounding(plan.options, device)
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")

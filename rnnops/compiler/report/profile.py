@@ -36,7 +36,7 @@ from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.types import OPAQUE, Array, Shape
-from rnnops.util import aligned, preformatted, readable, replaced, spaced, table
+from rnnops.util import aligned, counted, preformatted, readable, replaced, spaced, table
 
 MICROSECONDS = 1e6  # in a second
 
@@ -183,7 +183,7 @@ class Profile:
     @property
     def head(self) -> str:
         """How many rounds there were, as a line."""
-        return f"averages of {self.rounds} rounds after {self.warm_up} to warm up"
+        return f"averages of {counted(self.rounds, 'round')} after {self.warm_up} to warm up"
 
     def __str__(self) -> str:
         return "\n\n".join([self.head, *("\n".join(one.lines()) for one in self.passes)])

@@ -15,7 +15,7 @@ from rnnops.compiler.codegen.scan_module import COLUMNS
 from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.memory.memory import KINDS, PACKED, Buffer
-from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
+from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, facts_of, programs_of, said_of_parts
 from rnnops.compiler.run.backward import BackwardScan
 from rnnops.compiler.run.compile_programs import Runner, Stepped
 from rnnops.compiler.run.compiled_scan import CompiledScan
@@ -24,7 +24,7 @@ from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
 from rnnops.pictures import svg
-from rnnops.util import readable
+from rnnops.util import counted, readable
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
 Share = tuple[int, int]  # the first that a thread takes, and the one after the last
@@ -247,7 +247,7 @@ def _lane(stage: Stage, steps: int, stepless: bool, whose: str = "") -> Lane:
 
 
 def _elementwise(nodes: Sequence[Node]) -> str:
-    return f"{count(len(nodes), 'elementwise op')}: {', '.join(dict.fromkeys(node.blob for node in nodes))}"
+    return f"{counted(len(nodes), 'elementwise op')}: {', '.join(dict.fromkeys(node.blob for node in nodes))}"
 
 
 def _first(compiled: CompiledScan, before: Sequence[Call]) -> Iterator[Lane]:
@@ -423,7 +423,7 @@ def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
 
 def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
     """The shares of threads, side by side."""
-    yield svg.text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold")
+    yield svg.text(EDGE + INSET, y + 12, f"{what} of {counted(len(shares), 'thread')}", "small bold")
     total = max((end for _, end in shares), default=0) or 1
     for thread, (first, end) in enumerate(shares):
         x, width = PLOT + (RIGHT - PLOT) * first / total, (RIGHT - PLOT) * (end - first) / total

@@ -80,12 +80,11 @@ class AtenNode:
             return "float"
         if dtype in KINDS:
             return KINDS[dtype]
-        self.fail(
-            "a tensor of a dtype that this run does not have",
-            wanted=f"{self.float_dtype}, bool or integers",
-            came=dtype,
-            hint="Give states, inputs and parameters one float dtype, and convert outside of the step.",
-        )
+        hint = "Give states, inputs and parameters one float dtype, and convert outside of the step."
+        if dtype.is_complex:
+            hint = "Write complex numbers as pairs of reals, of x.real and x.imag: torch.view_as_real(x) holds both."
+        wanted = f"{self.float_dtype}, bool or integers"
+        self.fail("a tensor of a dtype that this run does not have", wanted=wanted, came=dtype, hint=hint)
 
     @property
     def out_kind(self) -> str:

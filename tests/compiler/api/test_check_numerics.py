@@ -81,12 +81,23 @@ def test_infinity_and_feeds(run: ro.Run) -> None:
             run(fed(h0=np.full((N, H), 1e200), w=np.full((H, H), 1e200)))
 
 
+def test_of_two_feeds_the_one_with_nan_is_blamed(run: ro.Run) -> None:
+    """Masks have infinities, on purpose."""
+    net = ro.Net("masked")
+    net.outputs(y=net.input("mask") + net.input("x"))
+    checking = ro.compile(net, device=run.device, check_numerics=True)
+    with pytest.raises(ro.NumericsError, match=r"blob 'x': a feed is not finite.*got NaN at \[1\]"):
+        checking(mask=np.array([-np.inf, 0.0]), x=np.array([np.inf, np.nan]))
+    with pytest.raises(ro.NumericsError, match=r"blob 'mask': a feed is not finite.*got infinity at \[0\]"):
+        checking(mask=np.array([-np.inf, 0.0]), x=np.zeros(2))
+
+
 def test_given_gradients_and_constants(run: ro.Run) -> None:
     """What an error says of the reference device is so: infinities come from what was given, or from the net."""
     given = np.ones((T, N, H))
     given[2, 1, 0] = np.nan
     with pytest.raises(
-        ro.NumericsError, match=r"blob 'gradient y': a feed is not finite, and reaches gradient of 'xs'"
+        ro.NumericsError, match=r"blob 'y': a gradient that was given is not finite, and reaches gradient of 'xs'"
     ):
         run.vjp(ONES)[1]({"y": given})
     made = ro.Net("shifted")

@@ -193,3 +193,15 @@ def test_what_notebooks_show() -> None:
         lines = {cell for line in str(shown).splitlines() for cell in line.split()}
         missing = {word for word in lines if word not in text}
         assert not missing
+
+
+def test_a_profile_that_took_no_time_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a clock of coarse ticks."""
+    monkeypatch.setattr(run_module, "perf_counter", lambda: 0.0)
+    net = ro.Net("same")
+    net.outputs(y=net.input("x"))
+    for run in (ro.compile(net), ro.compile(product_net())):
+        feeds = {name: np.ones((2, 2), "float32") for name in run.net.input_names}
+        found = run.profile(feeds, rounds=1)
+        assert "0.000 ms" in str(found)
+        assert "forward pass" in found._repr_html_()

@@ -54,6 +54,16 @@ def lookup_net() -> ro.Net:
     return net
 
 
+def test_an_object_may_be_asked_for_by_its_name(tmp_path: Path) -> None:
+    net = lookup_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    shapes = {"a b": (2, 2), "*/int": (1,), "restrict": ()}
+    named, left_out = (run.export_native(tmp_path / str(source), shapes, source=source) for source in ("object", None))
+    assert named.object is not None
+    assert left_out.object is not None
+    assert named.object.read_bytes() == left_out.object.read_bytes()
+
+
 def test_dtypes_names_and_wrong_indices(tmp_path: Path) -> None:
     net = lookup_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))

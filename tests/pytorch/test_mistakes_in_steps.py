@@ -1,0 +1,75 @@
+"""Mistakes of who comes from PyTorch: whole modules, batch first, numbers of tensors, complex states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from each import check_each  # noqa: E402
+from rejection import rejects  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+
+T, N, D, H = 3, 2, 8, 4
+
+
+def over(step: Callable[..., Any], dtype: Any = None) -> Callable[[], Any]:
+    return lambda: rt.scan(step, torch.zeros(N, D, dtype=dtype), torch.randn(T, N, D))
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "nn.LSTM": (
+        lambda: rt.RNN(torch.nn.LSTM(D, H)),
+        ("wanted a module of one step; got nn.LSTM(8, 4)", "torch.nn.LSTMCell(8, 4)"),
+    ),
+    "nn.GRU": (lambda: rt.RNN(torch.nn.GRU(D, H)), ("torch.nn.GRUCell(8, 4)",)),
+    "batch first": (
+        lambda: rt.RNN(torch.nn.LSTMCell(D, H))(torch.randn(N, T, D), (torch.zeros(N, H), torch.zeros(N, H))),
+        ("got states [2, 4], [2, 4], and inputs [3, 8] of a step", "time-major, [T, N, ...]", "RNN(batch_first=True)"),
+    ),
+    "other features": (
+        lambda: rt.RNN(torch.nn.GRUCell(D, H))(torch.randn(T, N, D + 1)),
+        ("the step fails with RuntimeError", "got states [2, 4], and inputs [2, 9] of a step"),
+    ),
+    "item": (over(lambda h, x: (h * x.mean().item(), h)), ("reads a tensor's number by item", "Go on with the tensor")),
+    "float": (over(lambda h, x: (h * float(x.mean()), h)), ("reads a tensor's number by __float__",)),
+    "tolist": (over(lambda h, x: (h * x.tolist()[0][0], h)), ("reads a tensor's number",)),
+    "numpy": (over(lambda h, x: (h + torch.tensor(x.detach().numpy()), h)), ("reads a tensor's number by numpy",)),
+    "complex states": (
+        over(lambda h, x: (h * x, h), torch.complex64),
+        ("got torch.complex64", "pairs of reals", "torch.view_as_real(x)"),
+    ),
+    "one result": (
+        over(lambda h, x: h + x),
+        ("a step returns its carry and its result; wanted (carry, y); got one tensor",),
+    ),
+    "three results": (over(lambda h, x: (h, x, x)), ("got tuple of 3",)),
+    "another structure": (over(lambda h, x: ((h, h), h)), ("changes the structure of its carry",)),
+}
+
+
+def test_mistakes_in_steps() -> None:
+    def check(case: tuple[str, tuple[Callable[[], Any], tuple[str, ...]]]) -> None:
+        rejects(rt.StepError, case[1][0], *case[1][1])
+
+    check_each(MISTAKES.items(), check, lambda case: case[0])
+
+
+def test_a_module_over_time_within_a_step_of_ones_own() -> None:
+    """`step=` may call nn.LSTM: for a sequence within each step, say."""
+    lstm = torch.nn.LSTM(D, D)
+
+    def step(cell: Any, h: Any, x: Any) -> Any:
+        y, _ = cell(torch.stack([x, h]))
+        return y[-1], y[-1]
+
+    xs = torch.randn(T, N, D)
+    ys, _ = rt.RNN(lstm, step)(xs, torch.zeros(N, D))
+    h = torch.zeros(N, D)
+    for x in xs:
+        h, _ = step(lstm, h, x)
+    torch.testing.assert_close(ys[-1], h)

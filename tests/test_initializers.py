@@ -1,0 +1,266 @@
+"""Parameters that start from arrays and functions: values, errors, text, pickles, cells, models."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from each import check_each
+from rejection import rejects
+
+import rnnops as ro
+from rnnops.net.op import WHOLE
+
+RATES = np.log(np.arange(1.0, 5.0))
+
+
+@dataclass
+class Ring:
+    """A function that cannot be hashed: numbers in a ring, as LRU starts from."""
+
+    inner: float
+    outer: float
+
+    def __call__(self, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+        return rng.uniform(self.inner, self.outer, shape)
+
+
+def started(init: object, shape: tuple[int, ...] = (4,), dtype: str = "float64", seed: int = 0) -> Any:
+    net = ro.Net("n")
+    net.parameter("w", shape, init)
+    return ro.init_params(net, seed, dtype)["w"]
+
+
+def test_arrays_are_broadcast_and_cast() -> None:
+    def check(case: tuple[object, tuple[int, ...], Any]) -> None:
+        init, shape, wanted = case
+        for dtype in ("float32", "float64"):
+            found = started(init, shape, dtype)
+            assert (found.dtype, found.shape, found.flags.c_contiguous) == (dtype, shape, True)
+            np.testing.assert_array_equal(found, np.broadcast_to(np.asarray(wanted, dtype), shape))
+
+    cases: list[tuple[object, tuple[int, ...], Any]] = [
+        (RATES, (4,), RATES),
+        (RATES, (3, 4), RATES),
+        (np.arange(4), (4,), np.arange(4)),
+        ([[1, 2], [3, 4]], (2, 2), [[1, 2], [3, 4]]),
+        (np.array(0.5), (2, 3), 0.5),
+        (np.asfortranarray(np.arange(6.0).reshape(2, 3)), (2, 3), np.arange(6.0).reshape(2, 3)),
+        (np.array([True, False]), (2,), [1.0, 0.0]),
+        (np.array([-np.inf, 0.0]), (2,), [-np.inf, 0.0]),
+        (np.zeros((0, 3)), (0, 3), np.zeros((0, 3))),
+        (np.zeros, (2, 3), np.zeros((2, 3))),
+        (lambda shape: np.full(shape, 2), (2, 3), 2.0),
+    ]
+    check_each(cases, check)
+
+
+def test_an_array_is_copied() -> None:
+    given, net = RATES.copy(), ro.Net("n")
+    net.parameter("w", (4,), given)
+    given[:] = 0.0
+    found = ro.init_params(net, 0, "float64")["w"]
+    found[:] = 1.0
+    np.testing.assert_array_equal(ro.init_params(net, 0, "float64")["w"], RATES)
+
+
+def test_a_function_draws_by_seed_and_name() -> None:
+    net = ro.Net("n")
+    for name in ("one", "other", "kind"):
+        net.parameter(name, (4,), ("uniform", 0.5, 0.9) if name == "kind" else Ring(0.5, 0.9))
+    found, again = ro.init_params(net, 3), ro.init_params(net, 3)
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+    assert not np.array_equal(found["one"], found["other"])
+    assert not np.array_equal(found["one"], ro.init_params(net, 4)["one"])
+    renamed = ro.Net("m")
+    renamed.parameter("kind", (4,), Ring(0.5, 0.9))
+    np.testing.assert_array_equal(ro.init_params(renamed, 3)["kind"], found["kind"])
+
+
+def test_arrays_that_do_not_fit() -> None:
+    wrong: list[tuple[object, tuple[str, ...]]] = [
+        (np.ones(3), ("another shape", "wanted [4]; got [3]", "broadcasts")),
+        (np.ones((2, 4)), ("another shape", "got [2, 4]")),
+        (np.array([1.0, np.nan, 2.0, np.nan]), ("wanted no NaN", "2 NaN of 4 values, the first at [1]")),
+        (float("nan"), ("nan",)),
+        (np.ones(4) * 1j, ("complex", "values.real and values.imag")),
+        ([[1.0], [1.0, 2.0]], ("not an array",)),
+        (np.array(["a"]), ("wanted an array of floats", "<U1")),
+        (np.ma.ones(4), ("MaskedArray",)),
+    ]
+
+    def check(case: tuple[object, tuple[str, ...]]) -> None:
+        rejects(ro.NetError, lambda: started(case[0]), "net 'n', blob 'w'", *case[1])
+
+    check_each(wrong, check)
+
+
+def test_functions_that_do_not_fit() -> None:
+    def three(a: Any, b: Any, c: Any) -> None: ...
+
+    wrong: list[tuple[Callable[..., Any], tuple[str, ...]]] = [
+        (lambda shape: np.ones(3), ("another shape", "wanted [4]; got [3]", "np.broadcast_to(values, shape)")),
+        (lambda shape: 1.0, ("another shape", "got []")),
+        (lambda shape: np.ones((2, 2)), ("another shape", "got [2, 2]")),
+        (lambda shape: None, ("not numbers", "NoneType")),
+        (lambda shape: np.full(shape, np.nan), ("4 NaN of 4 values",)),
+        (lambda: 1.0, ("fails with TypeError", "function(shape) or function(shape, rng)")),
+        (three, ("fails with TypeError", "function(shape, rng)")),
+        (lambda shape: 1 / 0, ("fails with ZeroDivisionError: division by zero",)),
+    ]
+
+    def check(case: tuple[Callable[..., Any], tuple[str, ...]]) -> None:
+        rejects(ro.NetError, lambda: started(case[0]), "net 'n', blob 'w'", *case[1])
+
+    check_each(wrong, check)
+
+
+def test_numbers_that_are_too_large_for_the_dtype() -> None:
+    for init in (np.full(4, 1e300), 1e300, lambda shape: np.full(shape, 1e300)):
+        assert started(init)[0] == 1e300
+        told = "net 'n', blob 'w'", "do not fit the dtype", "wanted float32; got 1e+300"
+        rejects(ro.FeedError, lambda init=init: started(init, dtype="float32"), *told)
+
+
+def test_text_holds_small_arrays_and_says_briefly_what_else_there_is() -> None:
+    net = ro.Net("n")
+    net.parameter("small", (2, 4), RATES)
+    net.parameter("large", (2, WHOLE + 1), np.arange(WHOLE + 1.0))
+    net.parameter("drawn", (4,), Ring(0.5, 0.9))
+    net.outputs(y=net.input("x"))
+    text = str(net)
+    assert 'drawn: param[4] = (function, "Ring")' in text
+    assert 'large: param[2, 65] = array(float64, [65], "' in text
+    assert len(text) < 300
+    again = ro.parse_net(text)
+    assert str(again) == text
+    assert again.parameters[0] == net.parameters[0]
+    assert again.parameters[1] != net.parameters[1]
+    for name, shown in (("large", "array(float64, [65]"), ("drawn", '(function, "Ring")')):
+        alone = ro.Net("m")
+        alone.add_input(next(spec for spec in again.parameters if spec.name == name))
+        told = f"blob '{name}': the text of a net does not hold these initial values, {shown}", "Feed its array"
+        rejects(ro.NetError, lambda alone=alone: ro.init_params(alone, 0), *told)
+    feeds = {**ro.init_params(net, 0, "float64"), "x": np.ones(2)}
+    np.testing.assert_array_equal(ro.compile(again)(feeds)["y"], np.ones(2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["array(float32, [3], [1, 2])", "array(float64, [2], [NaN, 1.0])", "array(float64, [2], 3)", "(function, 1)"],
+)
+def test_text_that_is_no_initializer(text: str) -> None:
+    rejects(ro.ParseError, lambda: ro.parse_net(f"net n(w: param[2] = {text})\n    return w"), "line 1")
+
+
+def test_a_digest_is_of_initial_values_only() -> None:
+    told = "line 2: this cannot be read"
+    rejects(ro.ParseError, lambda: ro.parse_net('net n()\n    a = Constant(value=array(int64, [1], "0a"))'), told)
+
+
+def test_equal_arrays_are_equal() -> None:
+    def spec(init: object) -> Any:
+        net = ro.Net("n")
+        net.parameter("w", (4,), init)
+        return net.parameters[0]
+
+    ring = Ring(0.5, 0.9)
+    assert spec(RATES) == spec(RATES.copy())
+    assert hash(spec(RATES)) == hash(spec(RATES.copy()))
+    assert spec(RATES) != spec(RATES.astype("float32"))
+    assert spec(RATES) != spec(RATES + 1.0)
+    assert spec(np.array([0.0])) != spec(np.array([-0.0]))
+    assert spec(ring) == spec(ring)
+    assert spec(ring) != spec(lambda shape: 1.0)
+    assert spec(RATES) != spec("zeros")
+
+
+def test_runs_and_nets_are_pickled_and_copied() -> None:
+    net = ro.Net("n")
+    large = np.arange(2.0 * WHOLE)
+    net.outputs(y=net.parameter("w", (2 * WHOLE,), large) + net.parameter("v", (1,), Ring(0.5, 0.9)))
+    run = ro.compile(net)
+    for again in (pickle.loads(pickle.dumps(run)).net, pickle.loads(pickle.dumps(net))):
+        assert str(again) == str(net)
+        assert again.parameters[0] == net.parameters[0]
+        rejects(ro.NetError, lambda again=again: ro.init_params(again, 0), "blob 'v'", '(function, "Ring")')
+    for again in (copy.deepcopy(run).net, copy.deepcopy(net)):
+        found, wanted = ro.init_params(again, 0), ro.init_params(net, 0)
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+class Decaying(ro.cells.RNNCell):
+    """`h = exp(log_a) * h + x`; a cell that starts as LRU and Mamba do."""
+
+    default_name = "decaying"
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/h_t"]
+
+    def get_state_dims(self) -> list[int]:
+        return [4]
+
+    def get_output_dim(self) -> int:
+        return 4
+
+    def step(self, step: Any, x_t: Any, states: Any, extra: Any = ()) -> Any:
+        log_a = step.parameter(f"{self.name}/log_a", (4,), -RATES)
+        gain = step.parameter(f"{self.name}/gain", (4,), Ring(0.5, 0.9))
+        new = ro.exp(log_a) * states[0] + gain * x_t
+        return new, [new]
+
+
+def test_cells_and_stacks_start_from_arrays_and_functions() -> None:
+    net = ro.Net("n", sizes_for="float64")
+    stack = ro.cells.MultiRNNCell([Decaying(name="one"), Decaying(name="other")])
+    y, _ = stack.apply_over_sequence(net, net.input("x", shape=(5, 2, 4)))
+    net.outputs(y=y)
+    params, x = ro.init_params(net, 0, "float64"), np.random.default_rng(0).normal(size=(5, 2, 4))
+    np.testing.assert_array_equal(params["one/log_a"], -RATES)
+    np.testing.assert_array_equal(params["other/log_a"], -RATES)
+    assert not np.array_equal(params["one/gain"], params["other/gain"])
+    ro.testing.check_devices(net, {**params, "x": x}, ["cpu"])
+    h = np.zeros((2, 2, 4))
+    for x_t in x:
+        h[0] = np.exp(-RATES) * h[0] + params["one/gain"] * x_t
+        h[1] = np.exp(-RATES) * h[1] + params["other/gain"] * h[0]
+    np.testing.assert_allclose(ro.compile(net)(params, x=x)["y"][-1], h[1], rtol=1e-12)
+
+
+class Scaled(ro.model.Layer):
+    def __init__(self, init: object) -> None:
+        self.init = init
+
+    def forward(self, x: Any) -> Any:
+        return x * self.parameter(x.net, "scale", (4,), self.init)
+
+
+class Small(ro.model.Model):
+    def __init__(self) -> None:
+        self.layers = [Scaled(RATES), Scaled(Ring(0.5, 0.9)), Scaled(lambda shape: np.full(shape, 2.0))]
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_models_save_what_was_drawn(tmp_path: Path) -> None:
+    models = []
+    for seed in (0, 1):
+        model = Small()
+        model.compile([np.ones((2, 4), "float32")], is_train=False, seed=seed)
+        models.append(model)
+    one, other = models
+    np.testing.assert_array_equal(one.get_params()["layers.0.scale"], RATES.astype("float32"))
+    assert not np.array_equal(one.get_params()["layers.1.scale"], other.get_params()["layers.1.scale"])
+    one.save(tmp_path / "saved")
+    other.load(tmp_path / "saved")
+    for name, array in one.get_params().items():
+        np.testing.assert_array_equal(other.get_params()[name], array)
