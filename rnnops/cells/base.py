@@ -325,6 +325,14 @@ class RNNCell(ABC):
     # -- what users call -----------------------------------------------------------------------------------------
 
     def __call__(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse a call: a cell is applied to a net.
+
+        Args:
+            arguments, options: of any kind.
+
+        Raises:
+            NetError: always; it says what to use.
+        """
         hint = "Use cell.apply_over_sequence(net, x), cell.apply(...) for a step, or ro.model.RNN(cell) in models."
         self.fail("a cell is not called", hint=hint)
 
