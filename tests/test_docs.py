@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import test_site
-from page_blocks import check_printed, run_code_blocks
+from page_blocks import BLOCK, check_printed, run_code_blocks
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -51,6 +51,14 @@ def test_code_blocks_with_pytorch_run(page: Path, tmp_path: Path, monkeypatch: p
     require_packages(page)
     monkeypatch.chdir(tmp_path)
     run_code_blocks(page)
+
+
+@pytest.mark.parametrize("name", ["cookbook.md", "serving.md"])
+def test_pages_to_paste_from_are_narrow_and_short(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    code = "\n".join(block for _, block, _ in BLOCK.findall(text))
+    assert max(map(len, code.splitlines())) <= 88
+    assert text.count("\n") <= 250
 
 
 SAME = [
