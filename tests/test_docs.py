@@ -6,10 +6,10 @@ import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import test_site
+from page_blocks import BLOCK, check_printed, run_code_blocks
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,7 +39,7 @@ def require_packages(page: Path) -> None:
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_packages(page)
     monkeypatch.chdir(tmp_path)  # where their files go
-    run_code_blocks(page, [block for block in PYTHON.findall(page.read_text()) if not NEEDS_TORCH.search(block)])
+    run_code_blocks(page, without=NEEDS_TORCH)
     if page.name == "README.md":  # whose picture is what its code draws
         assert (tmp_path / "coupled.svg").read_text() == (ROOT / "docs" / "pictures" / "coupled.svg").read_text()
 
@@ -50,15 +50,81 @@ def test_code_blocks_with_pytorch_run(page: Path, tmp_path: Path, monkeypatch: p
     pytest.importorskip("torch", reason="PyTorch is not installed")
     require_packages(page)
     monkeypatch.chdir(tmp_path)
-    run_code_blocks(page, PYTHON.findall(page.read_text()))
+    run_code_blocks(page)
 
 
-def run_code_blocks(page: Path, blocks: list[str] | None = None) -> dict[str, Any]:
-    """Run a page's code, all of it if no blocks are given, in one namespace, and return that."""
-    namespace: dict[str, Any] = {"__name__": page.stem}
-    for block in PYTHON.findall(page.read_text()) if blocks is None else blocks:
-        exec(compile(block, str(page), "exec"), namespace)  # our own documents
-    return namespace
+@pytest.mark.parametrize("name", ["cookbook.md", "serving.md"])
+def test_pages_to_paste_from_are_narrow_and_short(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    code = "\n".join(block for _, block, _ in BLOCK.findall(text))
+    assert max(map(len, code.splitlines())) <= 88
+    assert text.count("\n") <= 250
+
+
+SAME = [
+    "a 0.12",
+    "a  0.121",
+    "1. [2, x]",
+    "1.0 [2, x]",
+    "-3.5e-07",
+    "-3.46e-7",
+    "loss ...",
+    "loss 3 of 4",
+    "a\nb",
+    "a\nb",
+]
+OTHER = [
+    "a 0.12",
+    "a 0.14",
+    "1 x",
+    "2 x",
+    "0.5",
+    "-0.5",
+    "a ...",
+    "b",
+    "a b",
+    "ab",
+    "a\nb",
+    "a",
+    "a",
+    "a\nb",
+    "1.",
+    "0.9",
+]
+
+
+def test_what_a_block_prints_is_compared_with_the_page(tmp_path: Path) -> None:
+    for shown, printed in zip(SAME[::2], SAME[1::2], strict=True):
+        check_printed(shown, printed)
+    for shown, printed in zip(OTHER[::2], OTHER[1::2], strict=True):
+        with pytest.raises(AssertionError):
+            check_printed(shown, printed)
+    page = tmp_path / "page.md"
+    for code in ("python\nprint(1)\n", "sh\necho 1\n"):
+        page.write_text(f"```{code}```\n\n```text\n1\n```\n")
+        run_code_blocks(page)
+        page.write_text(f"```{code}```\n```text\n2\n```\n")
+        with pytest.raises(AssertionError, match="shown:   2\nprinted: 1"):
+            run_code_blocks(page)
+
+
+def test_files_of_a_page_run_where_the_machine_has_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    blocks = "```python\n# one.py\nWORD = 'seen'\n```\n```python\n# two.py\nfrom one import WORD\nprint(WORD)\n```\n"
+    page.write_text(f"{blocks}```sh\npython two.py\n```\n```text\nseen\n```\n")
+    run_code_blocks(page)
+    page.write_text(f"{blocks}```sh\npython two.py\n```\n```text\nother\n```\n")
+    with pytest.raises(AssertionError, match="printed: seen"):
+        run_code_blocks(page)
+    page.write_text(f"{blocks}```sh\npython two.py 1 &&\n```\n```text\nseen\n```\n")
+    with pytest.raises(AssertionError, match="yntax error"):
+        run_code_blocks(page)
+    other = "```python\n# three.py\nimport no_such_package\n```\n```sh\npython three.py\n```\n```text\n1\n```\n"
+    page.write_text(f"{other}```sh\nno_such_program 1\n```\n```text\n1\n```\n")
+    run_code_blocks(page)
 
 
 def test_readme_example_is_short() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_docs import run_code_blocks
+from page_blocks import run_code_blocks
 
 import rnnops as ro
 from bench.cases import all_cases
