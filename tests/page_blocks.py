@@ -2,7 +2,8 @@
 
 - A block of `python` runs, unless it begins with `# name.py`: then it is that file, as `/* name.c */` is in C.
 - A block of `text` directly after a block of `python` or `sh` is what that prints. Other blocks of `sh` do not run.
-- Numbers with a fraction may differ by one in the last digit shown. `...` stands for the rest of a line.
+- Numbers with a fraction may differ by one in the last digit shown. `...` stands for the rest of a line, and as a line
+  for any lines.
 - On the pages of `SHOWN` every block that prints is followed by its text.
 """
 
@@ -14,13 +15,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from decimal import Decimal
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-SHOWN = ("cells.md", "cookbook.md", "serving.md")
+SHOWN = ("README.md", "cells.md", "cookbook.md", "quickstart.md", "serving.md")
 BLOCK = re.compile(r"```(python|sh|c)\n(.*?)```(?:\n\n?```text\n(.*?)```)?", re.S)
 FILE = re.compile(r"(?:# (\w+\.py)|/\* (\w+\.c) \*/)\n")
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
@@ -75,11 +78,18 @@ def _can_run(line: str) -> bool:
 
 def check_printed(shown: str, printed: str) -> None:
     """Raise AssertionError where a page shows something else than its code prints."""
-    pairs = zip(shown.splitlines(), printed.splitlines(), strict=False)
+    wanted, came = shown.splitlines(), printed.splitlines()
+    pairs = zip_longest(wanted, came, fillvalue="")
     wrong = [f"shown:   {one}\nprinted: {other}" for one, other in pairs if not _same_line(one, other)]
-    if shown.count("\n") != printed.count("\n"):
-        wrong.append(f"{shown.count(chr(10))} lines are shown; all that is printed:\n{printed}")
-    assert not wrong, "\n".join(wrong)
+    assert _same_lines(wanted, came), "\n".join(wrong)
+
+
+def _same_lines(shown: Sequence[str], printed: Sequence[str]) -> bool:
+    if not shown:
+        return not printed
+    if shown[0] == "...":
+        return any(_same_lines(shown[1:], printed[place:]) for place in range(len(printed) + 1))
+    return bool(printed) and _same_line(shown[0], printed[0]) and _same_lines(shown[1:], printed[1:])
 
 
 def _same_line(shown: str, printed: str) -> bool:
