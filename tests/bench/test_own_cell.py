@@ -29,5 +29,5 @@ def test_readme_and_benchmark_compute_the_same(tmp_path: Path, monkeypatch: pyte
 
 
 def test_table_of_readme_is_that_case() -> None:
-    assert '`python -m bench --only "own cell*"`' in README.read_text()
+    assert '--only "own cell*"`' in README.read_text()
     assert sum(case.group.startswith("own cell") for case in all_cases()) == 6
