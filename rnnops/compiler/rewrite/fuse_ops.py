@@ -29,11 +29,22 @@ from rnnops.util import makers_before, topological_order
 
 
 def number_random_ops(net: Net) -> Net:
-    """Number random ops in order, those of cells where the cell stands.
+    """Number random ops in order, those of cells where the cell stands; an op that has a number keeps it.
+
+    So an op that a gradient runs again draws the same numbers again, however often its net is numbered.
 
     rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
     """
-    return _numbered(net, count())
+    taken = set(_ordinals(net))
+    return _numbered(net, (number for number in count() if number not in taken))
+
+
+def _ordinals(net: Net) -> Iterator[int]:
+    for op in net.ops:
+        for value in op.attributes.values():
+            yield from _ordinals(value) if isinstance(value, Net) else ()
+        if schema_of(op.type).random and "ordinal" in op.attributes:
+            yield op.attributes["ordinal"]
 
 
 def _numbered(net: Net, ordinals: Iterator[int]) -> Net:
@@ -44,7 +55,7 @@ def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
     found: dict[str, Any] = {
         name: _numbered(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
     }
-    if schema_of(op.type).random:
+    if schema_of(op.type).random and "ordinal" not in op.attributes:
         found["ordinal"] = next(ordinals)
     changed = any(op.attributes.get(name) is not value for name, value in found.items())
     return replace(op, attributes={**op.attributes, **found}) if changed else op
