@@ -30,14 +30,17 @@ ATTRIBUTES: dict[str, Any] = {
     "output_grads": (),
     "schedule": None,
     "segments": 0,
+    "sums": (),
+    "loose": (),
 }
 
 
 class RecurrentNetwork(OpSchema):
     """Steps a cell over T timesteps.
 
-    sequences: [T, N, ...]; initial states: [D], [N, D] or [L, N, D]; references: anything.
-    Outputs, for each state and then each other step output: `all` [T, N, ...] and `last` [1, N, ...].
+    sequences: [T, N, ...], those in `loose` [T, ...]; initial states: [D], [N, D] or [L, N, D]; references: anything.
+    Outputs, for each state and then each other step output: `all` [T, N, ...] and `last` [1, N, ...]. For a step output
+    in `sums`, which may have any axes, `all` is its sum over steps.
     """
 
     inputs = ("bound*",)
@@ -71,7 +74,7 @@ class RecurrentNetwork(OpSchema):
         shapes: list[Shape] = []
         for name in recurrence.output_names():
             shape = program.types[program.net.output_blobs[name]].shape
-            shapes += [(steps, *shape), (1, *shape)]
+            shapes += [shape if name in recurrence.sums else (steps, *shape), (1, *shape)]
         self._check_states(recurrence, types, program, batch)
         self._check_last(recurrence, steps)
         return (*shapes, ()) if recurrence.keeps_workspaces else tuple(shapes)

@@ -243,6 +243,8 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
     """Rows of a recurrence inside a cell are those of its batch, unless its own cell mixes them."""
     recurrence = Recurrence(call.op, call.net)
     program = cell_program(recurrence, call)
+    if recurrence.sums or recurrence.sequences != recurrence.row_sequences:  # rows may be on any axis, or none
+        return []
     read = _how_blobs_are_read(program, dict.fromkeys(program.net.output_blobs.values(), Rows(0)))
     steps = dict.fromkeys(recurrence.sequences, 0)
     steps.update((state.input, int(state.window > 1)) for state in recurrence.states)

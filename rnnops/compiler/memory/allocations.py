@@ -298,6 +298,7 @@ def buffers_of(call: Call) -> dict[TensorName, Buffer]:
         kinds[name] = Type(initial.dtype, tensor_shape(initial.shape, state.feature_rank, seen, batch))
     for output in recurrence.wanted_step_outputs:
         kinds[Role.OUTPUT.of(output)] = _over(steps, program.types[blobs[output]])
+    kinds.update((Role.OUTPUT.of(name), program.types[blobs[name]]) for name in recurrence.sums)
     kinds.update((Role.KEPT.of(blob), _over(steps, kind)) for blob, kind in _kept(recurrence, program))
     return {
         name: Buffer(str(name), KEPT if name in read else OUTPUT, kind.dtype, kind.shape)

@@ -455,8 +455,8 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 
 def _has_steps(call: Call) -> bool:
-    """True if a call is a recurrence in training form of at least one step."""
-    return is_training_form(call.op) and _steps(call) > 0
+    """True if a call is a recurrence in training form of at least one step; parts would have to hand sums on."""
+    return is_training_form(call.op) and _steps(call) > 0 and not call.op.attributes.get("sums")
 
 
 def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:
