@@ -29,8 +29,7 @@ from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset,
 from rnnops.onnx.node import FAR, element_type
 from rnnops.onnx.open_sizes import Dims, MadeUpSizes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, State
+from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import FLOAT, FLOATS, Array, Type
 from rnnops.util import replaced
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from rnnops.errors import RecurrentError
+from rnnops.interpreter import Program, prepare
 from rnnops.net.net import Net
 from rnnops.net.op import Op
+from rnnops.net.schema import Call
 from rnnops.ops.indexing import FEATURE_AXES, TIME_MAJOR
 from rnnops.types import NUMERIC, Shape, Type
 from rnnops.util import cached_property
@@ -275,6 +277,31 @@ class Recurrence:
         )
 
 
+def input_types(recurrence: Recurrence, call: Call) -> dict[str, Type]:
+    """Types of the op's inputs, by cell input."""
+    return {name: kind for name, kind in zip(recurrence.ports(), call.types, strict=True) if kind is not None}
+
+
+def cell_program(recurrence: Recurrence, call: Call) -> Program:
+    """The cell with the types of one step; worked out at the first use of a call."""
+    if "cell" not in call.derived:
+        types = recurrence.step_types(input_types(recurrence, call))
+        recurrence.check_declared_shapes(types)
+        call.derived["cell"] = prepare(recurrence.cell, types, call.float_dtype)
+    program: Program = call.derived["cell"]
+    return program
+
+
+def backward_program(call: Call) -> Program:
+    """The backward step net with the types of one step; worked out at the first use of a call."""
+    if "backward" not in call.derived:
+        net = call.op.attributes["backward"]
+        types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+        call.derived["backward"] = prepare(net, types, net.float_dtype)
+    program: Program = call.derived["backward"]
+    return program
+
+
 def _state_hint(name: str) -> str:
     """A hint where a sequence may have been meant as a state."""
     return f"If '{name}' is a state, the cell must return it, dict({name}=...), or link an output to it."
@@ -287,6 +314,7 @@ def verify_recurrence(recurrence: Recurrence) -> None:
         recurrence.fail("attribute 'cell' is not a net")
     for name in ("inputs", "references", "recompute", "keep"):
         _check_names(recurrence, name, attributes.get(name, ()), recurrence.cell.blob_names)
+    _check_names(recurrence, "wanted", attributes.get("wanted", ()), recurrence.ports())
     _check_names(recurrence, "loose", attributes.get("loose", ()), recurrence.sequences)
     for row in _rows(recurrence, "states", attributes.get("states", ())):
         _check_state(recurrence, row)

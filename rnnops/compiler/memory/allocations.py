@@ -28,9 +28,8 @@ from rnnops.compiler.lower.scan import Role, TensorName
 from rnnops.compiler.memory.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, read_by_backward, rounded
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
-from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import OPAQUE, Type
 from rnnops.util import makers_before, topological_order

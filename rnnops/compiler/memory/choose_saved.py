@@ -55,8 +55,14 @@ from rnnops.net.loop_forms import PRODUCTS
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import backward_program, cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.recurrence import (
+    Recurrence,
+    backward_program,
+    cell_program,
+    input_types,
+    is_training_form,
+    runs_in_parts,
+)
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.rewrites import merged_within, rewritten
 from rnnops.types import OPAQUE, Type

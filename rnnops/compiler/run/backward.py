@@ -42,8 +42,7 @@ from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
-from rnnops.recurrent.op import backward_program
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, backward_program
 from rnnops.types import Array, Type, is_float
 from rnnops.util import cached_property
 

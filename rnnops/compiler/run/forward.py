@@ -52,8 +52,7 @@ from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, prepare
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext, schema_of
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.types import OPAQUE, Array, Type
 from rnnops.util import cached_property
 

@@ -27,8 +27,7 @@ from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.stages import RingError
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.types import Array
 
 CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
