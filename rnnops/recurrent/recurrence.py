@@ -314,10 +314,10 @@ def verify_recurrence(recurrence: Recurrence) -> None:
         recurrence.fail("attribute 'cell' is not a net")
     for name in ("inputs", "references", "recompute", "keep"):
         _check_names(recurrence, name, attributes.get(name, ()), recurrence.cell.blob_names)
-    _check_names(recurrence, "wanted", attributes.get("wanted", ()), recurrence.ports())
-    _check_names(recurrence, "loose", attributes.get("loose", ()), recurrence.sequences)
     for row in _rows(recurrence, "states", attributes.get("states", ())):
         _check_state(recurrence, row)
+    _check_names(recurrence, "wanted", attributes.get("wanted", ()), recurrence.ports())
+    _check_names(recurrence, "loose", attributes.get("loose", ()), recurrence.sequences)
     _check_sums(recurrence)
     _check_numbers(recurrence)
     _check_bound(recurrence)
