@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import on_cuda
 from devices import DEVICES
 from random_feeds import random_feeds
 
 import rnnops as ro
 from rnnops.cells import CELLS
 from rnnops.cells.attention import ATTENTION_TYPES
+from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.targets.c99 import C99
 from rnnops.testing import check_gradient
 from rnnops.testing.gradient_check import rotation
 
@@ -270,3 +273,17 @@ def test_outputs_that_take_no_gradient() -> None:
         ro.gradient_net(restricted(), xs=(3, 2, 1))
     with pytest.raises(ro.NetError, match="no outputs"):
         ro.gradient_net(ro.Net("empty"))
+
+
+@pytest.mark.parametrize("name", ["LSTM", "coupled", "window of 2 of 3"])
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=on_cuda), "c99"])
+def test_on_other_devices(device: str, name: str) -> None:
+    net, given = NETS[name]()
+    feeds = random_feeds(net, **given)
+    gradient = ro.gradient_net(net, **shapes_of(feeds))
+    feeds.update({spec.name: rotation(spec.shape or ()) for spec in gradient.input_specs if spec.name not in feeds})
+    tuning = Options(device=C99(), tile=2, around="all")
+    run = ro.compile(gradient, "cuda") if device == "cuda" else ro.compile(gradient, "cpu", tuning=tuning)
+    found = run(feeds)
+    for n, wanted in ro.compile(gradient, device="reference")(feeds).items():
+        np.testing.assert_allclose(found[n], wanted, rtol=1e-11, atol=1e-11, err_msg=n)

@@ -53,13 +53,7 @@ def gradient_net(net: Net, wrt: Any = None, outputs: Sequence[str] | None = None
         >>> run({"x": np.array([1.0, 2.0]), "d_y": ones, "d2_d_x": ones})["d2_x"]
         array([ 6., 12.])
     """
-    require_net(net)
-    if not net.output_blobs:
-        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
-    kinds, _ = types_of_feeds(net, (), shapes)
-    types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
-    names = checked_wrt(net, wrt)
-    program = rewritten_program(live_net(net), types, FLOAT)
+    program, types, names = program_of(net, wrt, shapes)
     program = prepare_again(program, open_form(program, names), types)
     chosen = _float_outputs(program, outputs)
     gradient = differentiate(_with_outputs(program, chosen, types), names)
@@ -68,7 +62,17 @@ def gradient_net(net: Net, wrt: Any = None, outputs: Sequence[str] | None = None
         if outputs is not None or not allowed:
             raise next(iter(gradient.refused.values())).again()
         gradient = differentiate(_with_outputs(program, allowed, types), names)
-    return _joined(program, gradient, types, _free_prefix(net))
+    return _joined(program, gradient, types, free_prefix(net, "d"))
+
+
+def program_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> tuple[Program, dict[str, Type], tuple[str, ...]]:
+    """A net rewritten as a run would, for any float dtype, the types of its inputs, and the inputs that `wrt` means."""
+    require_net(net)
+    if not net.output_blobs:
+        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    kinds, _ = types_of_feeds(net, (), shapes)
+    types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
+    return rewritten_program(live_net(net), types, FLOAT), types, checked_wrt(net, wrt)
 
 
 def _float_outputs(program: Program, outputs: Sequence[str] | None) -> list[str]:
@@ -88,10 +92,10 @@ def _with_outputs(program: Program, names: Sequence[str], types: Mapping[str, Ty
     return prepare_again(program, some, types)
 
 
-def _free_prefix(net: Net) -> str:
-    """`d_`, or `d2_` where names begin so already, and so on."""
+def free_prefix(net: Net, letter: str) -> str:
+    """`d_` for the letter d, or `d2_` where names begin so already, and so on."""
     names = [*net.output_blobs, *net.blob_names]
-    prefixes = ("d_" if order == 1 else f"d{order}_" for order in count(1))
+    prefixes = (f"{letter}_" if order == 1 else f"{letter}{order}_" for order in count(1))
     return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in names))
 
 
