@@ -2,7 +2,7 @@
 
 No op has a rule for this. A gradient is linear in the gradients of outputs, and the gradient of that linear map is the
 tangent: `differentiate(differentiate(op))`, without the ops that nothing reads. A recurrence becomes one whose
-sequences, states, references and outputs have tangents beside them, as far as they move.
+sequences, states, references and outputs that move are followed by their tangents.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Writer:
             self.tangents[name] = names.get(blob, blob)
 
     def _write_recurrence(self, call: Call) -> None:
-        """Append a recurrence with tangents beside what it reads, carries and gives."""
+        """Append a recurrence with tangents of what it reads, carries and gives."""
         recurrence = Recurrence(call.op, call.net)
         types, bound = input_types(recurrence, call), dict(zip(recurrence.ports(), call.op.inputs, strict=True))
         program = cell_program(recurrence, call)

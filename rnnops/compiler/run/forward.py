@@ -341,7 +341,8 @@ class ForwardScan:
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        return self._results(memory, self.totals.results(sums, references, make, target), references, context)
+        results = self.totals.results(sums, references, make, target) if self.recurrence.sums else {}
+        return self._results(memory, results, references, context)
 
     @cached_property
     def _ports(self) -> list[str]:
