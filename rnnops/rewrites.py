@@ -190,22 +190,35 @@ class _Equal:
 
 
 def number_random_ops(net: Net, ordinals: Iterator[int] | None = None) -> Net:
-    """Number random ops in order, those of cells where the cell stands.
+    """Number random ops in order, those of cells where the cell stands; an op that has a number keeps it.
+
+    So an op that a gradient runs again draws the same numbers again, however often its net is numbered.
 
     rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
 
     Args:
-        ordinals: the numbers to give; from 0 on if left out.
+        ordinals: the numbers to give; from 0 on, without those that ops have, if left out.
     """
-    numbers = count() if ordinals is None else ordinals
-    return rewritten(net, [_numbered_op(op, numbers) for op in net.ops])
+    if ordinals is None:
+        taken = set(_ordinals(net))
+        ordinals = (number for number in count() if number not in taken)
+    return rewritten(net, [_numbered_op(op, ordinals) for op in net.ops])
+
+
+def _ordinals(net: Net) -> Iterator[int]:
+    """The numbers that random ops have, in cells too."""
+    for op in net.ops:
+        for value in op.attributes.values():
+            yield from _ordinals(value) if isinstance(value, Net) else ()
+        if schema_of(op.type).random and "ordinal" in op.attributes:
+            yield op.attributes["ordinal"]
 
 
 def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
     found: dict[str, Any] = {
         name: number_random_ops(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
     }
-    if schema_of(op.type).random:
+    if schema_of(op.type).random and "ordinal" not in op.attributes:
         found["ordinal"] = next(ordinals)
     changed = any(op.attributes.get(name) is not value for name, value in found.items())
     return replace(op, attributes={**op.attributes, **found}) if changed else op

@@ -29,8 +29,7 @@ from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset,
 from rnnops.onnx.node import FAR, element_type
 from rnnops.onnx.open_sizes import Dims, MadeUpSizes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, State
+from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import FLOAT, FLOATS, Array, Type
 from rnnops.util import replaced
 
@@ -216,6 +215,9 @@ class OnnxScanWriter:
         finals, every = [self._final(i) for i in range(len(states))], [self._every(name) for name in scanned]
         self.writer.node("Scan", [*states.values(), *sequences.values()], [*finals, *every], **attributes)
         self._write_lasts(finals, dict(zip(scanned, every, strict=True)))
+        for name in filter(lambda name: self._pair(name)[0], self.recurrence.sums):
+            total = self.writer.name(self._pair(name)[0])
+            self.writer.node("ReduceSum", [every[scanned.index(name)], [0]], [total], keepdims=0)
 
     # -- what goes in --------------------------------------------------------------------------------------------
 
@@ -243,7 +245,7 @@ class OnnxScanWriter:
 
     def _rows(self) -> Operand:
         """N, as a list of one size."""
-        for name in self.recurrence.sequences:
+        for name in self.recurrence.row_sequences:
             return self.writer.result("Shape", [self.bound[name]], f"{self.key}/N", start=1, end=2)
         for state in self.recurrence.states:
             extra = self.types[state.input].rank - state.feature_rank
@@ -365,7 +367,8 @@ class OnnxScanWriter:
     def _every(self, output: str) -> str:
         """The name of all steps of a cell output, made up where they are not read."""
         every, last = self._pair(output)
-        return self.writer.name(every) if every else self.writer.fresh(f"{last or self.key}/steps")
+        named = every and output not in self.recurrence.sums
+        return self.writer.name(every) if named else self.writer.fresh(f"{last or every or self.key}/steps")
 
     def _pair(self, output: str) -> tuple[str, str]:
         """The blobs `all` and `last` of a cell output."""

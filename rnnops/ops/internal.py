@@ -163,7 +163,6 @@ class SumTo(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED}
     accepts = NUMERIC
     internal = True
-    gradient = no_gradient
     loop = Reduction("{a} + {b}", 0)
 
     def __call__(self, x: Blob, shape: Shape) -> Blob:
@@ -179,6 +178,9 @@ class SumTo(OpSchema):
     def reference(self, call: Call, x: Array) -> Array:
         total = np.asarray(x.sum(axis=self.reduced_axes(call), dtype=x.dtype))
         return total.reshape(call.output_types[0].shape)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy.net.append("Expand", [dy], {"shape": call.shape(0)})[0]
 
     def reduced_axes(self, call: Call) -> tuple[int, ...]:
         came, shape = call.shape(0), tuple(call.attr("shape"))
@@ -197,8 +199,8 @@ class ScatterAdd(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"axis": REQUIRED, "size": REQUIRED}
     accepts = NUMERIC
     same_dtype = (0,)
+    keeps = ("indices",)
     internal = True
-    gradient = no_gradient
     loop = Kernel("scatter_add")
 
     def __call__(self, x: Blob, indices: Blob, axis: int, size: int) -> Blob:
@@ -218,6 +220,9 @@ class ScatterAdd(OpSchema):
         np.add.at(result, (*(slice(None),) * axis, targets), x)
         return result
 
+    def gradient(self, call: Call, x: Blob, indices: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy.net.append("Gather", [dy, indices], {"axis": call.attr("axis")})[0], None
+
 
 class ScatterSlice(OpSchema):
     """The gradient of a Slice with steps: `x` is put where the slice took it from, 0 elsewhere.
@@ -227,7 +232,6 @@ class ScatterSlice(OpSchema):
 
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED, "starts": REQUIRED, "axes": REQUIRED, "steps": REQUIRED}
     internal = True
-    gradient = no_gradient
     loop = View()
 
     def __call__(self, x: Blob, shape: Shape, starts: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Blob:
@@ -245,6 +249,21 @@ class ScatterSlice(OpSchema):
         result[np.ix_(*places)] = x
         return result
 
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        cut: dict[str, Sequence[int]] = {name: tuple(call.attr(name)) for name in ("starts", "axes", "steps")}
+        places = zip(cut["starts"], cut["axes"], cut["steps"], strict=True)
+        ends = tuple(_end(start, call.shape(0)[axis], step) for start, axis, step in places)
+        return dy.net.append("Slice", [dy], {**cut, "ends": ends})[0]
+
+
+IN_FRONT = -(2**60)  # of the first place of any axis, as the end of a Slice that goes backwards
+
+
+def _end(start: int, count: int, step: int) -> int:
+    """The end of a Slice that takes `count` places from `start` on."""
+    end = start + step * count
+    return end if end >= 0 else IN_FRONT
+
 
 class Normalize(OpSchema):
     """Y of LayerNormalization from row statistics that are known: `(x - mean) * inv_std_dev * scale + bias`.
@@ -255,8 +274,8 @@ class Normalize(OpSchema):
     inputs = ("X", "Mean", "InvStdDev", "Scale", "B?")
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
     accepts = FLOATS
+    keeps = ("X", "Mean", "InvStdDev", "Scale")
     internal = True
-    gradient = no_gradient
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
@@ -269,6 +288,13 @@ class Normalize(OpSchema):
     @quiet
     def reference(self, call: Call, *arrays: Array) -> Array:
         return normalized(*arrays)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        (x, mean, inv_std_dev, scale), dy = blobs[:4], blobs[-1]
+        away, scaled = x - mean, dy * scale
+        dx, rows = scaled * inv_std_dev, call.shape(1)
+        grads = [dx, sum_to(-dx, rows), sum_to(scaled * away, rows), sum_to(dy * away * inv_std_dev, call.shape(3))]
+        return [*grads, *(sum_to(dy, call.shape(4)) if call.has(4) else None for _ in call.op.inputs[4:])]
 
     def loop_form(self, call: Call) -> LoopForm:
         return Pointwise("({0} - {1}) * {2} * {3}" + (" + {4}" if call.has(4) else ""))

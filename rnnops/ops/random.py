@@ -14,7 +14,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel
 from rnnops.net.net import common_net
 from rnnops.net.op import Op
-from rnnops.net.schema import Call, Gradients, OpSchema, RunContext, no_gradient, register
+from rnnops.net.schema import Call, Gradients, OpSchema, RunContext, register
 from rnnops.ops.base import Unary, quiet
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
@@ -127,9 +127,9 @@ class DropoutGrad(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"ratio": 0.5}
     accepts = FLOATS
     same_dtype = (0,)
+    keeps = ("mask",)
     uses_context = True
     internal = True
-    gradient = no_gradient
     loop = Kernel("dropout_grad")
 
     def __call__(self, dy: Blob, mask: Blob, ratio: float) -> Blob:
@@ -143,6 +143,9 @@ class DropoutGrad(OpSchema):
     @quiet
     def reference(self, call: Call, dy: Array, mask: Array, *, context: RunContext) -> Array:
         return dropped(call, dy, mask, context)
+
+    def gradient(self, call: Call, dy: Blob, mask: Blob, dx: Blob, ddx: Blob) -> Gradients:
+        return self(ddx, mask, call.attr("ratio")), None
 
 
 def is_active(call: Call, context: RunContext) -> bool:

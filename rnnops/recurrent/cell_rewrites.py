@@ -44,8 +44,7 @@ from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.net.text import free_name
 from rnnops.ops.base import MANY_OPERANDS
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form
 from rnnops.rewrites import prune, rewritten
 from rnnops.types import FLOATS
 from rnnops.util import cached_property

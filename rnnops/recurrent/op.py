@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rnnops.interpreter import Program, prepare
+from rnnops.interpreter import Program
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel
 from rnnops.net.op import Op
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
-from rnnops.recurrent.recurrence import Recurrence, runs_in_parts, verify_recurrence
+from rnnops.recurrent.recurrence import (
+    Recurrence,
+    backward_program,
+    cell_program,
+    input_types,
+    is_training_form,
+    runs_in_parts,
+    verify_recurrence,
+)
+from rnnops.recurrent.reversed_recurrence import reversed_recurrence
 from rnnops.recurrent.stepping import run_backward, run_forward
 from rnnops.types import OPAQUE, Array, Shape, Type
 
@@ -30,14 +39,18 @@ ATTRIBUTES: dict[str, Any] = {
     "output_grads": (),
     "schedule": None,
     "segments": 0,
+    "sums": (),
+    "loose": (),
+    "wanted": None,
 }
 
 
 class RecurrentNetwork(OpSchema):
     """Steps a cell over T timesteps.
 
-    sequences: [T, N, ...]; initial states: [D], [N, D] or [L, N, D]; references: anything.
-    Outputs, for each state and then each other step output: `all` [T, N, ...] and `last` [1, N, ...].
+    sequences: [T, N, ...], those in `loose` [T, ...]; initial states: [D], [N, D] or [L, N, D]; references: anything.
+    Outputs, for each state and then each other step output: `all` [T, N, ...] and `last` [1, N, ...]. For a step output
+    in `sums`, which may have any axes, `all` is its sum over steps.
     """
 
     inputs = ("bound*",)
@@ -71,7 +84,7 @@ class RecurrentNetwork(OpSchema):
         shapes: list[Shape] = []
         for name in recurrence.output_names():
             shape = program.types[program.net.output_blobs[name]].shape
-            shapes += [(steps, *shape), (1, *shape)]
+            shapes += [shape if name in recurrence.sums else (steps, *shape), (1, *shape)]
         self._check_states(recurrence, types, program, batch)
         self._check_last(recurrence, steps)
         return (*shapes, ()) if recurrence.keeps_workspaces else tuple(shapes)
@@ -81,6 +94,8 @@ class RecurrentNetwork(OpSchema):
         return run_forward(recurrence, cell_program(recurrence, call), arrays, context)
 
     def gradient(self, call: Call, *blobs: Blob | None) -> Gradients:
+        if not is_training_form(call.op):
+            return reversed_recurrence(call, *blobs)
         recurrence = Recurrence(call.op, call.net)
         backward = call.op.attributes["backward"]
         again = runs_in_parts(call.op) or bool(call.op.attributes.get("segments"))
@@ -174,31 +189,6 @@ class RecurrentNetworkGradient(OpSchema):
         return [
             f"d {name} -> {grad}" for name, grad in zip(Recurrence(op, "").ports(), op.outputs, strict=True) if grad
         ]
-
-
-def input_types(recurrence: Recurrence, call: Call) -> dict[str, Type]:
-    """Types of the op's inputs, by cell input."""
-    return {name: kind for name, kind in zip(recurrence.ports(), call.types, strict=True) if kind is not None}
-
-
-def cell_program(recurrence: Recurrence, call: Call) -> Program:
-    """The cell with the types of one step; worked out at the first use of a call."""
-    if "cell" not in call.derived:
-        types = recurrence.step_types(input_types(recurrence, call))
-        recurrence.check_declared_shapes(types)
-        call.derived["cell"] = prepare(recurrence.cell, types, call.float_dtype)
-    program: Program = call.derived["cell"]
-    return program
-
-
-def backward_program(call: Call) -> Program:
-    """The backward step net with the types of one step; worked out at the first use of a call."""
-    if "backward" not in call.derived:
-        net = call.op.attributes["backward"]
-        types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
-        call.derived["backward"] = prepare(net, types, net.float_dtype)
-    program: Program = call.derived["backward"]
-    return program
 
 
 recurrent_network = register(RecurrentNetwork())

@@ -18,8 +18,7 @@ from rnnops.checkpoints.slot_schedule import Action
 from rnnops.net.infer import infer_call
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, RunContext
-from rnnops.recurrent.op import input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.recurrent.stepping import HOST, StepMemory, tensor_shape
 from rnnops.recurrent.training_form import plain_form
 from rnnops.types import OPAQUE, Array, Type, is_float

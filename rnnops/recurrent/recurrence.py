@@ -2,7 +2,8 @@
 
 **What a RecurrentNetwork op says**: its cell, and what each input of the cell is bound to. The op's inputs are the
 sequences, then the initial states, then the references; its outputs are `all` and `last` of each state, then of each
-other step output, then (in training form) the step workspaces.
+other step output, then (in training form) the step workspaces. A step output in `sums` has the sum over all steps in
+place of `all`, and no `last`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from rnnops.errors import RecurrentError
+from rnnops.interpreter import Program, prepare
 from rnnops.net.net import Net
 from rnnops.net.op import Op
+from rnnops.net.schema import Call
 from rnnops.ops.indexing import FEATURE_AXES, TIME_MAJOR
-from rnnops.types import Shape, Type
+from rnnops.types import NUMERIC, Shape, Type
 from rnnops.util import cached_property
 
 Features: TypeAlias = tuple[int | None, ...]
@@ -107,6 +110,12 @@ class Recurrence:
         return tuple(self.op.attributes.get("inputs", ()))
 
     @cached_property
+    def row_sequences(self) -> tuple[str, ...]:
+        """Cell inputs that read sequences `[T, N, ...]`; `loose` ones are `[T, ...]`, with rows anywhere or nowhere."""
+        loose = self.op.attributes.get("loose", ())
+        return tuple(name for name in self.sequences if name not in loose)
+
+    @cached_property
     def states(self) -> tuple[State, ...]:
         return tuple(State(*row) for row in self.op.attributes.get("states", ()))
 
@@ -129,8 +138,15 @@ class Recurrence:
         found_there = self.backward_reads - elsewhere
         places = enumerate(self.step_outputs, len(self.states))
         return tuple(
-            name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]) or blobs[name] in found_there
+            name
+            for i, name in places
+            if name not in self.sums and (any(self.op.outputs[2 * i : 2 * i + 2]) or blobs[name] in found_there)
         )
+
+    @cached_property
+    def sums(self) -> tuple[str, ...]:
+        """Step outputs whose first result is the sum over all steps, added up in order of execution."""
+        return tuple(self.op.attributes.get("sums", ()))
 
     @cached_property
     def backward_reads(self) -> frozenset[str]:
@@ -187,17 +203,27 @@ class Recurrence:
 
     def _from_sequences(self, types: Mapping[str, Type]) -> tuple[int | None, int | None]:
         head: tuple[int, int] | None = None
-        for name in self.sequences:
+        for name in self.row_sequences:
             kind = types[name]
             if kind.rank < 2:
                 self.fail("a sequence needs the axes [T, N, ...]", blob=name, came=kind, hint=_state_hint(name))
             if head is not None and kind.shape[:2] != head:
-                wanted = f"[{head[0]}, {head[1]}, ...] as '{self.sequences[0]}' has"
+                wanted = f"[{head[0]}, {head[1]}, ...] as '{self.row_sequences[0]}' has"
                 meant_as_state = kind.shape[0] == head[1] and kind.shape[1] != head[0]  # [N, D]
                 hint = _state_hint(name) if meant_as_state else TIME_MAJOR
                 self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind, hint=hint)
             head = (kind.shape[0], kind.shape[1])
-        return head or (None, None)
+        return self._with_loose(types, *(head or (None, None)))
+
+    def _with_loose(
+        self, types: Mapping[str, Type], steps: int | None, batch: int | None
+    ) -> tuple[int | None, int | None]:
+        for name in self.op.attributes.get("loose", ()):
+            came = types[name]
+            if came.rank == 0 or steps not in (None, came.shape[0]):
+                self.fail("a sequence of another T", blob=name, wanted=f"[{steps or 'T'}, ...]", came=came)
+            steps = came.shape[0]
+        return steps, batch
 
     def step_types(self, types: Mapping[str, Type]) -> dict[str, Type]:
         """Types of the cell's inputs in one step, given those of the op's inputs by cell input."""
@@ -251,6 +277,31 @@ class Recurrence:
         )
 
 
+def input_types(recurrence: Recurrence, call: Call) -> dict[str, Type]:
+    """Types of the op's inputs, by cell input."""
+    return {name: kind for name, kind in zip(recurrence.ports(), call.types, strict=True) if kind is not None}
+
+
+def cell_program(recurrence: Recurrence, call: Call) -> Program:
+    """The cell with the types of one step; worked out at the first use of a call."""
+    if "cell" not in call.derived:
+        types = recurrence.step_types(input_types(recurrence, call))
+        recurrence.check_declared_shapes(types)
+        call.derived["cell"] = prepare(recurrence.cell, types, call.float_dtype)
+    program: Program = call.derived["cell"]
+    return program
+
+
+def backward_program(call: Call) -> Program:
+    """The backward step net with the types of one step; worked out at the first use of a call."""
+    if "backward" not in call.derived:
+        net = call.op.attributes["backward"]
+        types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+        call.derived["backward"] = prepare(net, types, net.float_dtype)
+    program: Program = call.derived["backward"]
+    return program
+
+
 def _state_hint(name: str) -> str:
     """A hint where a sequence may have been meant as a state."""
     return f"If '{name}' is a state, the cell must return it, dict({name}=...), or link an output to it."
@@ -265,6 +316,9 @@ def verify_recurrence(recurrence: Recurrence) -> None:
         _check_names(recurrence, name, attributes.get(name, ()), recurrence.cell.blob_names)
     for row in _rows(recurrence, "states", attributes.get("states", ())):
         _check_state(recurrence, row)
+    _check_names(recurrence, "wanted", attributes.get("wanted", ()), recurrence.ports())
+    _check_names(recurrence, "loose", attributes.get("loose", ()), recurrence.sequences)
+    _check_sums(recurrence)
     _check_numbers(recurrence)
     _check_bound(recurrence)
     if "backward" in attributes:
@@ -296,6 +350,18 @@ def _check_state(recurrence: Recurrence, row: object) -> None:
         isinstance(features, tuple) and all(size is None or _is_size(size) for size in features)
     ):
         recurrence.fail("a state's feature sizes are not sizes", blob=name, came=repr(features))
+
+
+def _check_sums(recurrence: Recurrence) -> None:
+    for name in _rows(recurrence, "sums", recurrence.op.attributes.get("sums", ())):
+        if name not in recurrence.step_outputs:
+            recurrence.fail("attribute 'sums' names no step output", blob=str(name))
+        dtype = recurrence.cell.dtype_of(recurrence.cell.output_blobs[name])
+        if dtype not in NUMERIC:
+            recurrence.fail("a sum over steps needs numbers", blob=name, came=dtype)
+        places = 2 * recurrence.output_names().index(name) + 1
+        if recurrence.op.type == "RecurrentNetwork" and recurrence.op.outputs[places]:
+            recurrence.fail("a step output that is summed has no last value", blob=name)
 
 
 def _check_numbers(recurrence: Recurrence) -> None:

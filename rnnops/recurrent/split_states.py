@@ -31,8 +31,7 @@ from rnnops.ops.base import sizes_of
 from rnnops.ops.indexing import slice as slice_op
 from rnnops.ops.movement import transpose
 from rnnops.recurrent.cell_rewrites import kept_inside
-from rnnops.recurrent.op import cell_program
-from rnnops.recurrent.recurrence import Features, Recurrence, State, is_training_form
+from rnnops.recurrent.recurrence import Features, Recurrence, State, cell_program, is_training_form
 from rnnops.rewrites import prune, rewritten
 from rnnops.types import Type
 

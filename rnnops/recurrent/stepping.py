@@ -152,6 +152,9 @@ def run_forward(
         every = None if state.input in stepper.rolling else in_time_order(tensor[len(tensor) - T :], recurrence)
         results += [every, tensor[-1:]]
     for name in recurrence.step_outputs:
+        if name in stepper.sums:
+            results += [stepper.sums[name], None]
+            continue
         collected = stepper.collected.get(name)
         last = slice(0, 1) if recurrence.reverse else slice(T - 1, T)
         results += [collected, None if collected is None else collected[last]]
@@ -183,8 +186,10 @@ class _Stepper:
             for state in recurrence.states
         }
         self.collected = {
-            name: place.empty((T, *kind.shape), kind.dtype) for name, kind in self._wanted_outputs().items()
+            name: place.empty((T, *kind.shape), kind.dtype)
+            for name, kind in self._kinds(recurrence.wanted_step_outputs).items()
         }
+        self.sums = {name: place.zeros(kind.shape, kind.dtype) for name, kind in self._kinds(recurrence.sums).items()}
 
     def run(self, context: RunContext) -> list[Workspace]:
         self.timesteps = timesteps(self.recurrence, self.place, context.first, self.T)
@@ -223,6 +228,8 @@ class _Stepper:
             self._store(state, k, source[blobs[state.output]])
         for name, tensor in self.collected.items():
             tensor[t] = source[blobs[name]]
+        for name, total in self.sums.items():
+            total += source[blobs[name]]
 
     def _store(self, state: State, k: int, value: Array) -> None:
         tensor = self.tensors[state.input]
@@ -240,11 +247,9 @@ class _Stepper:
         blob = self.recurrence.cell.output_blobs[state.output]
         return bool({state.input, blob} & self.recurrence.backward_reads)
 
-    def _wanted_outputs(self) -> dict[str, Type]:
-        return {
-            name: self.program.types[self.program.net.output_blobs[name]]
-            for name in self.recurrence.wanted_step_outputs
-        }
+    def _kinds(self, names: Sequence[str]) -> dict[str, Type]:
+        """Types of step outputs."""
+        return {name: self.program.types[self.program.net.output_blobs[name]] for name in names}
 
 
 def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
@@ -389,6 +394,8 @@ class _Backward:
         return workspace
 
     def _step_output_grad(self, name: str, k: int, t: int) -> Array:
+        if name in self.recurrence.sums and (name, "all") in self.given:
+            return self.given[name, "all"]
         kind = self.program.types[self.output_grads[name]]
         total = self.place.zeros(kind.shape, kind.dtype)
         if (name, "all") in self.given:

@@ -45,8 +45,7 @@ from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.net.text import free_name, unused_name
 from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form
 from rnnops.rewrites import prune, rewritten
 from rnnops.symbolic.fill import agreed
 from rnnops.types import Array, Shape, is_float
@@ -244,6 +243,8 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
     """Rows of a recurrence inside a cell are those of its batch, unless its own cell mixes them."""
     recurrence = Recurrence(call.op, call.net)
     program = cell_program(recurrence, call)
+    if recurrence.sums or recurrence.sequences != recurrence.row_sequences:  # rows may be on any axis, or none
+        return []
     read = _how_blobs_are_read(program, dict.fromkeys(program.net.output_blobs.values(), Rows(0)))
     steps = dict.fromkeys(recurrence.sequences, 0)
     steps.update((state.input, int(state.window > 1)) for state in recurrence.states)
@@ -333,16 +334,41 @@ def training_form(
     Raises GradientError for a recurrence there that was built with forward_only.
     """
     program = _masked(program, same)
+
+    def trained(call: Call, active: Collection[str]) -> Op:
+        again = in_segments(call)
+        op = _training_op(call, active, program.types, Policy(SEGMENTS) if again else policy)
+        return replace(op, attributes={**op.attributes, "segments": 1}) if again else op
+
+    return _with_active_recurrences(program, wrt, trained)
+
+
+def open_form(program: Program, wrt: Collection[str], same: Collection[str] = ()) -> Net:
+    """The net with its padding masked, in which every recurrence on a way from `wrt` hands out what backward reads.
+
+    It is a plain net: what `training_form` keeps in workspaces are step outputs here, and states whose steps are read.
+    The gradient of such a recurrence is a recurrence that runs the other way (`reversed_recurrence.py`).
+
+    rewrite: `_, h_last = RecurrentNetwork(...)`
+        -->  `h_all, h_last, gates_all, _ = RecurrentNetwork(..., wanted=[x, w])`
+
+    Args and errors: as of `training_form`.
+    """
+    program = _masked(program, same)
+    taken = set(program.types)
+    return _with_active_recurrences(program, wrt, lambda call, active: _open_op(call, active, taken))
+
+
+def _with_active_recurrences(
+    program: Program, wrt: Collection[str], changed: Callable[[Call, Collection[str]], Op]
+) -> Net:
+    """The net with the recurrences on a way from `wrt` changed, given the blobs that are on such a way."""
     active, ops = set(wrt), []
     for call in program.calls:
-        differentiable = schema_of(call.op.type).differentiable
-        if differentiable and any(name in active for name in call.op.inputs):
+        if schema_of(call.op.type).differentiable and any(name in active for name in call.op.inputs):
             active.update(n for n in call.op.outputs if n and is_float(program.types[n].dtype))
         is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
-        again = is_recurrence and in_segments(call)
-        own = Policy(SEGMENTS) if again else policy
-        op = _training_op(call, active, program.types, own) if is_recurrence else call.op
-        ops.append(replace(op, attributes={**op.attributes, "segments": 1}) if again else op)
+        ops.append(changed(call, active) if is_recurrence else call.op)
     return rewritten(program.net, ops)
 
 
@@ -363,14 +389,9 @@ def plain_form(op: Op) -> Op:
 
 def _training_op(call: Call, active: Collection[str], taken: Collection[str], policy: Policy) -> Op:
     recurrence = Recurrence(call.op, call.net)
-    if call.op.attributes.get("forward_only"):
-        hint = "Build it without forward_only to differentiate it."
-        problem = "this recurrence was built with forward_only=True"
-        raise GradientError(problem, net=call.net, op=call.op.label, hint=hint)
-    types, step = recurrence.step_types(input_types(recurrence, call)), cell_program(recurrence, call)
-    wrt = _wanted_inputs(recurrence, call, active)
-    folded = prepare_again(step, fold_constants(step), types)
-    program = prepare_again(folded, training_form(folded, wrt, policy, recurrence.references), types)
+    wrt, step = _wanted_inputs(recurrence, call, active), _step(recurrence, call)
+    trained = training_form(step, wrt, policy, recurrence.references)
+    program = prepare_again(step, trained, {name: step.types[name] for name in step.net.input_names})
     gradient = differentiate(program, wrt)
     free = _free_blobs(recurrence, program)
     recompute = recurrence.op.attributes.get("recompute", ())
@@ -389,6 +410,50 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
     return replace(
         call.op, outputs=(*call.op.outputs, unused_name(f"{call.op.key}/step_workspaces", taken)), attributes=attributes
     )
+
+
+def _step(recurrence: Recurrence, call: Call) -> Program:
+    """One step, what is known before a run folded. Raises GradientError for a recurrence that is only for forward."""
+    if call.op.attributes.get("forward_only"):
+        hint = "Build it without forward_only to differentiate it."
+        problem = "this recurrence was built with forward_only=True"
+        raise GradientError(problem, net=call.net, op=call.op.label, hint=hint)
+    step = cell_program(recurrence, call)
+    return prepare_again(step, fold_constants(step), recurrence.step_types(input_types(recurrence, call)))
+
+
+def _open_op(call: Call, active: Collection[str], taken: set[str]) -> Op:
+    """The op with step outputs for what backward reads of the steps, and names for the results that it reads."""
+    recurrence = Recurrence(call.op, call.net)
+    wrt, step = _wanted_inputs(recurrence, call, active), _step(recurrence, call)
+    opened = open_form(step, wrt, recurrence.references)
+    program = prepare_again(step, opened, {name: step.types[name] for name in step.net.input_names})
+    gradient = differentiate(program, wrt)
+    recompute = recurrence.op.attributes.get("recompute", ())
+    residuals = choose_residuals(program, gradient.reads, _free_blobs(recurrence, program), recompute)
+    blobs = dict(program.net.output_blobs)
+    there = {blob for name, blob in blobs.items() if name not in recurrence.sums}
+    blobs.update((free_name(f"kept/{name}", set(blobs)), name) for name in residuals.kept if name not in there)
+    cell = program.net.with_ops(program.net.ops, blobs).snapshot()
+    attributes = {**call.op.attributes, "cell": cell, "wanted": tuple(wrt)}
+    with_grads = _with_grads(recurrence, gradient.refused)
+    attributes.update({} if with_grads is None else {"outputs_with_grads": with_grads})
+    changed = replace(call.op, attributes=attributes)
+    read = {*gradient.reads, *residuals.free, *residuals.kept}
+    return replace(changed, outputs=_opened_results(Recurrence(changed, call.net), read, taken))
+
+
+def _opened_results(recurrence: Recurrence, read: Collection[str], taken: set[str]) -> tuple[str, ...]:
+    """The names of a recurrence's results, with one for all steps of each output that backward reads."""
+    blobs, before = recurrence.cell.output_blobs, {state.output: state.input for state in recurrence.states}
+    names, (scope, slash, _) = [*recurrence.op.outputs], recurrence.op.key.rpartition("/")
+    for i, output in enumerate(recurrence.output_names()):
+        names += ["", ""] if len(names) == 2 * i else []
+        is_read = blobs[output] in read or before.get(output) in read
+        if is_read and not names[2 * i] and output not in recurrence.sums:
+            own = output if output.startswith(scope + slash) else scope + slash + output
+            names[2 * i] = free_name(f"{own}_all", taken)
+    return tuple(names)
 
 
 def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:

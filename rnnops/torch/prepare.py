@@ -387,9 +387,11 @@ class Prepared:
         text = str(net)
         if text not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            run = self.side.compile(net, self.settings.threads, dict(self.settings.options))
-            self.runs[text] = TensorRun(self.side, run)
+            self.runs[text] = TensorRun(self.side, self._compiled(net), self._compiled)
         return self.runs[text]
+
+    def _compiled(self, net: Net) -> Run:
+        return self.side.compile(net, self.settings.threads, dict(self.settings.options))
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""

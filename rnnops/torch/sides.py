@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
 from rnnops.compiler.api.repeated_training import KINDS, TrainingLists
@@ -242,8 +241,9 @@ class StepLists:
 class TensorRun:
     """A run that is called with tensors, which it reads where they lie."""
 
-    def __init__(self, side: Side, run: Run) -> None:
-        self.side, self.run, self.names = side, run, tuple(run.net.input_names)
+    def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run]) -> None:
+        self.side, self.run, self.names, self._compile = side, run, tuple(run.net.input_names), compile_net
+        self._gradients: dict[Any, TensorRun] = {}
         self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
 
     def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
@@ -268,6 +268,16 @@ class TensorRun:
         if not lists:
             return None
         return StepLists(lists, self.names) if wanted else CallLists(lists)
+
+    def gradient(self, wanted: tuple[bool, ...], outputs: Sequence[str], tensors: Sequence[Tensor]) -> TensorRun:
+        """The run of the gradient net, which takes gradients of these outputs behind the tensors."""
+        key = (wanted, *outputs, *[x.shape for x in tensors])
+        if key not in self._gradients:
+            shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
+            net = ro.gradient_net(self.run.net, self.chosen(wanted), outputs, **shapes)
+            made = TensorRun(self.side, self._compile(net), self._compile)
+            self._gradients = {**dict([*self._gradients.items()][1 - KINDS :]), key: made}
+        return self._gradients[key]
 
     def chosen(self, wanted: tuple[bool, ...]) -> tuple[str, ...]:
         """The names of the inputs whose gradients are wanted."""
@@ -350,24 +360,42 @@ class RecurrenceFunction(torch.autograd.Function):
         results = pull(grads)
         if torch.is_grad_enabled():
             tensors = ctx.saved_tensors[: len(call.wanted)]
-            kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
-            results = [None if r is None else next(kept) for r in results]
+            found = [result for result in results if result is not None]
+            given = [grad for grad in grads if grad is not None]
+            kept = iter(Gradients.apply(call, seed, grads, len(found), *found, *tensors, *given))
+            results = [None if result is None else next(kept) for result in results]
         return (None, None, None, *results)
 
 
-class OnlyOnce(torch.autograd.Function):
-    """Gradients that have no gradient themselves: asking for one is an error, not a zero."""
+class Gradients(torch.autograd.Function):
+    """Gradients of a recurrence as they are; what they are differentiated by is the gradient net, made when asked for.
+
+    Its run is a node of autograd's graph like any other, so that there are derivatives of every order.
+    """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, *tensors: Tensor) -> Any:
-        return tuple(tensor.view_as(tensor) for tensor in tensors)
+    def forward(ctx: Any, call: TensorCall, seed: int, grads: Grads, count: int, *tensors: Tensor) -> Any:
+        """The gradients, which are the first `count` tensors; behind them are the inputs, then gradients of outputs."""
+        names = [name for name, grad in zip(call.run.run.net.output_blobs, grads, strict=True) if grad is not None]
+        ctx.how = call, seed, names, count
+        ctx.save_for_backward(*tensors[count:])
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *grads: Tensor) -> Any:
-        raise StepError(
-            "a gradient of a gradient of a recurrence is asked for, which rnnops does not have",
-            hint="Leave create_graph=True out, or detach what the recurrence gives from the second derivative.",
-        )
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
+        inputs = held[: len(call.wanted)]
+        with torch.enable_grad():
+            held = [x.view_as(x) for x in held]  # as gradients of outputs may themselves depend on inputs
+            run = call.run.gradient(call.wanted, names, inputs)
+            outputs = with_gradients(run.call_for(held, wanted_of(held)), seed, None, *held)[-count:]
+            pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
+            asked = [x for x in held if x.requires_grad]
+            ends, given = [output for output, _ in pairs], [grad for _, grad in pairs]
+            moved = torch.autograd.grad(ends, asked, given, create_graph=deeper, allow_unused=True) if ends else ()
+        found = iter(moved)
+        return (None,) * (4 + count) + tuple(next(found, None) if x.requires_grad else None for x in held)
 
 
 def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -10,8 +10,7 @@ from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.pipeline import live_net
 from rnnops.interpreter import Program, prepare
 from rnnops.recurrent.cell_rewrites import MANY, NARROW, merge_in_step, merge_products
-from rnnops.recurrent.op import cell_program
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, cell_program
 from rnnops.types import Type, type_of
 
 Arrays = dict[str, np.ndarray]

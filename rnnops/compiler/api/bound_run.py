@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
@@ -241,7 +241,6 @@ Result = TypeVar("Result")
 class ServedRun(Run):
     """The run behind calls of a bound run; it draws the random numbers of the net it was folded from."""
 
-    numbered: ClassVar[bool] = True
     repeats: bool = False
 
 

@@ -101,7 +101,6 @@ class Run(Attributes):
 
     pullback: ClassVar[type[Pullback]] = Pullback
     symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
-    numbered: ClassVar[bool] = False  # whether the net's random ops are
     repeats: bool = True  # whether calls with feeds of the same types are recorded
 
     def __init__(
@@ -113,7 +112,7 @@ class Run(Attributes):
         saving: Saving = DEFAULT_SAVING,
     ) -> None:
         self.net, self.device, self._options, self._saving = net, device, options, saving
-        self._live = pipeline.live_net(net, "" if options.precision == EXACT else options.precision, self.numbered)
+        self._live = pipeline.live_net(net, "" if options.precision == EXACT else options.precision)
         self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
         self._bound, self._names = dict(bound or {}), tuple(net.input_names)
         self._float_dtypes: PlanCache[str] = PlanCache(limit=256)

@@ -89,6 +89,7 @@ class Scan:
         writes: blob -> slots that store it.
         additions: blob, slot to whose content it is added, and how the blob lies there.
         sums: result -> blob that is summed over all steps.
+        sums_are: `"sum"`, or `"gradient"` of an input: what sums are, for people.
         tensors: by name.
         states: tensors whose contents depend on earlier steps of the forward pass; their products are added last.
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
@@ -115,6 +116,7 @@ class Scan:
     row_tensors: frozenset[TensorName] = frozenset()
     gradients: frozenset[TensorName] = frozenset()
     unseen: frozenset[TensorName] = frozenset()
+    sums_are: str = "gradient"
 
 
 class UnsupportedError(Exception):

@@ -28,9 +28,8 @@ from rnnops.compiler.lower.scan import Role, TensorName
 from rnnops.compiler.memory.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, read_by_backward, rounded
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
-from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import OPAQUE, Type
 from rnnops.util import makers_before, topological_order
@@ -298,6 +297,7 @@ def buffers_of(call: Call) -> dict[TensorName, Buffer]:
         kinds[name] = Type(initial.dtype, tensor_shape(initial.shape, state.feature_rank, seen, batch))
     for output in recurrence.wanted_step_outputs:
         kinds[Role.OUTPUT.of(output)] = _over(steps, program.types[blobs[output]])
+    kinds.update((Role.OUTPUT.of(name), program.types[blobs[name]]) for name in recurrence.sums)
     kinds.update((Role.KEPT.of(blob), _over(steps, kind)) for blob, kind in _kept(recurrence, program))
     return {
         name: Buffer(str(name), KEPT if name in read else OUTPUT, kind.dtype, kind.shape)

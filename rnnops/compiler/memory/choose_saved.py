@@ -63,8 +63,14 @@ from rnnops.net.loop_forms import PRODUCTS
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import backward_program, cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.recurrence import (
+    Recurrence,
+    backward_program,
+    cell_program,
+    input_types,
+    is_training_form,
+    runs_in_parts,
+)
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.rewrites import merged_within, rewritten
 from rnnops.types import OPAQUE, Type
@@ -489,8 +495,8 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 
 def _has_steps(call: Call) -> bool:
-    """True if a call is a recurrence in training form of at least one step."""
-    return is_training_form(call.op) and _steps(call) > 0
+    """True if a call is a recurrence in training form of at least one step; parts would have to hand sums on."""
+    return is_training_form(call.op) and _steps(call) > 0 and not call.op.attributes.get("sums")
 
 
 def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:

@@ -32,9 +32,8 @@ from rnnops.interpreter import Program, run_reference
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, RunContext, form_of, schema_of
 from rnnops.pictures.drawing import Drawing, Marks, draw_typed
-from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
-from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
 from rnnops.types import OPAQUE, Array, Shape
 from rnnops.util import aligned, counted, preformatted, readable, replaced, spaced, table
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rnnops.compiler.lower.lower_ops import Hoisted, expand_ops, hoist_invariants
 from rnnops.compiler.lower.scan import Role, Scan, Slot, Tensor, TensorName
 from rnnops.compiler.lower.statements import Layout
@@ -40,8 +42,7 @@ from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
-from rnnops.recurrent.op import backward_program
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, backward_program
 from rnnops.types import Array, Type, is_float
 from rnnops.util import cached_property
 
@@ -122,7 +123,15 @@ def step_grads(recurrence: Recurrence, call: Call) -> dict[str, Places]:
     """Blob that stands for the gradient of a step output -> the op's inputs for `_all` and `_last`."""
     names = recurrence.output_names()
     grads = dict(call.op.attributes["output_grads"])
-    return {grads[name]: _places(call, names.index(name)) for name in recurrence.step_outputs if name in grads}
+    each = [name for name in recurrence.step_outputs if name in grads and name not in recurrence.sums]
+    return {grads[name]: _places(call, names.index(name)) for name in each}
+
+
+def sum_grads(recurrence: Recurrence, call: Call) -> dict[str, tuple[int | None, Type]]:
+    """Blob that stands for the gradient of a sum over steps, at every step -> the op's input for it, and its type."""
+    names, types = recurrence.output_names(), backward_program(call).types
+    grads = {name: grad for name, grad in call.op.attributes["output_grads"] if name in recurrence.sums}
+    return {grad: (_places(call, names.index(name))[0], types[grad]) for name, grad in grads.items()}
 
 
 def _places(call: Call, output: int) -> Places:
@@ -149,6 +158,7 @@ class BackwardScan:
     types: Mapping[str, Type]
     states: list[StateGradient]
     step_grads: dict[str, Places]
+    sum_grads: dict[str, tuple[int | None, Type]]
     hoisted: Hoisted
     prologue: Once | None
     compiled: CompiledScan
@@ -166,6 +176,7 @@ class BackwardScan:
         target = self.compiled.options.target
         make = make or target.memory
         bound = {name: a for name, a in zip(self._ports, arrays, strict=False) if a is not None}
+        bound.update(self._given_to_sums(arrays, target))
         residuals = arrays[len(self._ports)]
         assert isinstance(residuals, ScanResiduals)
         memory = self._memory(bound, residuals, arrays, make)
@@ -175,6 +186,14 @@ class BackwardScan:
         sums = self.compiled.run(memory, references, residuals.context, carry, make)
         sums = self.totals.results(sums, references, make, target) if carry is None or carry.last else {}
         return tuple(self._result(name, memory, sums, make) for name in self._ports)
+
+    def _given_to_sums(self, arrays: Sequence[Array | None], target: Target) -> dict[str, Array]:
+        """The gradients of sums over steps, which are the same at every step; zeros where none is given."""
+        found = {}
+        for grad, (place, kind) in self.sum_grads.items():
+            array = None if place is None else arrays[place]
+            found[grad] = target.constant(np.zeros(kind.shape, kind.dtype)) if array is None else array
+        return found
 
     def _memory(
         self, bound: dict[str, Array], residuals: ScanResiduals, arrays: Sequence[Array | None], make: Memory
@@ -297,13 +316,14 @@ def backward_scan(
 ) -> BackwardScan:
     """The runner of a compiled scan as a RecurrentNetworkGradient op."""
     hoisted = parts.hoisted
-    totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
+    totals = totals_of(compiled, lambda program: compile_once(program, options))
     prologues = (one.prologue if one else None for one in (hoisted, again))
     prologue, ahead = (compile_once(one, options) if one else None for one in prologues)
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     more = None if again is None else (again, ahead)
-    return BackwardScan(recurrence, types, parts.states, parts.from_outside, hoisted, prologue, compiled, totals, more)
+    given = parts.from_outside, sum_grads(recurrence, call)
+    return BackwardScan(recurrence, types, parts.states, *given, hoisted, prologue, compiled, totals, more)
 
 
 def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps:
@@ -316,7 +336,8 @@ def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps
     from_outside = step_grads(recurrence, call)
     program = _with_given(expand_ops(backward_program(call)), [s for s in states if s.rolls and s.grad])
     results = program.net.output_blobs
-    hoisted = hoist_invariants(program, [n for n in recurrence.references if n in program.types], results.values())
+    references = [n for n in (*recurrence.references, *sum_grads(recurrence, call)) if n in program.types]
+    hoisted = hoist_invariants(program, references, results.values())
     tensors, reads, writes, additions = _bindings(recurrence, types, states, from_outside, hoisted, results, steps)
     slots = [*reads.values(), *(slot for _, slot in writes), *(slot for _, slot, _ in additions)]
     used = {slot.tensor for slot in slots}
@@ -335,14 +356,14 @@ def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps
         states=tuple(s.state.name for s in states),
         batch_axes=_batch_axes(recurrence, states),
         accesses={s.state.state.input: s.state.access() for s in states if s.state.state.input in reads},
-        row_tensors=frozenset([*map(Role.RESULT.of, recurrence.sequences), *(s.name for s in states)]),
+        row_tensors=frozenset([*map(Role.RESULT.of, recurrence.row_sequences), *(s.name for s in states)]),
         gradients=frozenset(name for name in tensors if name.role in (Role.GRADIENT, Role.GIVEN)),
     )
     return GradientSteps(scan, hoisted, states, from_outside)
 
 
 def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict[str, int]:
-    blobs, axes = recurrence.cell.output_blobs, dict.fromkeys(recurrence.sequences, 0)
+    blobs, axes = recurrence.cell.output_blobs, dict.fromkeys(recurrence.row_sequences, 0)
     for state in states:
         axes[state.state.state.input] = state.state.batch_axis
         of_outputs = (blobs[state.state.state.output], state.grad, state.carried(), state.given())

@@ -40,9 +40,8 @@ from rnnops.compiler.targets.cpu.team import wake_workers
 from rnnops.compiler.targets.target import PROCESSOR, Target
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call, RunContext
-from rnnops.recurrent.op import backward_program, cell_program
 from rnnops.recurrent.parts import Part, PartCalls, Parted, Parts, Segments
-from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
+from rnnops.recurrent.recurrence import Recurrence, backward_program, cell_program, runs_in_parts
 from rnnops.recurrent.stepping import HOST, run_backward, run_forward
 from rnnops.types import Array, is_float
 from rnnops.util import cached_property

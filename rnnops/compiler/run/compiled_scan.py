@@ -17,6 +17,7 @@ from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedEr
 from rnnops.compiler.lower.statements import Contraction, Statement, StepProduct, node_writes
 from rnnops.compiler.memory.memory import (
     GRADIENT,
+    OUTPUT,
     PACKED,
     PLAIN,
     SCRATCH,
@@ -41,7 +42,7 @@ from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.products import BFLOAT16, INT8
 from rnnops.symbolic.fill import Own, Shared
 from rnnops.symbolic.sizes import lazy_text
-from rnnops.types import Array, Shape
+from rnnops.types import Array, Shape, Type
 from rnnops.util import cached_property, told_if_long
 
 BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
@@ -339,10 +340,10 @@ class CompiledScan(Own):
         plan, found = self.plan, {}
         results = {owner: result for result, owner in plan.sums.items()}
         for owner, by_row in plan.accumulators.items():
-            gradient = owner in results and not by_row
-            what = f"gradient of {results[owner]}" if gradient else f"{owner}, row by row" if by_row else owner
-            kind = plan.types[owner]
-            found[owner] = Buffer(what, GRADIENT if gradient else SUMS, kind.dtype, kind.shape)
+            kind, what = plan.types[owner], f"{owner}, row by row" if by_row else owner
+            is_result = owner in results and not by_row
+            made = result_of_sum(self.scan.sums_are, results[owner], kind) if is_result else None
+            found[owner] = made or Buffer(what, SUMS, kind.dtype, kind.shape)
         return found
 
     @cached_property
@@ -402,6 +403,11 @@ class CompiledScan(Own):
         scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
         scratch["barrier"], scratch["status"] = new_barrier(), self.options.target.constant(np.zeros(4, np.int64))
         return Scratch(scratch)
+
+
+def result_of_sum(are: str, result: str, kind: Type) -> Buffer:
+    """Memory for a sum over steps that is a result: a gradient, or an output."""
+    return Buffer(f"{are} of {result}", GRADIENT if are == GRADIENT else OUTPUT, kind.dtype, kind.shape)
 
 
 def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) -> Made:

@@ -26,8 +26,7 @@ from rnnops.interpreter import Program
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.types import Type, is_float
 
 

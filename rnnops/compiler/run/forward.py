@@ -21,7 +21,6 @@ from rnnops.compiler.lower.scan import (
 )
 from rnnops.compiler.memory.allocations import results_of
 from rnnops.compiler.memory.memory import (
-    GRADIENT,
     KEPT,
     OUTPUT,
     SUMS,
@@ -45,6 +44,7 @@ from rnnops.compiler.run.compiled_scan import (
     Once,
     Options,
     compile_scan,
+    result_of_sum,
     with_whole_tensors,
 )
 from rnnops.compiler.targets.target import Target
@@ -52,9 +52,8 @@ from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, prepare
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext, schema_of
-from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence
-from rnnops.types import OPAQUE, Array, Shape
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
+from rnnops.types import OPAQUE, Array, Type
 from rnnops.util import cached_property
 
 
@@ -64,11 +63,13 @@ class Totals:
 
     Args:
         epilogue: the ops that run on sums, None where there are none.
+        are: what sums are, as of a `Scan`.
     """
 
     plan: StepPlan
     float_dtype: str
     epilogue: Once | None
+    are: str
 
     def results(
         self, sums: dict[str, Array], references: Mapping[str, Array], make: Memory, target: Target
@@ -92,7 +93,7 @@ class Totals:
         """Sums over rows, by owner of what is summed over steps row by row."""
         plan = self.plan
         summed = {o: plan.types[o] for o, by_row in plan.accumulators.items() if by_row}
-        return {o: self._buffer(o, kind.dtype, kind.shape[1:]) for o, kind in summed.items()}
+        return {o: self._buffer(o, Type(kind.dtype, kind.shape[1:])) for o, kind in summed.items()}
 
     @cached_property
     def interpreted(self) -> dict[str, Buffer]:
@@ -100,8 +101,7 @@ class Totals:
         if self.epilogue is None:
             return {}
         types = self.epilogue.program.types
-        kinds = {name: types[name] for name in self.epilogue.program.net.output_blobs}
-        return {name: self._buffer(name, kind.dtype, kind.shape) for name, kind in kinds.items()}
+        return {name: self._buffer(name, types[name]) for name in self.epilogue.program.net.output_blobs}
 
     def made(self) -> dict[str, Buffer]:
         """All that is allocated here, by owner."""
@@ -111,27 +111,29 @@ class Totals:
         """The ops that run once, by their time."""
         return {ON_SUMS: self.epilogue} if self.epilogue else {}
 
-    def _buffer(self, owner: str, dtype: str, shape: Shape) -> Buffer:
-        results = {blob: f"gradient of {result}" for result, blob in self.plan.sums.items()}
-        kind = GRADIENT if owner in results else SUMS
-        return Buffer(results.get(owner, owner), kind, dtype, shape)
+    def _buffer(self, owner: str, kind: Type) -> Buffer:
+        results = {blob: result for result, blob in self.plan.sums.items()}
+        if owner not in results:
+            return Buffer(owner, SUMS, kind.dtype, kind.shape)
+        return result_of_sum(self.are, results[owner], kind)
 
 
-def totals_of(plan: StepPlan, step: Program, once: Callable[[Program], Once]) -> Totals:
-    """The totals of a step, with the ops on sums as a net of their own.
+def totals_of(compiled: CompiledScan, once: Callable[[Program], Once]) -> Totals:
+    """The totals of a scan, with the ops on sums as a net of their own.
 
     Args:
         once: makes such a net ready to run.
     """
+    plan, step, are = compiled.plan, compiled.scan.program, compiled.scan.sums_are
     if not plan.epilogue:
-        return Totals(plan, step.float_dtype, None)
+        return Totals(plan, step.float_dtype, None, are)
     made = {name for call in plan.epilogue for name in call.op.outputs}
     read = list(dict.fromkeys(name for call in plan.epilogue for name in call.op.inputs if name and name not in made))
     inputs = [Input(name, step.net.dtype_of(name), step.types[name].shape) for name in read]
     outputs = {blob: blob for blob in plan.sums.values() if blob in made}
     net = step.net.with_ops([call.op for call in plan.epilogue], outputs=outputs, inputs=inputs)
     epilogue = prepare(net, {name: step.types[name] for name in read}, step.float_dtype)
-    return Totals(plan, step.float_dtype, once(epilogue))
+    return Totals(plan, step.float_dtype, once(epilogue), are)
 
 
 @dataclass
@@ -216,7 +218,7 @@ def compile_fused(call: Call, program: Program, rows: FusionGroup, options: Opti
     )
     fixed = frozenset(name for name in names if name in options.fixed)
     compiled = compile_scan(scan, call.float_dtype, replace(options, tile=1), fixed)
-    totals = totals_of(compiled.plan, program, lambda epilogue: compile_once(epilogue, options))
+    totals = totals_of(compiled, lambda epilogue: compile_once(epilogue, options))
     return RowPass(call, program, compiled, totals)
 
 
@@ -319,6 +321,7 @@ class ForwardScan:
     hoisted: Hoisted
     prologue: Once | None
     compiled: CompiledScan
+    totals: Totals
 
     def __call__(
         self, arrays: Sequence[Array], context: RunContext, carry: Carry | None = None, make: Memory | None = None
@@ -334,11 +337,12 @@ class ForwardScan:
             state.fill(memory[name], bound[name.blob])
         references = run_prologue(self.hoisted, self.prologue, bound, target)
         try:
-            self.compiled.run(memory, references, context, carry, make)
+            sums = self.compiled.run(memory, references, context, carry, make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        return self._results(memory, references, context)
+        results = self.totals.results(sums, references, make, target) if self.recurrence.sums else {}
+        return self._results(memory, results, references, context)
 
     @cached_property
     def _ports(self) -> list[str]:
@@ -376,22 +380,28 @@ class ForwardScan:
 
     def demand(self) -> Demand:
         """The memory that a run takes."""
-        compiled, tensors = self.compiled, self.tensors
-        prologue = prologue_buffers(self.hoisted)
+        compiled, tensors, totals = self.compiled, self.tensors, self.totals.made()
+        prologue, sums = prologue_buffers(self.hoisted), {**compiled.accumulators, **totals}
+        summed = {Role.OUTPUT.of(name): sums[owner] for name, owner in compiled.plan.sums.items()}
         return Demand(
             made=(*tensors.values(), *prologue),
-            results=tuple(results_of(self.call, tensors)),
+            results=tuple(results_of(self.call, {**tensors, **summed})),
+            sums=(*compiled.accumulators.values(), *totals.values()),
             lent=tuple(compiled.lent.values()),
             lasting=tuple(compiled.lasting.values()),
-            interpreted=prologue,
+            interpreted=(*self.totals.interpreted.values(), *prologue),
         )
 
     def beside(self) -> dict[str, Once]:
         """Nets that run once, by when."""
-        return {BEFORE: self.prologue} if self.prologue else {}
+        return {**({BEFORE: self.prologue} if self.prologue else {}), **self.totals.beside()}
 
     def _results(
-        self, memory: Mapping[TensorName, Array], references: Mapping[str, Array], context: RunContext
+        self,
+        memory: Mapping[TensorName, Array],
+        sums: Mapping[str, Array],
+        references: Mapping[str, Array],
+        context: RunContext,
     ) -> tuple[object, ...]:
         results: list[object] = []
         for name, state, rolls in self._states:
@@ -399,6 +409,9 @@ class ForwardScan:
             results += [None if rolls else state.every(tensor), state.last(tensor)]
         last = slice(0, 1) if self.recurrence.reverse else slice(self.compiled.scan.steps - 1, None)
         for name in self._outputs:
+            if name.blob in sums:
+                results += [sums[name.blob].reshape(self.call.output_types[len(results)].shape), None]
+                continue
             collected = memory.get(name)
             results += [collected, None if collected is None else collected[last]]
         if self.recurrence.keeps_workspaces:
@@ -449,7 +462,8 @@ def _compile(
     scan = replace(scan, unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end))
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
     prologue = compile_once(hoisted.prologue, options) if hoisted.prologue else None
-    return ForwardScan(call, recurrence, states, hoisted, prologue, compiled)
+    totals = totals_of(compiled, lambda epilogue: compile_once(epilogue, options))
+    return ForwardScan(call, recurrence, states, hoisted, prologue, compiled, totals)
 
 
 def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collection[TensorName]) -> tuple[Hoisted, Scan]:
@@ -466,7 +480,8 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
     states = state_tensors(recurrence, types)
     program = expand_ops(cell_program(recurrence, call))
     blobs = program.net.output_blobs
-    outputs = [*(blobs[s.state.output] for s in states), *stored.values()]
+    sums = {name: blobs[name] for name in recurrence.sums}
+    outputs = [*(blobs[s.state.output] for s in states), *stored.values(), *sums.values()]
     hoisted = hoist_invariants(program, recurrence.references, outputs)
     tensors: dict[TensorName, Tensor] = {}
     reads: dict[str, Slot] = {}
@@ -495,12 +510,13 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
         timestep=recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
         writes=tuple(writes),
         additions=(),
-        sums={},
+        sums=sums,
         tensors=tensors,
         states=tuple(state.name for state in states),
-        batch_axes={**dict.fromkeys(recurrence.sequences, 0), **{s.state.input: s.batch_axis for s in states}},
+        batch_axes={**dict.fromkeys(recurrence.row_sequences, 0), **{s.state.input: s.batch_axis for s in states}},
         accesses={state.state.input: state.access() for state in states if state.state.input in reads},
-        row_tensors=frozenset([*map(Role.SEQUENCE.of, recurrence.sequences), *(state.name for state in states)]),
+        row_tensors=frozenset([*map(Role.SEQUENCE.of, recurrence.row_sequences), *(state.name for state in states)]),
+        sums_are="sum",
     )
     return hoisted, scan
 

@@ -81,20 +81,17 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
 )
 
 
-def live_net(net: Net, operands: str = "", numbered: bool = False) -> Net:
+def live_net(net: Net, operands: str = "") -> Net:
     """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
 
     Args:
         operands: what operands of products are rounded to, in gradients too; empty where they are not rounded.
-        numbered: whether random ops have numbers already. Ops may have been dropped since: other numbers would draw
-            otherwise.
     """
-    rewrites = [rewrite for rewrite in REWRITES if not (numbered and rewrite is number_random_ops)]
-    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), rewrites, net)
+    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
     return round_products(live, operands) if operands else live
 
 
-def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
+def rewritten_program(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
     """A live net once shapes are known, rewritten."""
     program = prepare(net, types, float_dtype)
     for rewrite in REWRITES_OF_SHAPES:
@@ -115,7 +112,7 @@ def forward_structure(
 
 
 def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options) -> ForwardPlan:
-    program = _rewritten(net, types, float_dtype)
+    program = rewritten_program(net, types, float_dtype)
     options = _decided(options, program)
     program = _fused(program, (), options)
     compiled = compile_programs(options, program)
@@ -147,7 +144,7 @@ def _training_plan(
     options: Options,
     saving: Saving,
 ) -> TrainingPlan:
-    live = _rewritten(net, types, float_dtype)
+    live = rewritten_program(net, types, float_dtype)
     options = _decided(options, live)
     segments = SegmentPlans(options)
     by = ByPolicy(live, types, wrt, saving.policy.residuals, segments.steps)
@@ -222,7 +219,7 @@ def saved_by(
     net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
 ) -> Callable[[Policy], Saved]:
     """The residuals of a live net by each policy, floats of steps as `residuals`."""
-    live, segments = _rewritten(net, types, float_dtype), SegmentPlans(options)
+    live, segments = rewritten_program(net, types, float_dtype), SegmentPlans(options)
     return ByPolicy(live, types, wrt, residuals, segments.steps)
 
 

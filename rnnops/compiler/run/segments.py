@@ -20,15 +20,14 @@ from rnnops.compiler.memory.choose_saved import StepsOf
 from rnnops.compiler.memory.memory import state_tensors
 from rnnops.compiler.run.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
 from rnnops.compiler.run.compiled_scan import Options, written_scan
-from rnnops.compiler.run.forward import ForwardScan, compile_once, fixed_references, scan_of_steps
+from rnnops.compiler.run.forward import ForwardScan, compile_once, fixed_references, scan_of_steps, totals_of
 from rnnops.compiler.schedule.batch_axis import is_row_loop
 from rnnops.compiler.schedule.finished_rows import past_end_reads
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.stages import RingError
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
-from rnnops.recurrent.op import input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.types import Array
 
 CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
@@ -141,6 +140,8 @@ def compile_in_segments(
 
 def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentPlan:
     """Plan a RecurrentNetwork op and its gradient in segments. Raises UnsupportedError where steps do not fit this."""
+    if call.op.attributes.get("sums"):
+        raise UnsupportedError("sums over steps")
     parts = scan_of_gradients(backward_call, frozenset())
     read = [name for name in parts.scan.tensors if name.role in STORED]
     hoisted, ahead = _steps_again(call, read)
@@ -266,4 +267,5 @@ def _forward(call: Call, options: Options, planned: SegmentPlan) -> ForwardScan:
     notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)
     compiled = written_scan(steps.scan, steps.plan, call.float_dtype, options, segment, fixed, notes=notes)
     prologue = compile_once(steps.hoisted.prologue, options) if steps.hoisted.prologue else None
-    return ForwardScan(call, recurrence, states, steps.hoisted, prologue, compiled)
+    totals = totals_of(compiled, lambda epilogue: compile_once(epilogue, options))
+    return ForwardScan(call, recurrence, states, steps.hoisted, prologue, compiled, totals)

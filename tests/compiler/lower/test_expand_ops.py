@@ -20,8 +20,7 @@ from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.net.loop_forms import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.net.schema import REGISTRY, Call, OpSchema, RunContext, schema_of
 from rnnops.ops.normalization import Softmax
-from rnnops.recurrent.op import cell_program
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, cell_program
 from rnnops.testing import random_net
 from rnnops.testing.gradient_check import difference, tolerance_of
 from rnnops.types import FLOATS, Shape, Type, type_of
