@@ -215,7 +215,7 @@ def test_forward_only_is_read_back_too() -> None:
 def test_two_recurrences_without_a_scope_clash() -> None:
     net = ro.Net("outer")
     recur(net)
-    with pytest.raises(ro.RecurrentError, match="give scope=") as caught:
+    with pytest.raises(ro.RecurrentError, match="Give scope=") as caught:
         recur(net)
     assert caught.value.blob == "h_t_all"
 
