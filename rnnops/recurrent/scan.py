@@ -275,10 +275,10 @@ def scan(
     )
     every = dict(zip((*cell.states, *cell.outputs), results[::2], strict=True))
     last = {name: squeeze(blob, [0]) for name, blob in zip(cell.states, results[1::2], strict=False)}
-    return _ByName(cell, last), _steps(cell, every)
+    return BlobsByName(cell, last), _steps(cell, every)
 
 
-class _ByName(dict[str, Blob]):
+class BlobsByName(dict[str, Blob]):
     """Results of a scan; a name that is none of them is an error that says which there are."""
 
     def __init__(self, cell: CellFunction, results: Mapping[str, Blob]) -> None:
@@ -357,4 +357,4 @@ def _steps(cell: CellFunction, every: Mapping[str, Blob]) -> Any:
     """All steps of what a scan gives as its second result."""
     if cell.outputs == (Y,):
         return every[Y]
-    return _ByName(cell, {name: every[name] for name in cell.outputs or cell.states})
+    return BlobsByName(cell, {name: every[name] for name in cell.outputs or cell.states})
