@@ -33,6 +33,7 @@ LAYERS = (
     {"model"},
     {"onnx"},
     {"testing", "cli", "torch"},
+    {"__main__"},
 )
 # The same of folders of `rnnops/compiler`: the pipeline, from what all share to what users call.
 COMPILER = (

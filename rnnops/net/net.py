@@ -455,6 +455,8 @@ def _one_of_several(value: object, name: str) -> str | None:
 def require_net(value: object, hint: str | None = None) -> None:
     """Raise NetError for what is not a net, such as arguments in a wrong order."""
     if not isinstance(value, Net):
+        if hint is None and isinstance(getattr(value, "net", None), Net):
+            hint = f"Its net is its attribute 'net': give {type(value).__name__}.net."
         raise NetError("this is not a net", wanted="a ro.Net", came=type(value).__name__, hint=hint)
 
 

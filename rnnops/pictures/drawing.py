@@ -37,6 +37,7 @@ class Box:
         mark: what its border tells besides: `checkpoint`, `kept`, `boundary` or `recomputed`; `""` for nothing.
         note: what is shown of it besides, where somebody points at it.
         joined: box within -> box outside that it is bound to, by key.
+        bound: box within -> the blob outside that it is bound to, in words.
     """
 
     lines: tuple[str, ...]
@@ -45,6 +46,7 @@ class Box:
     mark: str = ""
     note: str = ""
     joined: Mapping[str, str] = field(default_factory=dict)
+    bound: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -107,10 +109,8 @@ class Drawing(svg.Picture):
             said = f"{' '.join(box.told)} {': '.join(box.lines)}"
             yield said + (f" <- {', '.join(reads[key])}" if key in reads else "")
             if box.inner is not None and self.opened:
-                outside = {one: self.boxes[source].named for one, source in box.joined.items()}
-                yield from (
-                    f"  {line}" for line in (box.inner.title, *(f"  {one}" for one in box.inner._said(outside)))
-                )
+                said_within = (f"  {line}" for line in box.inner._said(box.bound))
+                yield from (f"  {line}" for line in (box.inner.title, *said_within))
 
     def _colours(self) -> Iterator[tuple[str, str]]:
         """Classes of the style sheet, and what they mean."""
@@ -365,6 +365,9 @@ class _Drawer:
             edges.setdefault((self._box_of(blob), target), []).append(self._called(blob) if several else "")
         return {edge: ", ".join(filter(None, said)) for edge, said in edges.items()}
 
+    def _told_outside(self, blob: str) -> str:
+        return self._called(blob) if blob in self.makers else blob
+
     def _called(self, blob: str) -> str:
         """Its name, after the variable that held it where one did, and its sizes."""
         label = self.net.labels.names.get(blob)
@@ -397,8 +400,10 @@ class _Drawer:
             results = [name for name in made if name not in self.types or self.types[name].dtype != OPAQUE]
             lines = (title, *wrap(", ".join(results), WIDTH, **WHOLE))
             kind = "recurrence" if "cell" in op.attributes else "fused"
-            joined = {f"input {one}": self._box_of(blob) for one, blob in _bound(op, inner) if blob}
-            return Box(lines, kind, self._inner(op, inner), mark, _told(op), joined)
+            bound = {f"input {one}": blob for one, blob in _bound(op, inner) if blob}
+            joined = {one: self._box_of(blob) for one, blob in bound.items()}
+            bound = {one: self._told_outside(self._shown(blob)) for one, blob in bound.items()}
+            return Box(lines, kind, self._inner(op, inner), mark, _told(op), joined, bound)
         kind = "constant" if op.type == "Constant" else "op"
         said, blob = self._slice(op) if op.type == "Slice" else (_shortened(op), made[0])
         lines = (op.type + said, self._called(blob) if len(made) == 1 else ", ".join(shown))

@@ -311,3 +311,10 @@ def test_the_default_run_reaches_its_figure() -> None:
     assert figures["this model"] <= 2.8
     assert figures["this model"] < figures["order 2 characters"]
     assert elapsed < 170
+
+
+def test_the_package_is_the_command() -> None:
+    for arguments, code in ((["--version"], 0), (["trian"], 2)):
+        ran = subprocess.run([sys.executable, "-m", "rnnops", *arguments], capture_output=True, text=True, check=False)
+        assert ran.returncode == code
+        assert "rnnops" in ran.stdout + ran.stderr

@@ -42,7 +42,12 @@ def test_the_page_shows_the_net_that_the_tool_draws() -> None:
     lines = [line.strip() for line in (ROOT / "tools" / "draw_docs.py").read_text().splitlines()]
     shared = [line for line in lines if line.startswith(("h_all", "scores", "net.outputs", "T, N, D"))]
     assert len(shared) == 4
-    assert all(line in PAGE.read_text() for line in shared)
+    page = _without_breaks(PAGE.read_text())
+    assert all(_without_breaks(line) in page for line in shared)
+
+
+def _without_breaks(code: str) -> str:
+    return re.sub(r"\s|,(?=\s*\))", "", code)
 
 
 def test_texts_are_read_on_narrow_pages() -> None:

@@ -126,6 +126,18 @@ def test_inputs_of_a_cell_have_shapes_of_their_own() -> None:
     assert "parameter w: [4, 4] <- w" in net().draw(xs=(7, 3, 4)).text
 
 
+def test_a_parameter_is_bound_to_one_result_of_several() -> None:
+    cell, outer = ro.Net("cell"), ro.Net("outer")
+    h, x, a, b = cell.inputs("h", "x", "a", "b")
+    cell.outputs(h_t=x * a + h * b)
+    xs, h0, both = outer.inputs("xs", "h0", "both")
+    references = dict(zip("ab", ro.split(both, 2, axis=0), strict=True))
+    outer.outputs(ro.recurrent_net(outer, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, references=references)[0])
+    text = outer.draw().text
+    assert "parameter a <- split_0" in text
+    assert "parameter b <- split_1" in text
+
+
 def test_marks_are_borders() -> None:
     """A box has the inside of its kind, whatever the backward pass does with it."""
     rules = svg.STYLE.split("@media")
