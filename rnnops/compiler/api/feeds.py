@@ -7,7 +7,7 @@ what they offer. Memory that runs out in a call is an OutOfMemoryError that name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import wraps
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -57,6 +57,7 @@ def _is_there(value: Any, array: Array) -> bool:
     return enough
 
 
+MOST_NAMES = 8  # in an error
 PLENTY = 64 * MIB
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -149,13 +150,20 @@ def check_weights(net: str, weights: str, device: str, options: Options) -> None
         raise DeviceError(problem, net=net, wanted="precision='float32'", came=repr(options.precision), hint=hint)
 
 
+def _first_of(names: Iterable[str]) -> str:
+    """Some names, and how many more there are."""
+    first = [*names]
+    return ", ".join([*first[:MOST_NAMES], *([f"and {len(first) - MOST_NAMES} more"] if first[MOST_NAMES:] else [])])
+
+
 def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """One dict of all feeds. Raises FeedError for a name that is given twice, unknown or missing."""
     merged = merge_given(net, dicts, named)
     missing = [name for name in net.input_names if name not in merged]
     if missing:
-        wanted, came = ", ".join(net.input_names), ", ".join(merged) or "none"
-        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing), wanted=wanted, came=came)
+        hint = "Feed it at each call, or once by run.bind; a stream feeds states by {'output': 'input'}."
+        wanted, came, blob = _first_of(net.input_names), _first_of(merged) or "none", ", ".join(missing)
+        raise FeedError("an input is not fed", net=net.name, blob=blob, wanted=wanted, came=came, hint=hint)
     return merged
 
 

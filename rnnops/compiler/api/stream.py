@@ -27,6 +27,7 @@ from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
 from rnnops.net.net import Net
 from rnnops.types import FLOATS, Array, is_float, type_of
+from rnnops.util import counted
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
@@ -64,7 +65,7 @@ def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedE
 def _of_rows(error: RnnopsError, rows: int, arrays: Mapping[str, np.ndarray]) -> RnnopsError:
     """The error with what the stream wants and what it was fed."""
     fed = ", ".join(f"{name} {type_of(array)}" for name, array in arrays.items())
-    place = f"This stream has {rows} rows, so a sequence of one step is [1, {rows}, ...]"
+    place = f"This stream has {counted(rows, 'row')}, so a sequence of one step is [1, {rows}, ...]"
     hint = f"{place}; it was fed {fed}." if fed else f"{place}."
     if isinstance(error, TypeRuleError) and error.hint:
         hint = f"{error.hint} {hint}"  # that of a recurrence says how to feed states
