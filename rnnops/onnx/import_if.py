@@ -2,7 +2,8 @@
 
 **If nodes, read in place**: one branch where sizes decide which, else both, and Where takes one of each two results. A
 condition that follows from constants and fixed sizes is known. One that follows from sizes that the file leaves open is
-taken for what it is at sizes that are large and differ; a run at whose sizes it is not is refused by a Reshape.
+taken for what it is at sizes that are large and differ. Where the rest of the file does not fit that branch, the other
+one is read. A run whose sizes take another branch is refused by a Reshape.
 
 A branch becomes nodes of the graph around it, its values under names that nothing else has. So all that is known around
 an If is known inside, and sizes that its values decide can be known as well. Nothing that a branch may hold has an
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
 Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
+Condition: TypeAlias = "int | str | tuple[Condition, ...]"
 BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
@@ -64,7 +66,29 @@ def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) 
         return read_both(reader, proto, branches)
     if likely.size != 1:
         raise OnnxError("a condition is one element", blob=proto.input[0], came=list(likely.shape))
-    return read_one(reader, proto, branches, bool(likely.item()), certain=known is not None)
+    taken = bool(likely.item()) if known is not None else choice(reader, proto.input[0], bool(likely.item()))
+    return read_one(reader, proto, branches, taken, certain=known is not None)
+
+
+def choice(reader: GraphReader, name: str, likely: bool) -> bool:
+    """The branch to read where open sizes decide it: the likely one, unless reading the file that way has failed."""
+    condition = condition_of(reader, name)
+    return reader.model.choices.setdefault(condition, likely) if is_open(condition) else likely
+
+
+def condition_of(reader: GraphReader, name: str) -> Condition:
+    """A condition as ops on the two choices of made-up sizes, so that one that is computed twice is one."""
+    op = next((op for op in reversed(reader.net.ops) if name in op.outputs), None)
+    if op is None or reader.dtype_of(name) != BOOL:
+        return reader.likely_numbers(name) or name
+    return op.type, *(condition_of(reader, source) for source in op.inputs if source)
+
+
+def is_open(condition: Condition) -> bool:
+    """True if a condition reads a number that differs between the choices of made-up sizes."""
+    if isinstance(condition, tuple) and isinstance(condition[0], int):
+        return condition[0] != condition[1]
+    return isinstance(condition, tuple) and any(map(is_open, condition))
 
 
 def read_one(

@@ -115,12 +115,13 @@ class CellKind:
     """The parts of one of the three ops.
 
     Args:
-        states: their names; activations: names of the functions where the node gives none.
+        states: their names; gates: one letter each; activations: names of the functions where the node gives none.
         write: writes a step, given the cell; returns the new states.
     """
 
     op: str
     states: tuple[str, ...]
+    gates: str
     activations: tuple[str, ...]
     write: Callable[[Cell], Sequence[Blob]]
 
@@ -234,9 +235,9 @@ def rnn(cell: Cell) -> Sequence[Blob]:
 
 
 CELL_KINDS = {
-    "LSTM": CellKind("LSTM", ("h", "c"), ("Sigmoid", "Tanh", "Tanh"), lstm),
-    "GRU": CellKind("GRU", ("h",), ("Sigmoid", "Tanh"), gru),
-    "RNN": CellKind("RNN", ("h",), ("Tanh",), rnn),
+    "LSTM": CellKind("LSTM", ("h", "c"), "iofg", ("Sigmoid", "Tanh", "Tanh"), lstm),
+    "GRU": CellKind("GRU", ("h",), "zrg", ("Sigmoid", "Tanh"), gru),
+    "RNN": CellKind("RNN", ("h",), "h", ("Tanh",), rnn),
 }
 
 
@@ -246,7 +247,12 @@ def has_title(name: str) -> bool:
     return kind in CELL_KINDS and len(words) >= len(CELL_KINDS[kind].activations)
 
 
-RANKS = (3, 3, 3, 2, 1, 3, 3, 2)  # of X, W, R, B, sequence_lens, initial_h, initial_c, P
+# Axes of X, W, R, B, sequence_lens, initial_h, initial_c, P: K directions, H hidden sizes, G rows of gates.
+FORMS = ("TND", "KGD", "KGH", "KB", "N", "KNH", "KNH", "KP")
+PROJECTION = (
+    "An LSTM node has no projection (proj_size of PyTorch), and the file lacks its weights. "
+    "Export such a layer as a Loop or Scan of its steps."
+)
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -273,7 +279,6 @@ def read_layer(node: Node) -> RnnNode:
     if len(names) != len(kind.activations) * len(directions):
         node.fail("wrong number of activations", wanted=len(kind.activations) * len(directions), came=len(names))
     numbers = [node.attr(f"activation_{name}", "floats", ()) for name in ("alpha", "beta")]
-    node.attr("hidden_size", "int")  # the weights say it
     options = CellOptions(
         threshold=node.attr("clip", "float"),
         input_forget=node.op == "LSTM" and bool(node.attr("input_forget", "int", 0)),
@@ -286,7 +291,7 @@ def read_layer(node: Node) -> RnnNode:
 def recurrent_layer(node: Node) -> Sequence[Blob | None]:
     """The rule of all three ops: Y, Y_h and, of an LSTM, Y_c."""
     layer = read_layer(node)
-    check_ranks(node)
+    check_inputs(layer)
     x = transpose(node.input(0), perm=[1, 0, 2]) if layer.options.layout else node.input(0)
     parts, states = weights_by_direction(layer), states_by_direction(layer)
     results = [direction(layer, k, x, *pair) for k, pair in enumerate(zip(parts, states, strict=True))]
@@ -297,12 +302,29 @@ def recurrent_layer(node: Node) -> Sequence[Blob | None]:
     return transpose(y, perm=[2, 0, 1, 3]), *(transpose(last, perm=[1, 0, 2]) for last in lasts)
 
 
-def check_ranks(node: Node) -> None:
-    """Raise OnnxError for an input that is known to have another number of axes than the standard says."""
-    for i, (blob, rank) in enumerate(zip(node.inputs, RANKS, strict=False)):
-        known = None if blob is None else node.known(blob)
-        if known is not None and known[0].rank != rank:
-            node.fail(f"input {i} has a wrong number of axes", wanted=rank, came=known[0].rank)
+def check_inputs(layer: RnnNode) -> None:
+    """Raise OnnxError for an input that is known to have another shape than the standard says."""
+    node = layer.node
+    shapes = [None if blob is None else node.dims(blob) for blob in node.inputs[: len(FORMS)]]
+    sizes = {"K": len(layer.directions), **sizes_of_gates(layer)}
+    for i, (dims, form) in enumerate(zip(shapes, FORMS, strict=False)):
+        if dims is None or node.known(node.input(i)) is None:
+            continue
+        if len(dims) != len(form):
+            node.fail(f"input {i} has a wrong number of axes", wanted=len(form), came=len(dims))
+        form = "NKH" if form == "KNH" and layer.options.layout else form
+        wanted = [sizes.get(letter, dim) for letter, dim in zip(form, dims, strict=True)]
+        if wrong := {letter for letter, dim, size in zip(form, dims, wanted, strict=True) if dim not in (None, size)}:
+            hint = PROJECTION if node.op == "LSTM" and "H" in wrong else None
+            node.fail(f"input {i} has wrong sizes", wanted=wanted, came=list(dims), hint=hint)
+
+
+def sizes_of_gates(layer: RnnNode) -> dict[str, int]:
+    """The sizes that follow from `hidden_size`, or from the rows of R; empty where neither is known."""
+    node, gates = layer.node, len(layer.kind.gates)
+    rows = node.dims(node.input(2))[1:2]
+    hidden = node.attr("hidden_size", "int") or (rows[0] // gates if rows and isinstance(rows[0], int) else 0)
+    return {"H": hidden, "G": gates * hidden, "B": 2 * gates * hidden, "P": 3 * hidden} if hidden else {}
 
 
 def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:

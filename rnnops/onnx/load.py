@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,6 +117,7 @@ RULES: dict[str, Rule] = {
     "RNN": recurrent_layer,
     "Scan": scan,
 }
+MOST_TRIES = 16  # more ways to choose branches by open sizes; each reads the file once more
 READABLE = frozenset([*RULES, *SEQUENCE_MAKERS, "Constant", "If", "Loop"])
 
 
@@ -228,8 +230,40 @@ def read_main_graph(
     Args:
         sizes: those that were fixed; errors name them.
     """
-    graph = proto.graph
-    model = GraphModel(RULES, opset, float_dtype_of(graph))
+    model = GraphModel(RULES, opset, float_dtype_of(proto.graph))
+    return read_with_choices(proto.graph, model, constants, sizes, iter(range(MOST_TRIES)))
+
+
+def read_with_choices(
+    graph: onnx.GraphProto,
+    model: GraphModel,
+    constants: Mapping[str, object],
+    sizes: dict[str, int],
+    tries: Iterator[int],
+) -> OnnxModel:
+    """The graph with branches as the model chooses them. Where that fails, the last free choice is made otherwise.
+
+    Raises the error of the first try if all fail.
+    """
+    made = len(model.choices)
+    try:
+        return read_once(graph, model, constants, sizes)
+    except OnnxError:
+        choices = list(model.choices.items())
+        for i, _ in zip(reversed(range(made, len(choices))), tries, strict=False):
+            condition, taken = choices[i]
+            other = GraphModel(
+                RULES, model.opset, model.float_dtype, choices=dict(choices[:i]) | {condition: not taken}
+            )
+            with suppress(OnnxError):
+                return read_with_choices(graph, other, constants, sizes, tries)
+        raise
+
+
+def read_once(
+    graph: onnx.GraphProto, model: GraphModel, constants: Mapping[str, object], sizes: dict[str, int]
+) -> OnnxModel:
+    """The graph, read into the model, which is a fresh one."""
     with with_hints(dims_of_inputs(graph), sizes, model.branches):
         reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=set(own_names(graph)))
         reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))

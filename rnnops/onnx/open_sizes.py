@@ -215,7 +215,11 @@ class Probes:
         return infer_call(op, types, values, net.name, self.float_dtype)
 
     def _open(self, net: Net, op: Op) -> None:
-        """The type of a result whose operands are made up so that they do not broadcast: they do in a run."""
+        """The type of a result whose operands are made up so that they do not fit: they do in a run."""
+        if op.type == "Squeeze" and op.attributes["axes"] is not None:
+            one, other = self._types[op.inputs[0]]
+            self._types[op.outputs[0]] = without_axes(one, op), without_axes(other, op)
+            return
         if not (op.type == "Where" or isinstance(schema_of(op.type), Binary | Variadic)):
             return
         kinds = [self._types[name] for name in op.inputs if name]
@@ -236,6 +240,13 @@ class Probes:
         ]
         one, other = self.sizes.pair(None) if None in fitting else (0, 0)
         return fitting[0][0] if fitting[0] else one, fitting[1][0] if fitting[1] else other
+
+
+def without_axes(kind: Type, op: Op) -> Type:
+    """The type that a Squeeze gives where its axes are of size 1."""
+    gone = op.attributes["axes"]
+    kept = (axis for axis in range(kind.rank) if axis not in gone and axis - kind.rank not in gone)
+    return Type(kind.dtype, tuple(kind.shape[axis] for axis in kept))
 
 
 def fixed_dims(known: Known) -> Dims:

@@ -18,7 +18,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.text import check_name, free_name
-from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Parts, read_if, read_sequence
+from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Condition, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import NARROW, VALUE_PORTS
 from rnnops.onnx.node import (
@@ -52,6 +52,7 @@ class GraphModel:
         params: the parameters' values, which reading fills.
         sizes: made-up sizes of what the file leaves open.
         branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
+        choices: condition that follows from open sizes -> what it is taken for; in the order of reading.
     """
 
     rules: Mapping[str, Rule]
@@ -60,6 +61,7 @@ class GraphModel:
     params: dict[str, Array] = field(default_factory=dict)
     sizes: MadeUpSizes = field(default_factory=MadeUpSizes)
     branches: list[OpenBranch] = field(default_factory=list)
+    choices: dict[Condition, bool] = field(default_factory=dict)
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""

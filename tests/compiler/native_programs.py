@@ -18,7 +18,7 @@ import rnnops as ro
 from rnnops.compiler.run.export_native import ExportedFiles
 
 CC = os.environ.get("CC") or "cc"
-SOURCE_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
+SOURCE_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wdouble-promotion", "-Werror", "-pedantic")
 needs_compiler = pytest.mark.skipif(shutil.which(CC) is None, reason="no C compiler")
 Arrays = Mapping[str, np.ndarray]
 

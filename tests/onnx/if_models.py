@@ -57,6 +57,19 @@ BY_WINDOW = f"""(float[N,window] x, float[1,N,2] h) => (float[N,2] y, float[1,ro
         else_branch = e() => (float[N,2] a, float[1,N,2] b) {{
             all, b = GRU<hidden_size = 2>(x1, w, u, "", "", h) a = Squeeze(b, first) }}> }}"""
 BY_WINDOW_WITHOUT_NAMES = BY_WINDOW.replace("float[N,window] x, float[1,N,2] h", "float[?,?] x, float[1,?,2] h")
+SQUEEZED = f"""(float[N,W,3] x) => (float[N,1,1,2] y) <int64[1] one = {{1}},
+    float[1,6,3] w = {{{", ".join(["0.5", "-0.25"] * 9)}}}, float[1,6,2] u = {{{", ".join(["0.25"] * 12)}}}> {{
+    s = Shape<start = 1, end = 2>(x) c = Equal(s, one)
+    z = If(c) <then_branch = t() => (float[N,3] a) {{ a = Squeeze(x, one) }},
+               else_branch = e() => (float[N,W,3] b) {{ b = Identity(x) }}>
+    q = Unsqueeze(z, one) y, h = GRU<hidden_size = 2>(q, w, u) }}"""  # as PyTorch's exporters write x.squeeze(1)
+SQUEEZED_TWICE = SQUEEZED.replace(
+    "q = Unsqueeze(z, one)",
+    """s2 = Shape<start = 1, end = 2>(x) c2 = Equal(s2, one)
+    v = If(c2) <then_branch = t2() => (float[N,3] f) { f = Squeeze(x, one) },
+                else_branch = e2() => (float[N,W,3] g) { g = Identity(x) }>
+    zv = Add(z, v) q = Unsqueeze(zv, one)""",
+)
 ALL = {
     "by data": BY_DATA,
     "a condition with axes": TWO_AXES,

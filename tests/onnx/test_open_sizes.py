@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx.parser
 import pytest
 from devices import DEVICES
 from each import check_each
-from if_models import BY_OPEN_SIZE, BY_WINDOW, BY_WINDOW_WITHOUT_NAMES, model_of
+from if_models import BY_OPEN_SIZE, BY_WINDOW, BY_WINDOW_WITHOUT_NAMES, SQUEEZED, SQUEEZED_TWICE, model_of
 from onnx.reference import ReferenceEvaluator
 from rejection import rejects
 
@@ -190,8 +191,51 @@ def test_sizes_that_contradict_a_constant_or_the_graph(tmp_path: Path) -> None:
     rejects(OnnxError, lambda: load(path, constants, {"N": 7}), "'y' (Reshape)", "sizes={'N': 7}", "may not fit")
 
 
+WITHOUT_SIZES = {  # text, sizes of x that fit, sizes that take the other branch
+    "windows": (BY_WINDOW, [(2, 6), (1, 6), (3, 7)], (2, 9)),
+    "windows without names": (BY_WINDOW_WITHOUT_NAMES, [(2, 6), (3, 8)], (2, 9)),
+    "an axis of size 1": (SQUEEZED, [(2, 1, 3), (1, 1, 3), (5, 1, 3)], (2, 2, 3)),
+    "one condition twice": (SQUEEZED_TWICE, [(2, 1, 3), (1, 1, 3)], (2, 2, 3)),
+}
+
+
+def random_feeds(shape: tuple[int, ...], names: Collection[str]) -> dict[str, np.ndarray[Any, Any]]:
+    random = np.random.default_rng(1)
+    feeds = {"x": random.normal(size=shape), "h": random.normal(size=(1, shape[0], 2))}
+    return {name: feeds[name].astype("float32") for name in feeds if name in names}
+
+
+@pytest.mark.parametrize("device", ["reference", "plain"])
+@pytest.mark.parametrize("name", WITHOUT_SIZES)
+def test_the_branch_that_the_rest_needs_is_read_without_sizes(name: str, device: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    text, shapes, others = WITHOUT_SIZES[name]
+    path = written(text, tmp_path)
+    model, session = load_model(path), runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    run = DEVICES[device](model.net)
+    for shape in shapes:
+        feeds = random_feeds(shape, model.shapes)
+        for value, wanted in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(run(model.params, feeds)[value.name], wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(RnnopsError, match=r"guarded|Squeeze -> a"):
+        run(model.params, random_feeds(others, model.shapes))
+
+
+@pytest.mark.parametrize("name", WITHOUT_SIZES)
+def test_gradients_without_sizes(name: str, tmp_path: Path) -> None:
+    text, shapes, _ = WITHOUT_SIZES[name]
+    model = load_model(written(text, tmp_path))
+    arrays = {**model.params, **random_feeds(shapes[0], model.shapes)}
+    ro.testing.check_gradient(model.net, {key: array.astype("float64") for key, array in arrays.items()})
+
+
+def test_a_choice_that_no_open_size_decides_stays(tmp_path: Path) -> None:
+    """With W = 2 the condition is False at any N: a net of the other branch would never run."""
+    rejects(OnnxError, lambda: load(written(SQUEEZED, tmp_path), sizes={"W": 2}), "'y' (GRU)", "number of axes")
+
+
 def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:
-    path = written(BY_WINDOW, tmp_path)
+    path = written(BY_WINDOW.replace("s = Unsqueeze(x1, first)", "s = Identity(x1)"), tmp_path)
     rejects(
         OnnxError,
         lambda: load(path),

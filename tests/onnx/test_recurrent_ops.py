@@ -132,3 +132,29 @@ def test_senseless_attributes_are_named_errors(attributes: dict[str, object], me
     path = tmp_path / "model.onnx"
     path.write_bytes(model_of(variant, feeds_of(Variant("LSTM"))).SerializeToString())
     rejects(OnnxError, lambda: load(path), "model.onnx", "layer", "LSTM", mentioned)
+
+
+PROJECTED = {
+    "R": ((1, 12, 2), "input 2 has wrong sizes; wanted [1, 12, 3]; got [1, 12, 2]"),
+    "initial_c": ((1, 3, 8), "input 6 has wrong sizes; wanted [1, 3, 3]; got [1, 3, 8]"),  # of PyTorch 2.13's exporter
+}
+
+
+@pytest.mark.parametrize("port", PROJECTED)
+def test_a_projection_is_refused(port: str, tmp_path: Path) -> None:
+    shape, problem = PROJECTED[port]
+    variant = Variant("LSTM", {}, ("B", "initial_h", "initial_c"))
+    feeds = {**feeds_of(variant), port: np.ones(shape, "float32")}
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(variant, feeds, dynamic=False), path)
+    rejects(OnnxError, lambda: load(path), "node 'layer' (LSTM)", problem, "no projection")
+
+
+@pytest.mark.parametrize(("op", "port"), [("GRU", "W"), ("RNN", "R"), ("GRU", "B"), ("LSTM", "P")])
+def test_weights_of_wrong_sizes_are_refused(op: str, port: str, tmp_path: Path) -> None:
+    variant = Variant(op, {}, ("B", "P") if op == "LSTM" else ("B",))
+    feeds = feeds_of(variant)
+    feeds[port] = np.concatenate([feeds[port], feeds[port]])
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(variant, feeds), path)
+    rejects(OnnxError, lambda: load(path), f"node 'layer' ({op})", "has wrong sizes")

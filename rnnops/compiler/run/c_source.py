@@ -420,7 +420,8 @@ def c_source(plan: MemoryMap, name: str, dtype: str, arguments: Mapping[int, Arg
     names, drivers = _drivers(plan.recorded.jobs)
     most = max((len(job.places) for job in plan.recorded.jobs), default=0) + 1
     head = [
-        f'/* Written by rnnops; {name}.h says how it is used. */\n#include "{name}.h"\n#include <stddef.h>',
+        f'/* Written by rnnops; {name}.h says how it is used. */\n#include "{name}.h"\n#include <stdbool.h>',
+        "#include <stddef.h>",
         "#include <string.h>\n" + "\n".join(_demands(plan, dtype)),
         f"#define NUMBER {c_type(dtype)}\n#define MOST_PLACES {most}",
     ]
@@ -440,7 +441,7 @@ def _demands(plan: MemoryMap, dtype: str) -> Iterator[str]:
     yield "#ifdef __GNUC__"
     yield from (f'#pragma GCC diagnostic ignored "-W{warning}"' for warning in QUIET)
     yield "#endif"
-    sizes = f"sizeof(_Bool) == 1 && sizeof({c_type(dtype)}) == {np.dtype(dtype).itemsize}"
+    sizes = f"sizeof(bool) == 1 && sizeof({c_type(dtype)}) == {np.dtype(dtype).itemsize}"
     yield f"typedef char sizes_are_as_wanted[{sizes} ? 1 : -1];"
 
 
@@ -538,7 +539,7 @@ def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
         f"(char *)a{n}" if n in arguments else f"(char *)memory + {plan.state_offsets[plan.state_of[n]]}"
         for n in range(plan.count)
     ]
-    bases = ", ".join(["memory", "*(char **)memory", *given])
+    bases = ", ".join(["(char *)memory", "*(char **)memory", *given])
     return _function(
         f"int {name}_run({taken})", [f"char *const bases[] = {{{bases}}};", "return perform(jobs, bases);"]
     )

@@ -30,8 +30,8 @@ static inline int64_t lasting(const void *lengths, int64_t bytes, int64_t row, i
    row has at most. Arrays: lengths, order, ends, and where in the order the row lies that so many are longer than. */
 static inline void order_rows(int64_t *status, const int64_t *n, void *const *arrays) {
     const void *lengths = arrays[0];
-    int64_t *order = arrays[1], *ends = arrays[2];
-    const int64_t *places = arrays[3], rows = n[0], bytes = n[1], most = n[4];
+    int64_t *order = (int64_t *)arrays[1], *ends = (int64_t *)arrays[2];
+    const int64_t *places = (const int64_t *)arrays[3], rows = n[0], bytes = n[1], most = n[4];
     bool different = false;
     (void)status;
     for (int64_t row = 0; row < rows; row++)

@@ -57,7 +57,9 @@ def driver_text(module: kernel.Module) -> str:
     head = f"void {module.driver.name}(int64_t *status, const int64_t *sizes, void *const *arrays) {{"
     lines = ["int64_t rank_ = 0, threads_ = 1, *status_ = status;"]
     lines += [f"int64_t {size}_ = sizes[{i}];" for i, size in enumerate(module.sizes)]
-    lines += [f"{c_type(one.dtype)} *{one.name}_ = arrays[{i}];" for i, one in enumerate(module.arrays)]
+    lines += [
+        f"{c_type(one.dtype)} *{one.name}_ = ({c_type(one.dtype)} *)arrays[{i}];" for i, one in enumerate(module.arrays)
+    ]
     return "\n".join([head, *(INDENT + line for line in lines), *_body(module.driver), "}"])
 
 

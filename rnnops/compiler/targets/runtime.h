@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#ifdef __cplusplus
+#define restrict /* C++ has no such word */
+#endif
 
 typedef struct { NUMBER *at; int64_t rows, stride, columns; } matrix; /* rows are `stride` numbers apart */
 typedef struct { NUMBER *at; int64_t count; } vector;
@@ -101,13 +104,13 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
     NUMBERS(T, T)
 #define INTEGERS(T, is_signed)                                                                                      \
     static inline T abs_##T(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }                                       \
-    static inline T sign_##T(T x) { return (x > 0) - (x < 0); }                                                     \
+    static inline T sign_##T(T x) { return (T)((x > 0) - (x < 0)); }                                                \
     static inline T divide_towards_zero_##T(T a, T b) {                                                             \
-        return b == 0 ? 0 : is_signed && b == (T)-1 ? (T)(0 - (uint64_t)a) : a / b;                                 \
+        return b == 0 ? 0 : is_signed && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b);                            \
     }                                                                                                               \
     static inline T pow_##T(T x, T y) {                                                                             \
         uint64_t result = 1, base = (uint64_t)x;                                                                    \
-        for (; y > 0; y >>= 1, base *= base) result = y & 1 ? result * base : result;                               \
+        for (; y > 0; y = (T)(y >> 1), base *= base) result = y & 1 ? result * base : result;                       \
         return (T)result;                                                                                           \
     }                                                                                                               \
     NUMBERS(T, uint64_t)
