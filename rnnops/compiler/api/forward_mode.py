@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import (
@@ -17,8 +17,6 @@ from rnnops.compiler.api.feeds import (
     memory_named,
     of_run,
 )
-from rnnops.compiler.api.gradient_net import free_prefix, gradient_of
-from rnnops.compiler.api.tangent_net import tangent_of
 from rnnops.compiler.memory.memory import Pool
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.pipeline import PlanCache
@@ -26,6 +24,13 @@ from rnnops.errors import FeedError, GradientError
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
 from rnnops.types import Array, Type, type_of
+from rnnops.util import LazyModule
+
+if TYPE_CHECKING:
+    from rnnops.compiler.api import gradient_net as gradient_nets, tangent_net as tangent_nets
+else:  # a first call does without
+    gradient_nets = LazyModule("rnnops.compiler.api.gradient_net")
+    tangent_nets = LazyModule("rnnops.compiler.api.tangent_net")
 
 Arrays = dict[str, Array]  # by name
 
@@ -205,8 +210,8 @@ class ForwardMode(Attributes):
 
     def _with_tangents(self, moving: tuple[str, ...], arrays: Arrays) -> Derived:
         self._check_derivatives(self._float_dtype_of(arrays))
-        net = tangent_of(self.net, moving, {name: array.shape for name, array in arrays.items()})
-        return Derived(self._run_of(net), free_prefix(self.net, "t"))
+        net = tangent_nets.tangent_of(self.net, moving, {name: array.shape for name, array in arrays.items()})
+        return Derived(self._run_of(net), gradient_nets.free_prefix(self.net, "t"))
 
     def _with_products(
         self, moving: tuple[str, ...], names: tuple[str, ...], given: tuple[str, ...] | None, arrays: Arrays
@@ -214,9 +219,9 @@ class ForwardMode(Attributes):
         """The run of a tangent net of a gradient net, without what is not asked for."""
         self._check_derivatives(self._float_dtype_of(arrays))
         shapes: dict[str, Any] = {name: array.shape for name, array in arrays.items()}
-        first = gradient_of(self.net, names, given, shapes)
-        t, d = free_prefix(first, "t"), free_prefix(self.net, "d")
-        both = tangent_of(first, moving, shapes)
+        first = gradient_nets.gradient_of(self.net, names, given, shapes)
+        t, d = gradient_nets.free_prefix(first, "t"), gradient_nets.free_prefix(self.net, "d")
+        both = tangent_nets.tangent_of(first, moving, shapes)
         results = [*self.net.output_blobs, *(p + name for p in (d, t + d) for name in names)]
         net = both.with_ops(both.ops, {name: both.output_blobs[name] for name in results}).snapshot()
         return Derived(self._run_of(net), t, d)
