@@ -61,6 +61,17 @@ def test_tangents_are_those_of_a_loop() -> None:
         assert forward_ad.unpack_dual(rnn(xs)[0]).tangent is None
 
 
+def test_calls_that_are_replayed_have_tangents() -> None:
+    cell, xs, v, zeros = torch.nn.Linear(D, H), torch.randn(T, N, D), torch.randn(T, N, D), torch.zeros(N, H)
+    rnn = rt.RNN(cell, lambda cell, h, x: (torch.tanh(cell(x) + h),) * 2)
+    with torch.no_grad():
+        for _ in range(5):
+            rnn(xs, zeros)
+        request: Any = rnn._known_request(cell)
+        assert request.recent
+        assert dual_call(lambda x: rnn(x, zeros)[0], xs, v).tangent is not None
+
+
 def test_jvp_of_torch_func() -> None:
     cell, rnn, xs, v = lstm()
     wanted = torch.func.jvp(lambda x: loop(cell, x), (xs,), (v,))
