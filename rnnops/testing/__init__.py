@@ -5,6 +5,7 @@ from rnnops.testing.device_check import (
     check_devices as check_devices,
     checked_loans as checked_loans,
 )
+from rnnops.testing.forward_check import check_forward_mode as check_forward_mode
 from rnnops.testing.gradient_check import (
     TOLERANCES as TOLERANCES,
     CheckError as CheckError,

@@ -21,7 +21,8 @@ from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
-from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, run_recurrence, wanted_of, with_gradients
+from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
+from rnnops.torch.surroundings import run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Module
 
 from rnnops.errors import RnnopsError
@@ -41,7 +42,8 @@ from rnnops.torch.arguments import (
 )
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
-from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, check_surroundings, side_of
+from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, side_of
+from rnnops.torch.surroundings import check_surroundings, check_traceable, outside_of_transforms
 from rnnops.torch.traced import TorchStep, TracedStep
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
@@ -346,7 +348,8 @@ def repeated(made: ScanRequest, init: Any, xs: Tensor) -> tuple[Any, Any] | None
     leaves = [*init, xs] if is_tuple else [init, xs]
     recent: Any = made.recent
     step = recent.get((type(init), len(leaves) - 1, xs.shape, torch.is_grad_enabled()))
-    out = None if step is None else step.outputs(made.roots, leaves)
+    known = step is not None and forward_ad._current_level < 0  # tangents are not seen by what compares tensors
+    out = step.outputs(made.roots, leaves) if known else None
     if out is None:
         return None
     if is_tuple:
@@ -398,10 +401,14 @@ def compiled_for(
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
     try:
-        return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis))
+        with outside_of_transforms():
+            return prepared.for_shapes(
+                step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis)
+            )
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         if isinstance(error, RnnopsError):
             raise
+        check_traceable(prepared.side.kind)
         raise _failed(error, states, inputs) from error
 
 

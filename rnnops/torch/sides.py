@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 import rnnops as ro
 from rnnops.compiler.api.repeated_training import KINDS, TrainingLists
@@ -243,7 +243,8 @@ class TensorRun:
 
     def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run]) -> None:
         self.side, self.run, self.names, self._compile = side, run, tuple(run.net.input_names), compile_net
-        self._gradients: dict[Any, TensorRun] = {}
+        self._derived: dict[Any, TensorRun] = {}
+        self.moves = False  # whether it gives tangents
         self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
 
     def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
@@ -271,13 +272,23 @@ class TensorRun:
 
     def gradient(self, wanted: tuple[bool, ...], outputs: Sequence[str], tensors: Sequence[Tensor]) -> TensorRun:
         """The run of the gradient net, which takes gradients of these outputs behind the tensors."""
-        key = (wanted, *outputs, *[x.shape for x in tensors])
-        if key not in self._gradients:
-            shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
-            net = ro.gradient_net(self.run.net, self.chosen(wanted), outputs, **shapes)
-            made = TensorRun(self.side, self._compile(net), self._compile)
-            self._gradients = {**dict([*self._gradients.items()][1 - KINDS :]), key: made}
-        return self._gradients[key]
+        key = ("d", wanted, *outputs, *[x.shape for x in tensors])
+        shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
+        return self._derived_for(key, lambda: ro.gradient_net(self.run.net, self.chosen(wanted), outputs, **shapes))
+
+    def tangent(self, moving: tuple[bool, ...], tensors: Sequence[Tensor]) -> TensorRun:
+        """The run of the tangent net, which takes tangents of those tensors that move behind all tensors."""
+        key = ("t", moving, *[x.shape for x in tensors])
+        shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
+        found = self._derived_for(key, lambda: ro.tangent_net(self.run.net, self.chosen(moving), **shapes))
+        found.moves = True
+        return found
+
+    def _derived_for(self, key: Any, make: Callable[[], Net]) -> TensorRun:
+        if key not in self._derived:
+            made = TensorRun(self.side, self._compile(make()), self._compile)
+            self._derived = {**dict([*self._derived.items()][1 - KINDS :]), key: made}
+        return self._derived[key]
 
     def chosen(self, wanted: tuple[bool, ...]) -> tuple[str, ...]:
         """The names of the inputs whose gradients are wanted."""
@@ -332,6 +343,14 @@ class TensorCall:
         return [found.get(name) for name in one.names]
 
 
+def check_tangents(call: TensorCall, grads: Grads) -> None:
+    """Raise StepError where gradients would have tangents: a backward pass in forward mode."""
+    tangents = [forward_ad.unpack_dual(grad).tangent for grad in grads if grad is not None]
+    if call.run.moves or any(tangent is not None for tangent in tangents):
+        hint = "Take gradients of tangents after dual_level ends, or use torch.autograd.grad with create_graph=True."
+        raise StepError("gradients of a recurrence are taken in forward mode, and would have no tangents", hint=hint)
+
+
 class RecurrenceFunction(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
@@ -354,6 +373,8 @@ class RecurrenceFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         held: Any = ctx.saved_tensors
+        if forward_ad._current_level >= 0:
+            check_tangents(ctx.how[0], grads)
         (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
         if pull is None or addresses != [x.data_ptr() for x in held]:
             held, pull = call.vjp(held[: len(call.wanted)], seed)
@@ -398,14 +419,8 @@ class Gradients(torch.autograd.Function):
         return (None,) * (4 + count) + tuple(next(found, None) if x.requires_grad else None for x in held)
 
 
-def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Outputs of a recurrence, in the net's order.
-
-    Args:
-        tensors: of the net's inputs, in its order.
-    """
-    check_surroundings(run.side.kind)
-    seed = _new_seed(run.side) if is_random else None
+def outputs_of(run: TensorRun, seed: int | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Outputs of a recurrence, in the net's order; without a seed nothing in it is random."""
     call = run.call_for(tensors, wanted_of(tensors))
     if not call.wanted:
         return call.outputs(tensors, seed)
@@ -422,29 +437,6 @@ def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
 # Makes outputs a node of autograd's graph, by a call, a seed, the addresses of tensors where kernels read them as
 # they are, and tensors. `Function.apply` is this behind a search for torch.func's tensors, which are refused.
 with_gradients = super(Function, RecurrenceFunction).apply
-
-
-def _new_seed(side: Side) -> int:
-    if side.captures:
-        raise StepError(
-            "a CUDA graph is captured, and the step draws random numbers: each replay would draw the same",
-            hint="Leave the recurrence out of the graph, or put the module into eval mode.",
-        )
-    return int(torch.randint(SEEDS, ()).item())
-
-
-def check_surroundings(kind: str) -> None:
-    """Raise StepError under transforms of torch.func, and under autocast on a kind of device."""
-    if torch._C._are_functorch_transforms_active():
-        raise StepError(
-            "a recurrence runs under torch.func (vmap, grad, jvp), which rnnops does not support",
-            hint="Use torch.autograd.grad; states and inputs have a batch axis already.",
-        )
-    if torch.is_autocast_enabled(kind):
-        raise StepError(
-            f"a recurrence runs under autocast to {torch.get_autocast_dtype(kind)}, which its kernels do not have",
-            hint=f"Put it under torch.autocast('{kind}', enabled=False), its inputs as float32.",
-        )
 
 
 is_on_card = attrgetter("is_cuda")  # whether a tensor lies on a CUDA device

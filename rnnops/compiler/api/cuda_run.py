@@ -193,8 +193,8 @@ class CudaRun(Run):
         self._on_host(dicts, named)
         return super()._read(dicts, named)
 
-    def _fed(self, net: str, name: str, value: Any) -> Any:
-        return _adopted(net, name, value) if is_on_cuda(value) else super()._fed(net, name, value)
+    def _fed(self, net: str, name: str, value: Any, what: str = "a feed") -> Any:
+        return _adopted(net, name, value) if is_on_cuda(value) else super()._fed(net, name, value, what)
 
     def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         return with_references(plan.program, kernels)

@@ -401,7 +401,7 @@ def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
     return int(seed)
 
 
-def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
+def checked_wrt(net: Net, wrt: Any, what: str = "wrt") -> tuple[str, ...]:
     """Float inputs whose gradients are wanted, all of them if left out. Raises FeedError for others."""
     floats = dict.fromkeys(name for name in net.input_names if is_float(net.dtype_of(name)))
     if wrt is None:
@@ -410,10 +410,31 @@ def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str) or name not in floats:
             raise FeedError(
-                "wrt names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
+                f"{what} names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
             )
     wanted = set(names)
     return tuple(name for name in floats if name in wanted)
+
+
+def checked_grad(net: str, output: str, value: Any, wanted: Type, read: Callable[[str, Any], Array]) -> Array:
+    """The gradient of an output as an array. Raises GradientError where it has another type.
+
+    Args:
+        value: that was given; an output without axes takes a number.
+        read: output and value -> array.
+    """
+    if type(value) in (int, float) and not wanted.shape:
+        return np.full((), value, wanted.dtype)
+    if isinstance(value, int | float) and wanted.shape:
+        one = f"Make a loss of one number, as ro.reduce_mean does, or give an array: np.ones_like(out['{output}'])."
+        problem, came = "a gradient of an array is one number", type(value).__name__
+        raise GradientError(problem, net=net, blob=output, wanted=wanted, came=came, hint=one)
+    array = np.asarray(value) if isinstance(value, np.generic) else read(output, value)
+    if type_of(array) != wanted:
+        hint = f"Convert it: array.astype('{wanted.dtype}')." if array.shape == wanted.shape else None
+        problem = "a gradient of a wrong type"
+        raise GradientError(problem, net=net, blob=output, wanted=wanted, came=type_of(array), hint=hint)
+    return array
 
 
 def types_of_feeds(

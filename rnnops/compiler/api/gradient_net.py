@@ -53,6 +53,11 @@ def gradient_net(net: Net, wrt: Any = None, outputs: Sequence[str] | None = None
         >>> run({"x": np.array([1.0, 2.0]), "d_y": ones, "d2_d_x": ones})["d2_x"]
         array([ 6., 12.])
     """
+    return gradient_of(net, wrt, outputs, shapes)
+
+
+def gradient_of(net: Net, wrt: Any, outputs: Sequence[str] | None, shapes: Mapping[str, Any]) -> Net:
+    """`gradient_net` for inputs of any name."""
     program, types, names = program_of(net, wrt, shapes)
     program = prepare_again(program, open_form(program, names), types)
     chosen = _float_outputs(program, outputs)

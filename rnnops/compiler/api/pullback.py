@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
-from rnnops.compiler.api.feeds import as_array, memory_named
+from rnnops.compiler.api.feeds import as_array, checked_grad, memory_named
 from rnnops.compiler.memory.memory import MemoryInUse, on_host
 from rnnops.compiler.run.forward import ScanResiduals
 from rnnops.compiler.run.pipeline import TrainingPlan
@@ -22,7 +22,7 @@ from rnnops.ops.internal import numbers_of
 from rnnops.recurrent.parts import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.recurrent.training_form import rounded_blobs
-from rnnops.types import Array, Type, type_of
+from rnnops.types import Array, Type
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
@@ -244,20 +244,7 @@ class Pullback(Attributes):
         if output in self._plan.gradient.refused:
             raise self._plan.gradient.refused[output].again()
         wanted = self._plan.backward.types[names[output]]
-        if type(value) in (int, float) and not wanted.shape:
-            return np.full((), value, wanted.dtype)
-        if isinstance(value, int | float) and wanted.shape:
-            hint = (
-                f"Make a loss of one number, as ro.reduce_mean does, or give an array: np.ones_like(out['{output}'])."
-            )
-            came = type(value).__name__
-            raise self._error("a gradient of an array is one number", blob=output, wanted=wanted, came=came, hint=hint)
-        array = np.asarray(value) if isinstance(value, np.generic) else self._array(output, value)
-        if type_of(array) != wanted:
-            same = array.shape == wanted.shape
-            details = {"hint": f"Convert it: array.astype('{wanted.dtype}')."} if same else {}
-            raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array), **details)
-        return array
+        return checked_grad(self._plan.program.net.name, output, value, wanted, self._array)
 
     def _array(self, output: str, value: Any) -> Array:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import Attributes, check_flags, named_arguments
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import (
     Feeds,
@@ -20,7 +20,6 @@ from rnnops.compiler.api.feeds import (
     as_arrays,
     check_bound,
     check_floats,
-    check_gradients,
     check_weights,
     checked_seed,
     checked_wrt,
@@ -30,6 +29,7 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
     types_of_feeds,
 )
+from rnnops.compiler.api.forward_mode import Derived, ForwardMode
 from rnnops.compiler.api.planned_run import (
     SHORT,
     PlannedRun,
@@ -74,7 +74,7 @@ Outputs = dict[str, Array]  # by name
 PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 
 
-class Run(Attributes):
+class Run(ForwardMode):
     """A compiled net, made by `ro.compile`; called with arrays, it gives arrays.
 
     Calls may come from several threads; all state of a backward pass lives in its pullback. Runs print, copy and
@@ -118,6 +118,7 @@ class Run(Attributes):
         self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
         self._forward: PlanCache[ForwardPlan] = PlanCache(PLANS)
         self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
+        self._derived: PlanCache[Derived] = PlanCache()
         self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
         self.repeats = self.repeats and not options.interpreted and not self._bound
         self._calls = RepeatedCalls(call_by_plan, lambda run: bound_run.NativeCalls(run._recorded_for, SHORT))
@@ -519,9 +520,8 @@ class Run(Attributes):
 
     def _saved_by(self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds) -> SavedBy:
         """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
-        check_gradients(self.net, self._options)
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
-        check_floats(self.net, self._options.precision, float_dtype)
+        self._check_derivatives(float_dtype)
         how = checked_wrt(self.net, wrt), self._saving.policy.residuals, self._options
         return pipeline.saved_by(self._live, types, float_dtype, *how), partial(steps_of_tile, self._options)
 
@@ -538,9 +538,9 @@ class Run(Attributes):
         self._float_dtypes.get(kinds, lambda: float_dtype)
         return {name: arrays[name] for name in names}, kinds
 
-    def _fed(self, net: str, name: str, value: Any) -> Any:
+    def _fed(self, net: str, name: str, value: Any, what: str = "a feed") -> Any:
         """A feed of an input as an array. Raises FeedError for what is none."""
-        return as_array(net, name, value)
+        return as_array(net, name, value, what)
 
     def _lists_for(self, kinds: Hashable, wrt: tuple[str, ...] = ()) -> Any:
         """The lists of jobs that answer calls, or training steps, with such feeds; None where plans do."""
@@ -569,8 +569,7 @@ class Run(Attributes):
 
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         """A plan of `vjp` with feeds of certain types."""
-        check_gradients(self.net, self._options)
-        check_floats(self.net, self._options.precision, float_dtype)
+        self._check_derivatives(float_dtype)
 
         def make(types: Mapping[str, Type]) -> TrainingPlan:
             return pipeline.training_structure(self._live, types, float_dtype, wrt, self._options, self._saving)

@@ -54,6 +54,11 @@ def tangent_net(net: Net, wrt: Any = None, **shapes: Any) -> Net:
         >>> run({"x": np.array([1.0, 3.0]), "t_x": np.array([1.0, 0.5])})
         {'y': array([1., 9.]), 't_y': array([2., 3.])}
     """
+    return tangent_of(net, wrt, shapes)
+
+
+def tangent_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> Net:
+    """`tangent_net` for inputs of any name."""
     program, types, names = program_of(net, wrt, shapes)
     prefix = free_prefix(net, "t")
     with absolute_names():
