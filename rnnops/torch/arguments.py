@@ -21,6 +21,7 @@ from torch import Tensor, inference_mode
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import Module, Parameter
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -141,10 +142,28 @@ class TensorTree(NamedTuple):
     tree: Any
 
 
+class WithNone(NamedTuple):
+    """A structure in which some leaves are None.
+
+    Args:
+        places: of these among all leaves.
+    """
+
+    tree: Any
+    places: tuple[int, ...]
+
+    def all_leaves(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+        """Tensors, and None in its places."""
+        found = iter(leaves)
+        return [None if place in self.places else next(found) for place in range(self.tree.num_leaves)]
+
+
 def nested(leaves: list[Tensor], tree: Any) -> Any:
     """Tensors in a structure."""
     if tree is LEAF:  # most are, and calls are frequent
         return leaves[0]
+    if isinstance(tree, WithNone):
+        return pytree.tree_unflatten(tree.all_leaves(leaves), tree.tree)
     return tuple(leaves) if tree is tuple_of(len(leaves)) else pytree.tree_unflatten(leaves, tree)
 
 
@@ -155,17 +174,19 @@ def tuple_of(count: int) -> Any:
 
 
 def tensors_of(what: str, tree: Any) -> TensorTree:
-    """The tensors of a nested structure. Raises StepError where it holds something else."""
+    """The tensors of a nested structure. Raises StepError where it holds something else, except for None."""
     kind = type(tree)
     if kind in PLAIN:
         return TensorTree([tree], LEAF)
     if kind is tuple and {*map(type, tree)}.issubset(PLAIN):
         return TensorTree([*tree], tuple_of(len(tree)))
-    leaves, structure = pytree.tree_flatten(tree)
+    leaves, structure = pytree.tree_flatten(tree, is_leaf=is_packed)
     for leaf in leaves:
-        if not isinstance(leaf, Tensor):
+        if not isinstance(leaf, Tensor) and leaf is not None:
             raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
-    return TensorTree(leaves, structure)
+    places = tuple(place for place, leaf in enumerate(leaves) if leaf is None)
+    present = [leaf for leaf in leaves if leaf is not None]
+    return TensorTree(present, WithNone(structure, places) if places else structure)
 
 
 def inputs_of(xs: Any) -> TensorTree:
@@ -207,10 +228,40 @@ def checked_recheck(calls: Any) -> int | None:
     raise StepError("recheck= must be a positive number of calls", came=repr(calls)[:60], hint="recheck=100, or None.")
 
 
+def is_packed(xs: Any) -> bool:
+    """True for a PackedSequence."""
+    return isinstance(xs, PackedSequence)
+
+
+def padded(xs: PackedSequence, lengths: Any) -> tuple[Tensor, Tensor]:
+    """Inputs [T, N, ...] and lengths [N] of packed rows, in the caller's order of rows.
+
+    Raises StepError where there are lengths already.
+    """
+    if lengths is not None:
+        raise StepError("a PackedSequence has lengths already", blob="lengths", hint="Leave lengths= out.")
+    return pad_packed_sequence(xs)
+
+
+def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
+    """Results [T, N, ...] of all steps, packed as the inputs are. Raises StepError for results without rows."""
+    order = xs.sorted_indices
+
+    def packed(y: Tensor) -> PackedSequence:
+        if y.dim() < 2 or y.shape[1] != len(lengths):
+            wanted = f"[T, {len(lengths)}, ...]"
+            raise StepError("a result without rows cannot be packed", wanted=wanted, came=[*y.shape])
+        y = y if order is None else y.index_select(1, order)
+        data = pack_padded_sequence(y, lengths if order is None else lengths[order.cpu()]).data
+        return PackedSequence(data, xs.batch_sizes, order, xs.unsorted_indices)
+
+    return pytree.tree_map_only(Tensor, packed, ys)
+
+
 def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     """Lengths as int32, of a list of integers or a tensor of any integer type, one for each row of `x [T, N, ...]`.
 
-    For inputs on a CUDA device they may be on the CPU, from where they are copied.
+    They may be on another device than the inputs, and are copied then.
 
     Raises StepError for others.
     """
@@ -222,7 +273,7 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     if given.dim() != 1 or x.dim() < 2 or given.shape[0] != x.shape[1]:
         wanted = f"one for each of the {x.shape[1]} rows" if x.dim() > 1 else "inputs [T, N, ...]"
         raise StepError("lengths do not fit the inputs", blob="lengths", wanted=wanted, came=list(given.shape))
-    return given.to(x.device if x.is_cuda else given.device, torch.int64).clamp(0, LONGEST).to(torch.int32)
+    return given.to(x.device, torch.int64).clamp(0, LONGEST).to(torch.int32)
 
 
 def is_in_graph(tensors: Sequence[Tensor]) -> bool:

@@ -24,6 +24,7 @@ import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
+    LEAF,
     PLAIN,
     TensorTree,
     checked_answers,
@@ -32,6 +33,9 @@ from rnnops.torch.arguments import (
     checked_options,
     checked_recheck,
     inputs_of,
+    is_packed,
+    packed_as,
+    padded,
     tensors_of,
 )
 from rnnops.torch.code_reads import reads_of
@@ -46,6 +50,7 @@ from rnnops.torch.run_scan import (
     prepared_for,
     repeated,
     run_scan,
+    states_taken,
     step_of,
 )
 
@@ -119,6 +124,7 @@ def _warn_of_globals(function: types.FunctionType, memo: dict[int, Any]) -> None
             warnings.warn(f"{text}, which its step reads as the global {name!r}. {HINT}", UnseenWarning, stacklevel=2)
 
 
+OWN_CELLS = (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell)
 KEPT = 64  # steps that `scan` remembers, with what they close over
 _known: dict[Any, Prepared] = {}
 _recent: dict[Any, tuple[Any, dict[Any, Any]]] = {}  # by id of code: the code, kept so that no other has its id; calls
@@ -179,18 +185,21 @@ class RNN(Module):
         self._recheck, self._calls = checked_recheck(recheck), 0
         self._prepared: dict[Any, Prepared] = {}
         self._made: ScanRequest | None = None  # of the last call
+        self._taken: tuple[Module, Any, int] | None = None  # a cell, a step, and how many states these take
         self._number = _number(self)
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
         """Results of all steps, and the last carry.
 
         Args:
-            xs: a tensor [T, N, ...], or nested tuples, lists and dicts of such; [N, T, ...] with `batch_first`.
-            init: states, [N, H], nested as the step takes them; zeros for a cell of `hidden_size` if left out.
+            xs: a tensor [T, N, ...], or nested tuples, lists and dicts of such; [N, T, ...] with `batch_first`. None
+                may be among them. A PackedSequence is taken as `torch.nn.LSTM` takes it.
+            init: states, [N, H], nested as the step takes them; zeros if left out, for a cell that has
+                `hidden_size` and takes one tensor or a tuple of two.
             lengths: integers [N]; past a row's end its results are zero and its state stays.
 
         Returns:
-            What the step gives as y, stacked over time, and the carry.
+            What the step gives as y, stacked over time, and the carry. Results of a PackedSequence are packed.
 
         Raises:
             StepError: tensors that kernels cannot take, or a step that cannot be translated.
@@ -200,7 +209,8 @@ class RNN(Module):
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
             raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
         if torch.compiler.is_dynamo_compiling():
-            if not torch.compiler.is_exporting() and any(x.is_cuda for x in pytree.tree_leaves(xs)):
+            is_between = is_packed(xs) or any(x is not None and x.is_cuda for x in pytree.tree_leaves(xs))
+            if is_between and not torch.compiler.is_exporting():
                 return between_graphs(self, xs, init, lengths)
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
@@ -224,7 +234,7 @@ class RNN(Module):
             True
         """
         self._prepared.clear()
-        self._made = None
+        self._made = self._taken = None
 
     @property
     def net(self) -> ro.Net:
@@ -252,6 +262,10 @@ class RNN(Module):
             StepError: as `forward`.
         """
         check_flags("plan", backward=backward)
+        if is_packed(xs):
+            xs, lengths = padded(xs, lengths)
+        else:
+            xs = self._turned(xs)
         step, given, made = self._asked(xs, init, lengths)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
@@ -268,12 +282,26 @@ class RNN(Module):
         Raises:
             StepError: as `forward`.
         """
+        if is_packed(xs):
+            rows, ends = padded(xs, lengths)
+            carry, ys = self._over_rows(rows, init, ends, held)
+            return packed_as(xs, ys, ends), carry
+        xs = self._turned(xs)
         found = self._repeated(xs, init) if lengths is None and not held and type(xs) in PLAIN else None
-        if found is None:
-            step, given, made = self._asked(xs, init, lengths, held)
-            found = run_scan(step, given, made, self._prepared)
-        carry, ys = found
-        return (pytree.tree_map(lambda y: y.transpose(0, 1), ys) if self.batch_first else ys), carry
+        carry, ys = self._over_rows(xs, init, lengths, held) if found is None else found
+        return self._turned(ys), carry
+
+    def _turned(self, tree: Any) -> Any:
+        """Inputs as time-major ones, and results as the caller's."""
+        if not self.batch_first:
+            return tree
+        is_one = isinstance(tree, Tensor)  # most are
+        return _turned(tree) if is_one else pytree.tree_map_only(Tensor, _turned, tree, is_leaf=is_packed)
+
+    def _over_rows(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
+        """The last carry, and results of all steps, for time-major inputs."""
+        step, given, made = self._asked(xs, init, lengths, held)
+        return run_scan(step, given, made, self._prepared)
 
     def _repeated(self, xs: Tensor, init: Any) -> tuple[Any, Any] | None:
         """The results of a call as one before; None for others."""
@@ -281,18 +309,34 @@ class RNN(Module):
         made = self._known_request(cell)
         if made is None or not made.recent:
             return None
-        xs = xs.transpose(0, 1) if self.batch_first else xs
-        return repeated(made, zeros_for(cell, xs) if init is None else init, xs)
+        return repeated(made, self._zeros(cell, TensorTree([xs], LEAF), made) if init is None else init, xs)
 
     def _asked(
         self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None
     ) -> tuple[StepFunction, Given, ScanRequest]:
-        inputs = inputs_of(xs)
-        if self.batch_first:
-            inputs = TensorTree([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
-        carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        given = Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0]))
-        return self._one_step, given, self._request(self.cell, held or {})
+        inputs, made = inputs_of(xs), self._request(self.cell, held or {})
+        carry = tensors_of("states", self._zeros(self.cell, inputs, made) if init is None else init)
+        return self._one_step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
+
+    def _zeros(self, cell: Any, inputs: TensorTree, made: ScanRequest) -> Any:
+        """States of zeros for a cell that says H. Raises StepError for others."""
+        x, width = inputs.leaves[0], getattr(cell, "hidden_size", None)
+        if not isinstance(width, int):
+            raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
+        if isinstance(cell, OWN_CELLS):  # most are
+            count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
+        else:
+            count = self._states_taken(cell, inputs, width, made)
+        zeros = x.new_zeros(x.shape[1], width)
+        return zeros if count == 1 else (zeros,) * count
+
+    def _states_taken(self, cell: Module, inputs: TensorTree, width: int, made: ScanRequest) -> int:
+        """How many states a cell takes, which is tried once."""
+        known = self._taken
+        if known is None or known[0] is not cell or known[1] is not self.step:
+            count = states_taken(self._one_step, inputs, width, made)
+            self._taken = known = cell, self.step, count
+        return known[2]
 
     def _one_step(self, carry: Any, x: Any) -> tuple[Any, Any]:
         return self.step(self.cell, carry, x)
@@ -321,7 +365,7 @@ class RNN(Module):
         return self._calls % recheck == 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepared": {}, "_made": None}
+        return {**self.__dict__, "_prepared": {}, "_made": None, "_taken": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RNN:
         made = type(self).__new__(type(self))
@@ -331,7 +375,7 @@ class RNN(Module):
         return made
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_recheck": None, "_calls": 0, "_made": None, **state})
+        super().__setstate__({"_recheck": None, "_calls": 0, "_made": None, "_taken": None, **state})
         self._number = _number(self)
 
 
@@ -369,6 +413,10 @@ def _guard_values(cell: Module) -> None:
                 _ = value == value
 
 
+def _turned(x: Tensor) -> Tensor:
+    return x.transpose(0, 1)
+
+
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
     """One call of a cell that takes `(x, carry)` and gives the carry, or `(output, carry)`."""
     result = cell(x, carry)
@@ -394,15 +442,6 @@ def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:
     return cast(Callable[..., tuple[Any, Any]], step)
 
 
-def zeros_for(cell: Module, x: Tensor) -> Any:
-    """States of zeros, `[N, H]` for `x [T, N, ...]`, for a cell that says H. Raises StepError for others."""
-    width = getattr(cell, "hidden_size", None)
-    if not isinstance(width, int):
-        raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
-    zeros = x.new_zeros(x.shape[1], width)
-    return (zeros, zeros) if isinstance(cell, torch.nn.LSTMCell) else zeros
-
-
 @torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN into its graph, and no rnnops.torch.scan")
 def scan(
     step: StepFunction,
@@ -420,9 +459,9 @@ def scan(
     Tensors that the step closes over get gradients, too, and may be others at each call.
 
     Args:
-        step: `step(carry, x) -> (carry, y)`; carry, x and y are tensors, or nested tuples, lists and dicts of such.
+        step: `step(carry, x) -> (carry, y)`; carry, x and y are tensors, None, or nested tuples, lists and dicts.
         init: the carry before the first step, [N, ...].
-        xs: [T, N, ...].
+        xs: [T, N, ...], or a PackedSequence; results are packed, too, then.
         lengths: integers [N]; past a row's end its results are zero and its carry stays.
         reverse: from the last step to the first.
         batch_axis: of the carry; left out, the first of the inputs' batch size along which the step keeps rows apart.
@@ -450,6 +489,9 @@ def scan(
     code = code_of(step)
     _, recent = _recent.setdefault((id(code), *how), (code, {}))
     made = ScanRequest({"step": step}, *how, recent=recent)
+    packed = xs if is_packed(xs) else None
+    if packed is not None:
+        xs, lengths = padded(packed, lengths)
     result = repeated(made, init, xs) if recent and lengths is None and type(xs) in PLAIN else None
     if result is None:
         inputs = inputs_of(xs)
@@ -458,4 +500,4 @@ def scan(
     for known in (_known, _recent):
         while len(known) > KEPT:
             known.pop(next(iter(known)), None)
-    return result
+    return result if packed is None else (result[0], packed_as(packed, result[1], lengths))

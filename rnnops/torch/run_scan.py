@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Module
@@ -41,10 +40,10 @@ from rnnops.torch.arguments import (
     tuple_of,
 )
 from rnnops.torch.errors import StepError
-from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
+from rnnops.torch.prepare import PREPARING, CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
 from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, side_of
 from rnnops.torch.surroundings import check_surroundings, check_traceable, outside_of_transforms
-from rnnops.torch.traced import TorchStep, TracedStep
+from rnnops.torch.traced import TorchStep, TracedStep, tried
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
 
@@ -374,6 +373,36 @@ def step_of(step: StepFunction, given: Given, made: ScanRequest) -> TorchStep:
     return TorchStep(FlatStep(step, given.carry, given.xs), len(given.carry.leaves), made.roots, made.assume)
 
 
+TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
+
+
+def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanRequest) -> int:
+    """How many states [N, H] a step takes: two as a tuple, or one tensor. Raises StepError where neither fits."""
+    failed: dict[str, None] = {}
+    with PREPARING, outside_of_graphs([] if made.cell is None else [made.cell]):
+        examples = [_example(x) if is_in_graph([x]) else x for x in xs.leaves]
+        for rows in dict.fromkeys((TRIED_ROWS, examples[0].shape[1])):
+            inputs = [x.new_empty((1, rows, *x.shape[2:])) for x in examples]
+            for count in (2, 1) if rows != 2 else (2,):
+                states = [inputs[0].new_empty(rows, width)] * count
+                given = Given(TensorTree(states, LEAF if count == 1 else tuple_of(count)), xs, None)
+                layout = layouts_of(states, inputs, made.batch_axis)[-1]
+                try:
+                    results = tried(step_of(step, given, made), layout)[:count]
+                except Exception as error:  # of the user's code, which gets what it may not take
+                    failed[f"{count} x {[rows, width]}: {str(error).partition(chr(10))[0]}"] = None
+                    continue
+                if all(result.shape == state.shape for result, state in zip(results, states, strict=True)):
+                    return count
+                failed[f"{count} x {[rows, width]}, which change their shape"] = None
+    raise StepError(
+        "init is left out, and no states of zeros fit the cell",
+        wanted="a cell that takes a tensor [N, hidden_size], or a tuple of two",
+        came="; ".join(failed),
+        hint="Give init=.",
+    )
+
+
 def run_now(
     prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
 ) -> tuple[list[Tensor], list[Tensor], Any]:
@@ -488,14 +517,12 @@ class FlatStep:
 
     def __init__(self, step: StepFunction, carry: TensorTree, xs: TensorTree) -> None:
         self.step, self._carry_tree, self._input_tree = step, carry.tree, xs.tree
+        self._states = len(carry.leaves)
         self.result_tree: Any = None
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
-        count = self._carry_tree.num_leaves
-        result: Any = self.step(
-            pytree.tree_unflatten(list(tensors[:count]), self._carry_tree),
-            pytree.tree_unflatten(list(tensors[count:]), self._input_tree),
-        )
+        carried, given = list(tensors[: self._states]), list(tensors[self._states :])
+        result: Any = self.step(nested(carried, self._carry_tree), nested(given, self._input_tree))
         if not isinstance(result, tuple | list) or len(result) != 2:
             kind = "one tensor" if isinstance(result, Tensor) else type(result).__name__
             came = f"{kind} of {len(result)}" if isinstance(result, tuple | list) else kind

@@ -116,8 +116,8 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
     Args:
         beside: kinds of these.
     """
-    count = len(layout.states)
-    with inference_mode(False), torch.random.fork_rng(devices=[]), torch.no_grad():
+    count, cards = len(layout.states), [] if layout.device == CPU else [layout.device]
+    with inference_mode(False), torch.random.fork_rng(devices=cards), torch.no_grad():
         torch.manual_seed(0)
         states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
         inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
@@ -125,6 +125,12 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
         with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume):
             results = list(step.function(*states, *others, *inputs))
     return [*results[:count], *results[count + len(beside) :]]
+
+
+def tried(step: TorchStep, layout: TensorLayout) -> list[Tensor]:
+    """The results of one step of PyTorch, after which all that the step changes is as before."""
+    with Journal(step.roots, static_walk(step.roots)):
+        return results_of_one_step(step, layout, [])
 
 
 def _loop(

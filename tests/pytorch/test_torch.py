@@ -117,6 +117,127 @@ def test_rows_end_where_lengths_say(reverse: bool) -> None:
     expect_equal((carry, ys), wanted, [xs, *init, *cell.parameters()])
 
 
+@pytest.mark.parametrize("lengths", [[4, 2, 2, 1], [2, 4, 1, 2]], ids=["sorted", "unsorted"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_packed_sequences_equal_those_of_an_lstm(lengths: list[int], reverse: bool) -> None:
+    """Values and gradients, in the caller's order of rows."""
+    lstm, cell = torch.nn.LSTM(D, H, bidirectional=True).to(DOUBLE), torch.nn.LSTMCell(D, H).to(DOUBLE)
+    names = [f"{name}_l0{'_reverse' * reverse}" for name, _ in cell.named_parameters()]
+    cell.load_state_dict(dict(zip(cell.state_dict(), map(lstm.get_parameter, names), strict=True)))
+    xs, init = numbers(4, 4, D), [numbers(4, H), numbers(4, H, seed=1)]
+    is_sorted, rows = lengths == sorted(lengths, reverse=True), slice(H, None) if reverse else slice(H)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(xs, torch.tensor(lengths), enforce_sorted=is_sorted)
+    wanted, last = lstm(packed, tuple(torch.stack([s, s]) for s in init))
+    rnn = rt.RNN(cell, reverse=reverse, batch_first=True)
+    for _ in range(2):
+        ys, carry = rnn(packed, tuple(init))
+        assert isinstance(ys, type(packed))
+        assert all(a is b for a, b in zip(ys[1:], packed[1:], strict=True)), "sizes and orders are the inputs'"
+        mine = [ys.data, *carry], [xs, *init, *cell.parameters()]
+        theirs = [wanted.data[:, rows], *(s[int(reverse)] for s in last)], [xs, *init, *map(lstm.get_parameter, names)]
+        for outputs in zip(mine[0], theirs[0], strict=True):
+            torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
+        grads = [
+            torch.autograd.grad(sum(x.sin().sum() for x in out), leaves, retain_graph=True)
+            for out, leaves in (mine, theirs)
+        ]
+        for both in zip(*grads, strict=True):
+            torch.testing.assert_close(*both, rtol=1e-10, atol=1e-10)
+    _, scanned = rt.scan(lambda c, x: (cell(x, c),) * 2, tuple(init), packed, reverse=reverse)
+    torch.testing.assert_close(scanned[0].data, ys.data, rtol=1e-10, atol=1e-10)
+    assert "4 rows" in str(rnn.plan(packed, tuple(init)))
+
+
+def test_what_does_not_go_with_packed_rows_has_a_name() -> None:
+    cell, packed = torch.nn.RNNCell(D, H), torch.nn.utils.rnn.pack_sequence([torch.ones(3, D), torch.ones(2, D)])
+    for problem, run in {
+        "has lengths already": lambda: rt.RNN(cell)(packed, lengths=[3, 2]),
+        "inputs are tensors, and one is none; got PackedSequence": lambda: rt.RNN(cell)([packed]),
+        r"without rows cannot be packed; wanted \[T, 2, ...\]; got \[3\]": lambda: rt.rnn.packed_as(
+            packed, torch.zeros(3), torch.tensor([3, 2])
+        ),
+    }.items():
+        with pytest.raises(StepError, match=problem):
+            run()
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "int32", "int64"])
+def test_lengths_of_any_integers(kind: str) -> None:
+    rnn, xs, lengths = rt.RNN(torch.nn.GRUCell(D, H).to(DOUBLE)), numbers(5, 3, D), torch.tensor([3, 5, 1])
+    assert torch.equal(rnn(xs, lengths=lengths.to(getattr(torch, kind)))[0], rnn(xs, lengths=[3, 5, 1])[0])
+
+
+def test_none_stays_none() -> None:
+    """As a result, among inputs and among states."""
+    cell, xs, h0 = torch.nn.GRUCell(D, H).to(DOUBLE), numbers(4, 2, D), numbers(2, H)
+
+    def step(cell: Any, carry: Any, x: Any) -> Any:
+        assert [carry["none"], x[1]] == [None, None]
+        return {"none": None, "h": cell(x[0], carry["h"])}, None
+
+    for batch_first in (False, True):
+        ys, carry = rt.RNN(cell, step, batch_first=batch_first)(
+            (xs.transpose(0, 1) if batch_first else xs, None), {"none": None, "h": h0}
+        )
+        assert [ys, carry["none"]] == [None, None]
+        wanted = loop(lambda h, x: (cell(x, h),) * 2, h0, xs)[0]
+        expect_equal(carry["h"], wanted, [xs, h0, *cell.parameters()])
+    carry, ys = rt.scan(lambda h, x: (cell(x, h), (None, h)), h0, xs)
+    assert ys[0] is None
+    assert ys[1].shape == (4, 2, H)
+    with pytest.raises(StepError, match="changes the structure of its carry"):
+        rt.scan(lambda h, x: (None, h), h0, xs)
+
+
+class OwnLstm(torch.nn.RNNCellBase):
+    """It takes its states apart by index or as a pair."""
+
+    def __init__(self, apart: bool) -> None:
+        super().__init__(D, H, True, 4)
+        self.apart, self.calls = apart, 0
+
+    def forward(self, x: Any, state: Any) -> Any:
+        self.calls += 1
+        h, c = state if self.apart else (state[0], state[1])
+        return torch.lstm_cell(x, (h, c), self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+
+
+class OwnGru(torch.nn.GRUCell.__mro__[1]):
+    def __init__(self) -> None:
+        super().__init__(D, H, True, 3)
+        self.register_buffer("ones", torch.ones(4, H))
+
+    def forward(self, x: Any, h: Any) -> Any:
+        h = torch.gru_cell(x, h * self.ones, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return 2 * h, h
+
+
+@pytest.mark.parametrize("N", [1, 2, 4])
+@pytest.mark.parametrize("apart", [False, True])
+def test_zeros_of_cells_of_ones_own(apart: bool, N: int) -> None:
+    cell, xs = OwnLstm(apart).to(DOUBLE), numbers(3, N, D)
+    rnn, zeros = rt.RNN(cell), torch.zeros(N, H, dtype=DOUBLE)
+    ys, carry = rnn(xs)
+    assert cell.calls == 3, "what was tried left no trace"
+    expect_equal((carry, ys), loop(lambda c, x: rt.rnn.cell_step(cell, c, x), (zeros, zeros), xs), [xs])
+    assert isinstance(copy.deepcopy(rnn)(xs)[1], tuple)
+    if N == 4:
+        rnn.cell = OwnGru().to(DOUBLE)  # takes four rows only
+        assert rnn(xs)[1].shape == (4, H)
+
+
+def test_cells_that_no_zeros_fit_are_named() -> None:
+    class Wide(torch.nn.Module):
+        hidden_size = H
+
+        def forward(self, x: Any, state: Any) -> Any:
+            return torch.cat([state["h"], x], 1)
+
+    tried = r"2 x \[3, 4\]: tuple indices .*; 1 x \[3, 4\]: .*\. Give init=\."
+    with pytest.raises(StepError, match=f"no states of zeros fit the cell.*{tried}"):
+        rt.RNN(Wide())(torch.ones(3, 2, D))
+
+
 def test_a_state_whose_batch_is_not_its_first_axis() -> None:
     layers = torch.nn.LSTM(D, H, 2).to(DOUBLE)
 
