@@ -26,6 +26,7 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
     LEAF,
     PLAIN,
+    StepFunction,
     TensorTree,
     checked_answers,
     checked_axis,
@@ -44,9 +45,9 @@ from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
 from rnnops.torch.run_scan import (
     Given,
     ScanRequest,
-    StepFunction,
     code_of,
     compiled_for,
+    in_wide,
     prepared_for,
     repeated,
     run_scan,
@@ -267,6 +268,7 @@ class RNN(Module):
         else:
             xs = self._turned(xs)
         step, given, made = self._asked(xs, init, lengths)
+        given, made = in_wide(given, made)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("there is no plan")

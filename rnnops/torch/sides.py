@@ -404,7 +404,7 @@ def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -
     Args:
         tensors: of the net's inputs, in its order.
     """
-    check_surroundings(run.side.kind)
+    check_surroundings()
     seed = _new_seed(run.side) if is_random else None
     call = run.call_for(tensors, wanted_of(tensors))
     if not call.wanted:
@@ -433,17 +433,12 @@ def _new_seed(side: Side) -> int:
     return int(torch.randint(SEEDS, ()).item())
 
 
-def check_surroundings(kind: str) -> None:
-    """Raise StepError under transforms of torch.func, and under autocast on a kind of device."""
+def check_surroundings() -> None:
+    """Raise StepError under transforms of torch.func."""
     if torch._C._are_functorch_transforms_active():
         raise StepError(
             "a recurrence runs under torch.func (vmap, grad, jvp), which rnnops does not support",
             hint="Use torch.autograd.grad; states and inputs have a batch axis already.",
-        )
-    if torch.is_autocast_enabled(kind):
-        raise StepError(
-            f"a recurrence runs under autocast to {torch.get_autocast_dtype(kind)}, which its kernels do not have",
-            hint=f"Put it under torch.autocast('{kind}', enabled=False), its inputs as float32.",
         )
 
 
