@@ -8,8 +8,8 @@ where several are, the step decides (`prepare.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice, product
@@ -26,6 +26,7 @@ from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rnnops.torch.errors import StepError
+from rnnops.torch.step_modes import Widened, widened
 
 CPU = torch.device("cpu")
 
@@ -187,6 +188,39 @@ def tensors_of(what: str, tree: Any) -> TensorTree:
     places = tuple(place for place, leaf in enumerate(leaves) if leaf is None)
     present = [leaf for leaf in leaves if leaf is not None]
     return TensorTree(present, WithNone(structure, places) if places else structure)
+
+
+StepFunction = Callable[[Any, Any], tuple[Any, Any]]
+
+
+class FlatStep:
+    """A step of nested structures as a function of tensors.
+
+    Args:
+        wide: the dtype in which it computes with narrower floats, if any.
+    """
+
+    def __init__(self, step: StepFunction, carry: TensorTree, xs: TensorTree, wide: torch.dtype | None) -> None:
+        self.wide = wide
+        self.step, self._carry_tree, self._input_tree = step, carry.tree, xs.tree
+        self._states = len(carry.leaves)
+        self.result_tree: Any = None
+
+    def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
+        carried, given = list(tensors[: self._states]), list(tensors[self._states :])
+        with nullcontext() if self.wide is None else Widened(self.wide):
+            result: Any = self.step(nested(carried, self._carry_tree), nested(given, self._input_tree))
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            kind = "one tensor" if isinstance(result, Tensor) else type(result).__name__
+            came = f"{kind} of {len(result)}" if isinstance(result, tuple | list) else kind
+            raise StepError("a step returns its carry and its result", wanted="(carry, y)", came=came)
+        carry, y = result
+        states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
+        if states.tree != self._carry_tree:
+            raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)
+        self.result_tree = results.tree
+        leaves = [*states.leaves, *results.leaves]
+        return leaves if self.wide is None else [widened(x, self.wide) for x in leaves]
 
 
 def inputs_of(xs: Any) -> TensorTree:

@@ -83,6 +83,11 @@ class ScanSettings(NamedTuple):
     options: tuple[tuple[str, Any], ...]
     threads: int | None
 
+    def rounding(self, dtype: torch.dtype) -> ScanSettings:
+        """These settings with products of operands of this dtype, unless they say another one."""
+        options = {"precision": str(dtype).removeprefix("torch."), **dict(self.options)}
+        return self._replace(options=tuple(sorted(options.items())))
+
     def now(self) -> ScanSettings:
         """These settings with the number of threads that PyTorch uses now."""
         return self if self.threads else ScanSettings(self.reverse, self.options, torch.get_num_threads())
@@ -277,6 +282,7 @@ class Prepared:
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
         runs: by the text of the net; steps of other sizes often have the same net, whose plans are filled in then.
+        loop_dtypes: of the results that PyTorch's own loop has, by the dtypes that it begins with.
     """
 
     settings: ScanSettings
@@ -285,6 +291,7 @@ class Prepared:
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
     runs: dict[str, TensorRun] = field(default_factory=dict)
+    loop_dtypes: dict[Any, list[torch.dtype]] = field(default_factory=dict)
 
     def for_shapes(
         self, step: TorchStep, shapes: Any, lengths: bool, layouts: Callable[[], Sequence[TensorLayout]]
@@ -332,6 +339,7 @@ class Prepared:
         """Trace again at the next call."""
         self.traces = [other for other in self.traces if other is not traced]
         self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not traced}
+        self.loop_dtypes.clear()
 
     def _make(
         self, step: TorchStep, key: Any, layouts: Sequence[TensorLayout], lengths: bool

@@ -26,6 +26,7 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
     LEAF,
     PLAIN,
+    StepFunction,
     TensorTree,
     checked_answers,
     checked_axis,
@@ -44,9 +45,9 @@ from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
 from rnnops.torch.run_scan import (
     Given,
     ScanRequest,
-    StepFunction,
     code_of,
     compiled_for,
+    in_wide,
     prepared_for,
     repeated,
     run_scan,
@@ -267,6 +268,7 @@ class RNN(Module):
         else:
             xs = self._turned(xs)
         step, given, made = self._asked(xs, init, lengths)
+        given, made = in_wide(given, made)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("there is no plan")
@@ -323,7 +325,7 @@ class RNN(Module):
         x, width = inputs.leaves[0], getattr(cell, "hidden_size", None)
         if not isinstance(width, int):
             raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
-        if isinstance(cell, OWN_CELLS):  # most are
+        if isinstance(cell, OWN_CELLS) or _has_hooks(cell):  # most are; hooks would see the trial
             count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
         else:
             count = self._states_taken(cell, inputs, width, made)
@@ -411,6 +413,10 @@ def _guard_values(cell: Module) -> None:
         for value in module.__dict__.values():
             if type(value) in (bool, int, float, str):
                 _ = value == value
+
+
+def _has_hooks(cell: Module) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in cell.modules())
 
 
 def _turned(x: Tensor) -> Tensor:

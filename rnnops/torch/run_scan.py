@@ -13,10 +13,11 @@ mode than `sides.RecurrenceFunction`, which is there for that.
 
 from __future__ import annotations
 
+import copy
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,18 +31,20 @@ from torch.nn import Module
 from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
     LEAF,
+    FlatStep,
+    StepFunction,
     TensorTree,
     given_tensors,
     is_in_graph,
     layouts_of,
     nested,
     outside_of_graphs,
-    tensors_of,
     tuple_of,
 )
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import PREPARING, CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
-from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, side_of
+from rnnops.torch.sides import SEEDS, as_array, as_tensor, side_of
+from rnnops.torch.step_modes import NARROW
 from rnnops.torch.surroundings import check_surroundings, check_traceable, outside_of_transforms
 from rnnops.torch.traced import TorchStep, TracedStep, tried
 from rnnops.torch.walk import static_walk
@@ -133,7 +136,7 @@ def call_opaque(call: ScanCall, tensors: Sequence[Tensor], is_random: bool) -> l
     Args:
         tensors: as `ScanCall` has them.
     """
-    check_surroundings(HOST.kind)
+    check_surroundings()
     grads = torch.is_grad_enabled()
     wanted = [grads and tensor.requires_grad for tensor in tensors]
     seed = torch.randint(SEEDS, ()) if is_random else None
@@ -272,9 +275,6 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
 recurrence.register_autograd(_backward, setup_context=_keep)
 
 
-StepFunction = Callable[[Any, Any], tuple[Any, Any]]
-
-
 KEPT_CALLS = 8  # kinds of tensors for which a call is remembered
 
 
@@ -287,6 +287,8 @@ class ScanRequest(NamedTuple):
         held: what a graph has in place of its parameters and buffers, by name.
         check_again: whether the self-check runs at this call.
         recent: calls before, by their kind; None where none is remembered.
+        wide: the float dtype in which a step computes that has narrower tensors.
+        asked: the arguments before they were made wider, where results are rounded to the dtypes of a loop over them.
     """
 
     roots: Mapping[str, Any]
@@ -297,6 +299,8 @@ class ScanRequest(NamedTuple):
     held: Mapping[str, Tensor] = MappingProxyType({})
     check_again: bool = False
     recent: dict[Any, RepeatedStep] | None = None
+    wide: torch.dtype | None = None
+    asked: Given | None = None
 
 
 class Given(NamedTuple):
@@ -356,8 +360,79 @@ def repeated(made: ScanRequest, init: Any, xs: Tensor) -> tuple[Any, Any] | None
     return out[0], nested(out[1:], step.result_tree)
 
 
+def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
+    """A scan in a dtype of kernels, where tensors are narrower or autocast is on: products are rounded as it says."""
+    kind, floats = side_of(given.tensors).kind, {x.dtype for x in given.leaves if x.is_floating_point()}
+    wide = torch.float64 if torch.float64 in floats else torch.float32
+    is_cast, is_mixed = torch.is_autocast_enabled(kind), _is_narrower(made.cell, floats)
+    if not is_cast and not is_mixed and floats.isdisjoint(NARROW):
+        return given, made
+    settings, dtype = made.settings, torch.get_autocast_dtype(kind)
+    if is_cast and wide == torch.float32 and (dtype == torch.bfloat16 or kind == "cuda"):
+        settings = settings.rounding(dtype)
+    trees = [TensorTree([_without_narrow(x, wide) for x in tree.leaves], tree.tree) for tree in (given.carry, given.xs)]
+    asked = None if is_mixed else given  # which PyTorch's loop would refuse
+    return Given(trees[0], trees[1], given.lengths), made._replace(
+        settings=settings, recent=None, wide=wide, asked=asked
+    )
+
+
+def _without_narrow(x: Tensor, wide: torch.dtype) -> Tensor:
+    return x.to(wide) if x.dtype in NARROW else x
+
+
+def _is_narrower(cell: Module | None, floats: set[torch.dtype]) -> bool:
+    """True for a cell of float32, or narrower, among tensors of float64 only."""
+    is_double = floats == {torch.float64} and cell is not None
+    return is_double and any(x.dtype in (torch.float32, *NARROW) for x in cell.parameters())  # type: ignore[union-attr]
+
+
+def loop_dtypes(step: TorchStep, made: ScanRequest, prepared: Prepared) -> list[torch.dtype] | None:
+    """The dtypes that last states and results have in PyTorch's own loop: three steps of it run once.
+
+    None where results stay as they are.
+    """
+    given, kind = made.asked, prepared.side.kind
+    if given is None:
+        return None
+    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    steps = min(int(given.xs.leaves[0].shape[0]), 3)
+    key = (*[x.dtype for x in given.leaves], cast, steps, id(prepared.traces[0]))
+    if key not in prepared.loop_dtypes:
+        with PREPARING, outside_of_graphs([] if made.cell is None else [made.cell]):
+            prepared.loop_dtypes[key] = _loop_dtypes(_as_asked(step), given, made, steps)
+    return prepared.loop_dtypes[key]
+
+
+def _as_asked(step: TorchStep) -> TorchStep:
+    """The step in the dtypes that its tensors have."""
+    function: Any = copy.copy(step.function)
+    function.wide = None
+    return step._replace(function=function)
+
+
+def _rounded(results: Sequence[Tensor], dtypes: Sequence[torch.dtype] | None) -> list[Tensor]:
+    return [*results] if dtypes is None else [x.to(dtype) for x, dtype in zip(results, dtypes, strict=True)]
+
+
+def _loop_dtypes(step: TorchStep, given: Given, made: ScanRequest, steps: int) -> list[torch.dtype]:
+    examples, count = [_example(x) if is_in_graph([x]) else x for x in given.leaves], len(given.carry.leaves)
+    states, inputs = examples[:count], examples[count:]
+    layout, found = layouts_of(states, inputs, made.batch_axis)[-1], list[torch.dtype]()
+    for _ in range(max(steps, 1)):
+        try:
+            dtypes = [x.dtype for x in tried(step, layout)]
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise error if isinstance(error, RnnopsError) else _failed(error, states, inputs) from error
+        found = [*dtypes[:count], *map(torch.promote_types, found[count:] or dtypes[count:], dtypes[count:])]
+        kinds = zip(layout.states, dtypes, strict=False)
+        layout = replace(layout, states=tuple(replace(kind, dtype=dtype) for kind, dtype in kinds))
+    return found if steps else [*(x.dtype for x in states), *found[count:]]
+
+
 def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
+    given, made = in_wide(given, made)
     prepared = prepared_for(given, made, known)
     in_graph = is_in_graph(given.leaves)
     if in_graph and prepared.side.kind == "cuda":
@@ -370,7 +445,7 @@ def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[An
 
 def step_of(step: StepFunction, given: Given, made: ScanRequest) -> TorchStep:
     """A step as a function of tensors."""
-    return TorchStep(FlatStep(step, given.carry, given.xs), len(given.carry.leaves), made.roots, made.assume)
+    return TorchStep(FlatStep(step, given.carry, given.xs, made.wide), len(given.carry.leaves), made.roots, made.assume)
 
 
 TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
@@ -410,17 +485,21 @@ def run_now(
     compiled, reached = compiled_for(prepared, step, given, made)
     states, inputs = given.carry.leaves, given.xs.leaves
     if isinstance(compiled, PlainLoop):
+        if made.asked is not None:
+            step, states, inputs = _as_asked(step), made.asked.carry.leaves, made.asked.xs.leaves
         last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, compiled.axes)
         return last, steps, getattr(step.function, "result_tree", None)
+    dtypes = loop_dtypes(step, made, prepared)
     if made.check_again:
         prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
-    results = compiled.over_time(states, inputs, given.lengths, reached)
+    last, steps = compiled.over_time(states, inputs, given.lengths, reached)
     step_again = None if made.recent is None or given.kind is None else compiled.step_again(given.leaves, reached)
     if made.recent is not None and step_again is not None:
         while len(made.recent) >= KEPT_CALLS:
             made.recent.pop(next(iter(made.recent)), None)
         made.recent[given.kind] = step_again
-    return *results, compiled.trace.result_tree
+    results = _rounded([*last, *steps], dtypes)
+    return results[: len(last)], results[len(last) :], compiled.trace.result_tree
 
 
 def compiled_for(
@@ -437,7 +516,7 @@ def compiled_for(
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         if isinstance(error, RnnopsError):
             raise
-        check_traceable(prepared.side.kind)
+        check_traceable()
         raise _failed(error, states, inputs) from error
 
 
@@ -486,7 +565,8 @@ def run_in_graph(
         call.check_whole()
     closed_over = [x if is_given else given.leaves[0] for x, is_given in zip(reached, in_graph, strict=True)]
     tensors = [*given.tensors, *closed_over]
-    results = call_opaque(call, tensors, compiled.is_random)
+    dtypes = loop_dtypes(step, made, prepared)
+    results = _rounded(call_opaque(call, tensors, compiled.is_random), dtypes)
     return results[:count], results[count:], compiled.trace.result_tree
 
 
@@ -510,26 +590,3 @@ def _fix_sizes(tensor: Tensor, free: set[int]) -> None:
     for axis, size in enumerate(tensor.shape):
         if axis not in free:
             int(size)
-
-
-class FlatStep:
-    """A step of nested structures as a function of tensors."""
-
-    def __init__(self, step: StepFunction, carry: TensorTree, xs: TensorTree) -> None:
-        self.step, self._carry_tree, self._input_tree = step, carry.tree, xs.tree
-        self._states = len(carry.leaves)
-        self.result_tree: Any = None
-
-    def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
-        carried, given = list(tensors[: self._states]), list(tensors[self._states :])
-        result: Any = self.step(nested(carried, self._carry_tree), nested(given, self._input_tree))
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            kind = "one tensor" if isinstance(result, Tensor) else type(result).__name__
-            came = f"{kind} of {len(result)}" if isinstance(result, tuple | list) else kind
-            raise StepError("a step returns its carry and its result", wanted="(carry, y)", came=came)
-        carry, y = result
-        states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
-        if states.tree != self._carry_tree:
-            raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)
-        self.result_tree = results.tree
-        return [*states.leaves, *results.leaves]

@@ -242,6 +242,42 @@ class Decisions(TorchFunctionMode):
         )
 
 
+NARROW = (torch.bfloat16, torch.float16)  # floats that kernels compute with as float32
+
+
+def widened(x: Any, dtype: torch.dtype) -> Any:
+    """A tensor of narrower floats as one of this dtype; anything else as it is."""
+    is_narrow = isinstance(x, Tensor) and x.is_floating_point() and x.dtype.itemsize < dtype.itemsize
+    return x.to(dtype) if is_narrow else x
+
+
+class Widened(TorchFunctionMode):
+    """Ops get tensors of narrower floats in one wider dtype, and make none of `NARROW`."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        leaves, tree = pytree.tree_flatten((args, kwargs or {}))
+        wide = [self._dtype if leaf in NARROW else widened(leaf, self._dtype) for leaf in leaves]
+        copies = [
+            copy for copy, leaf in zip(wide, leaves, strict=True) if copy is not leaf and isinstance(leaf, Tensor)
+        ]
+        versions = [copy._version for copy in copies]
+        args, kwargs = pytree.tree_unflatten(wide, tree)
+        out = args[0].to(self._dtype) if func in (Tensor.half, Tensor.bfloat16) else func(*args, **kwargs)
+        is_set = copies and copies[0] is wide[0] and getattr(func, "__name__", "") == "__set__"
+        if is_set or [copy._version for copy in copies] != versions:
+            raise StepError(
+                "a step changes a tensor of a narrow dtype in place, which is computed with as a wider one",
+                op=getattr(func, "__name__", None),
+                wanted=str(self._dtype),
+                hint="Carry it as a state, or hold it as float32.",
+            )
+        return out
+
+
 class NoReading(TorchFunctionMode):
     """`int(tensor)` is an error: a trace would keep the number that the tensor has now, or it has none yet."""
 

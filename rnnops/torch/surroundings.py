@@ -1,7 +1,6 @@
 """A recurrence is called as what surrounds the call wants it: with tangents in forward mode, else without.
 
-Forward mode is `torch.autograd.forward_ad` or one `torch.func.jvp`. Other transforms of `torch.func` and autocast are
-refused by name.
+Forward mode is `torch.autograd.forward_ad` or one `torch.func.jvp`. Other transforms of `torch.func` are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def run_recurrence(run: TensorRun, is_random: bool, tensors: Sequence[Tensor]) -
     Args:
         tensors: of the net's inputs, in its order.
     """
-    check_surroundings(run.side.kind)
+    check_surroundings()
     seed = _new_seed(run.side) if is_random else None
     return outputs_of(run, seed, tensors) if forward_ad._current_level < 0 else with_tangents(run, seed, tensors)
 
@@ -72,23 +71,14 @@ FOLDED = "Fold the mapped axis into the batch: xs.movedim(axis, 1).flatten(1, 2)
 NESTED = "Use torch.autograd.grad with create_graph=True, or one torch.func.jvp."
 
 
-def _check_transforms() -> None:
+def check_surroundings() -> None:
     """Raise StepError under transforms of torch.func, other than one jvp."""
+    if not torch._C._are_functorch_transforms_active():
+        return
     names = [level.key().name.lower() for level in torch._C._functorch.get_interpreter_stack() or ()]
     if names != ["jvp"]:
         problem = f"a recurrence runs under torch.func ({' in '.join(reversed(names))}), which rnnops does not support"
         raise StepError(problem, hint=FOLDED if "vmap" in names else NESTED)
-
-
-def check_surroundings(kind: str) -> None:
-    """Raise StepError under transforms of torch.func, and under autocast on a kind of device."""
-    if torch._C._are_functorch_transforms_active():
-        _check_transforms()
-    if torch.is_autocast_enabled(kind):
-        raise StepError(
-            f"a recurrence runs under autocast to {torch.get_autocast_dtype(kind)}, which its kernels do not have",
-            hint=f"Put it under torch.autocast('{kind}', enabled=False), its inputs as float32.",
-        )
 
 
 def outside_of_transforms() -> AbstractContextManager[object]:
@@ -103,9 +93,9 @@ def _outside() -> Iterator[None]:
         yield
 
 
-def check_traceable(kind: str) -> None:
+def check_traceable() -> None:
     """Raise StepError for a step that fails because it reads tensors of `torch.func`."""
-    check_surroundings(kind)
+    check_surroundings()
     if torch._C._are_functorch_transforms_active():
         hint = "Call it once outside of torch.func.jvp: the trace is kept."
         raise StepError("a step that reads tensors of torch.func.jvp was not traced before", hint=hint)

@@ -26,14 +26,19 @@ from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
-from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions
+from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions, widened
 from rnnops.torch.translate import Trace, Translation, trace_step, translate
 from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Watch
 
 SEED = 0
 STEPS = 2  # the second one reads states that the first one made
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the largest element; wrong gradients are far off
+TOLERANCE = {  # relative to the largest element; wrong gradients are far off
+    torch.float64: 1e-7,
+    torch.float32: 1e-3,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
 
 
 def check_step(
@@ -129,7 +134,10 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
 
 def tried(step: TorchStep, layout: TensorLayout) -> list[Tensor]:
     """The results of one step of PyTorch, after which all that the step changes is as before."""
-    with Journal(step.roots, static_walk(step.roots)):
+    kind = layout.device.type
+    cast = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+    # without a cache, which would keep weights without gradients for the rest of the caller's region
+    with Journal(step.roots, static_walk(step.roots)), autocast(kind, *cast, cache_enabled=False):
         return results_of_one_step(step, layout, [])
 
 
@@ -152,7 +160,8 @@ def _loop(
 
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
-    feeds = {name: as_array(name, on_host(tensor)) for name, tensor in named.items()}  # which leaves them resizable
+    fed = {name: on_host(translation.as_fed(tensor)) for name, tensor in named.items()}
+    feeds = {name: as_array(name, tensor) for name, tensor in fed.items()}  # which leaves them resizable
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
     run = ro.compile(translation.net, device="reference")
@@ -176,7 +185,7 @@ def on_host(tensor: Tensor) -> Tensor:
 
 
 def _expect_equal(what: str, mine: Any, theirs: Tensor) -> None:
-    wanted = on_host(theirs.detach()).numpy()
+    wanted = on_host(widened(theirs.detach(), torch.float32)).numpy()
     tolerance = TOLERANCE.get(theirs.dtype, 0)
     scale = 1 + np.abs(wanted).max(initial=0)
     if not np.allclose(mine, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True):

@@ -103,8 +103,8 @@ def test_what_surrounds_a_repeated_call_counts() -> None:
         torch.testing.assert_close(rnn(wide, h0)[0], looped(rnn, wide))
     for inputs in (wide, xs[:1], xs.clone().requires_grad_(), torch.randn(T, N, H)):
         expect_loop(rnn, inputs)
-    with torch.autocast("cpu"), pytest.raises(StepError, match="autocast"):
-        rnn(xs, h0)
+    with torch.autocast("cpu"):
+        assert not torch.equal(rnn(xs, h0)[0], looped(rnn, xs)), "products are rounded"
     with pytest.raises(StepError, match=r"torch\.func"):
         torch.func.grad(lambda h: (h * rnn(xs, h0)[0].sum()).sum())(h0)
     with pytest.raises(StepError):

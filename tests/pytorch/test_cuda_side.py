@@ -206,8 +206,6 @@ def test_what_cuda_does_not_have_is_said(card: FakeCard, monkeypatch: pytest.Mon
     with pytest.raises(rt.StepError, match=r"a CUDA graph is captured, and the step draws random numbers"):
         seeded(xs)
     card.captures = False
-    with pytest.raises(rt.StepError, match=r"this dtype have no kernels; wanted float32 or float64"):
-        rt.RNN(torch.nn.GRUCell(D, H).half())(xs.detach().half())
     monkeypatch.setattr(facade, "missing", lambda: "no numba-cuda of version 0.30 or newer")
     with pytest.raises(DeviceError, match=r"no CUDA device; .*got no numba-cuda of version 0\.30 .*extra 'cuda'"):
         rt.RNN(torch.nn.GRUCell(D, H))(xs)
@@ -221,11 +219,8 @@ def dropping(cell: Any, carry: Any, x: Any) -> tuple[Any, Any]:
     return carry, carry
 
 
-def test_autocast_on_cuda_and_replicas_are_refused(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_are_refused(card: FakeCard) -> None:
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
-    with pytest.raises(rt.StepError, match=r"under autocast to .*torch\.autocast\('cuda', enabled=False\)"):
-        rnn(xs)
     rnn._is_replica = True
     with pytest.raises(rt.StepError, match=r"DataParallel.*DistributedDataParallel"):
         rnn(xs)
