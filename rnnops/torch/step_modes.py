@@ -415,7 +415,7 @@ def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) ->
 
 
 def _with_own_gradient(name: str, y: Tensor, leaves: Sequence[Tensor], operands: Sequence[Tensor]) -> Tensor:
-    """A tensor that nobody reads, whose gradient for the operands is that of a custom function's backward pass.
+    """A tensor whose value is not used; its gradient for the operands is that of a custom backward pass.
 
     The backward pass is linear in the gradient that it gets. The tensor is its transpose, applied to the operands.
     """

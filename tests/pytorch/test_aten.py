@@ -15,6 +15,8 @@ from test_torch import DOUBLE, expect_equal, loop, numbers  # noqa: E402
 from torch.distributions import Independent, Normal, kl_divergence  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from rnnops.torch import step_modes, traced  # noqa: E402
+from rnnops.torch.errors import StepError, UnseenWarning  # noqa: E402
 
 H = 4
 W, ONES, INDEX = numbers(H, H), torch.ones(H, dtype=DOUBLE), torch.tensor([2, 0, -1])
@@ -98,3 +100,58 @@ def test_an_op_equals_pytorch(name: str) -> None:
     for N in (3, 5):
         xs, h0 = numbers(3, N, H), numbers(N, H)
         expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, W])
+
+
+def test_a_step_that_takes_no_symbol_is_traced_for_each_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(step_modes.CELLS, F.cosine_similarity)
+    monkeypatch.setattr(traced, "_told", set())
+
+    def step(h: Any, x: Any) -> Any:
+        h = 0.5 * h + x * F.cosine_similarity(h, x, dim=-1)[:, None]
+        return h, h
+
+    with pytest.warns(UnseenWarning, match="each batch size"):
+        rt.scan(step, numbers(3, H), numbers(3, 3, H))
+    for N in (3, 5):
+        xs, h0 = numbers(3, N, H), numbers(N, H)
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])
+
+
+class Spike(torch.autograd.Function):
+    """A surrogate gradient with a learnable width."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, width: Any) -> Any:
+        ctx.save_for_backward(x, width)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, width = ctx.saved_tensors
+        s = torch.sigmoid(width * x)
+        slope = grad * s * (1 - s)
+        return slope * width, (slope * x).sum()
+
+
+class Once(Spike):
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Any) -> Any:
+        return Spike.backward(ctx, grad)
+
+
+def test_a_custom_gradient_of_an_operand_of_another_shape() -> None:
+    width, xs, h0 = torch.tensor(2.0, dtype=DOUBLE, requires_grad=True), numbers(4, 3, H), numbers(3, H)
+
+    def step(h: Any, x: Any, spike: Any = Spike) -> Any:
+        s = spike.apply(h - 0.5, width)
+        return 0.9 * h + x - s, s + h
+
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, width])
+    with pytest.raises(StepError, match="Once cannot be differentiated"):
+        rt.scan(lambda h, x: step(h, x, Once), h0, xs)
+
+
+def test_an_op_that_looks_at_its_result_is_refused() -> None:
+    with pytest.raises(StepError, match="not translated"):
+        rt.scan(lambda h, x: (torch.linalg.inv(x[:, None] * W)[:, 0],) * 2, numbers(3, H), numbers(2, 3, H))
