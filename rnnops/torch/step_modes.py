@@ -7,8 +7,8 @@ numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limi
 
 **What is different while a step is traced**: each class is a context around the step's own code. Functionalization
 keeps what a step computes, and loses four things that decide its gradient or its graph: custom autograd functions,
-`no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd function is taken for
-elementwise in what it differentiates, which the self-check of a step proves.
+`no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd function whose operands
+have its result's shape is taken for elementwise in what it differentiates, which the self-check of a step proves.
 """
 
 from __future__ import annotations
@@ -311,21 +311,27 @@ class SizedByTensors(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in PRODUCTS and any(map(_has_symbols, args)):
-            return func(*(self._known(operand) for operand in args))
-        made = FACTORIES.get(func)
-        if made is None or not any(isinstance(size, SymInt) for size in pytree.tree_leaves((args, kwargs))):
+        made, leaves = FACTORIES.get(func), pytree.tree_leaves((args, kwargs))
+        if made is not None and any(isinstance(leaf, SymInt) for leaf in leaves):
+            return made(self._tensor, *args, **kwargs)
+        try:
             return func(*args, **kwargs)
-        return made(self._tensor, *args, **kwargs)
+        except RuntimeError as error:
+            if SYMBOL_REFUSED not in str(error):
+                raise
+        args, kwargs = pytree.tree_map_only(Tensor, self._known, (args, kwargs))
+        return func(*args, **kwargs)
 
     def _known(self, operand: Tensor) -> Tensor:
-        """An operand of a product of stacks as a tensor that knows symbols, by which the product repeats it."""
-        widened = operand.dim() > 2 and not _has_symbols(operand)
-        return operand + self._tensor.new_zeros((), dtype=operand.dtype) if widened else operand
+        """An operand as a tensor that knows symbols, by which an op repeats it."""
+        if _has_symbols(operand):
+            return operand
+        zero = self._tensor.new_zeros((), dtype=operand.dtype)
+        return operand | zero if operand.dtype == torch.bool else operand + zero
 
 
-def _has_symbols(tensor: Tensor) -> bool:
-    return any(isinstance(size, SymInt) for size in tensor.shape)
+def _has_symbols(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and any(isinstance(size, SymInt) for size in leaf.shape)
 
 
 def _factory(method: str) -> Callable[..., Tensor]:
@@ -340,27 +346,17 @@ def _full(tensor: Tensor, size: Any, fill_value: Any, dtype: Any = None, **_: An
     return tensor.new_full(size, fill_value, dtype=dtype or torch.tensor(fill_value).dtype)
 
 
-def _expand(tensor: Tensor, x: Tensor, *sizes: Any) -> Tensor:
-    """By adding zeros of the shape that is wanted."""
-    wanted = list(sizes[0] if isinstance(sizes[0], Sequence) else sizes)
-    own = [*[1] * (len(wanted) - x.dim()), *x.shape]
-    shape = [size if isinstance(given, int) and given == -1 else given for size, given in zip(own, wanted, strict=True)]
-    zeros = tensor.new_zeros(shape, dtype=x.dtype)
-    return x | zeros if x.dtype == torch.bool else x + zeros
-
-
-PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+SYMBOL_REFUSED = "SymInt"  # said by an op that gets a symbol and no tensor that knows it
 FACTORIES: dict[Any, Callable[..., Tensor]] = {
     torch.empty: _factory("new_empty"),
     torch.zeros: _factory("new_zeros"),
     torch.ones: _factory("new_ones"),
     torch.full: _full,
-    torch.Tensor.expand: _expand,
 }
 
 
 class PlainCells(TorchFunctionMode):
-    """PyTorch's cells as the ops that they consist of: their C++ would fix the batch size."""
+    """PyTorch's cells and the like as the ops that they consist of: their C++ would fix the batch size."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cell = CELLS.get(func)
@@ -391,7 +387,20 @@ def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]
     return cell
 
 
+def _baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = alpha * torch.bmm(a, b)
+    return product if beta == 0 else beta * x + product
+
+
+def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    one, other = (x / torch.linalg.vector_norm(x, dim=dim, keepdim=True).clamp_min(eps) for x in (x1, x2))
+    return (one * other).sum(dim)
+
+
 CELLS: dict[Any, Callable[..., Any]] = {
+    F.cosine_similarity: _cosine_similarity,
+    torch.baddbmm: _baddbmm,
+    torch.Tensor.baddbmm: _baddbmm,
     torch.lstm_cell: _lstm_cell,
     torch.gru_cell: _gru_cell,
     torch.rnn_tanh_cell: _plain_cell(torch.tanh),
@@ -431,18 +440,38 @@ def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) ->
     if not y.requires_grad:
         return y
     places = [i for i, leaf in enumerate(leaves) if _is_float(leaf)]
-    slopes = torch.autograd.grad(y, [leaves[i] for i in places], torch.ones_like(y), allow_unused=True)
-    pairs = [(args[i], slope) for i, slope in zip(places, slopes, strict=True) if slope is not None]
-    for x, slope in pairs:
-        if not x.shape == slope.shape == y.shape:
-            raise StepError(
-                f"the autograd function {name} is not elementwise",
-                wanted="operands, result and gradients of one shape",
-                came=f"{list(x.shape)}, {list(y.shape)} and {list(slope.shape)}",
-                hint="Write what it does by PyTorch's own ops.",
-            )
+    operands, xs = [args[i] for i in places], [leaves[i] for i in places]
+    if any(x.shape != y.shape for x in xs):
+        operands, slopes = [_with_own_gradient(name, y, xs, operands)], [torch.ones_like(y)]
+    else:
+        slopes = torch.autograd.grad(y, xs, torch.ones_like(y), allow_unused=True)
+    pairs = [(x, slope) for x, slope in zip(operands, slopes, strict=True) if slope is not None]
     with torch._C._AutoDispatchBelowAutograd():  # above it the op would cut the graph
         return with_slopes(y, [x for x, _ in pairs], [slope for _, slope in pairs])
+
+
+def _with_own_gradient(name: str, y: Tensor, leaves: Sequence[Tensor], operands: Sequence[Tensor]) -> Tensor:
+    """A tensor whose value is not used; its gradient for the operands is that of a custom backward pass.
+
+    The backward pass is linear in the gradient that it gets. The tensor is its transpose, applied to the operands.
+    """
+    given = torch.ones_like(y).requires_grad_()
+    try:
+        grads = torch.autograd.grad(y, leaves, given, create_graph=True, allow_unused=True)
+        used = [i for i, grad in enumerate(grads) if grad is not None]
+        if not used:
+            return y.detach()
+        (transposed,) = torch.autograd.grad(
+            [grads[i] for i in used], given, [operands[i] for i in used], create_graph=True
+        )
+    except RuntimeError as error:
+        raise StepError(
+            f"the backward pass of the autograd function {name} cannot be differentiated",
+            wanted="ops of PyTorch on the gradient, or operands of the result's shape",
+            came=str(error)[:100],
+            hint="Write what it does by PyTorch's own ops.",
+        ) from error
+    return transposed
 
 
 def _is_float(value: Any) -> bool:

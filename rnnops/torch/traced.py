@@ -27,7 +27,7 @@ from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journa
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions, widened
-from rnnops.torch.translate import Trace, Translation, trace_step, translate
+from rnnops.torch.translate import SymbolRefusedError, Trace, Translation, trace_step, translate
 from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Watch
 
@@ -323,11 +323,24 @@ class _Study:
         return [*map(_unnamed, outside), *(_unnamed(f"whether gradients are on by {mode}") for mode in modes)]
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[Trace | None, list[Change], list[Tensor]]:
+        """A trace for all batch sizes, or for this one where an op takes no symbol for it."""
+        try:
+            return self._trace_with(step, layout, True)
+        except SymbolRefusedError:
+            _warn(
+                "a step makes a tensor of the batch's size in a way that fixes this size: each batch size is traced and"
+                " compiled anew. Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
+            )
+            return self._trace_with(step, layout, False)
+
+    def _trace_with(
+        self, step: TorchStep, layout: TensorLayout, open_sizes: bool
+    ) -> tuple[Trace | None, list[Change], list[Tensor]]:
         """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
         mutations, trace = Mutations(), None
         with self._journal:
             try:
-                trace = trace_step(step.function, layout, self._recorder, step.assume, mutations)
+                trace = trace_step(step.function, layout, self._recorder, step.assume, mutations, open_sizes)
             except RuntimeError as error:
                 self._mixes = "mutating a non-functional tensor" in str(error)
                 if not mutations.tensors and not self._mixes:

@@ -40,6 +40,7 @@ from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import StepError
 from rnnops.torch.step_modes import (
+    SYMBOL_REFUSED,
     Decisions,
     DetachWithoutGrad,
     ElementwiseFunctions,
@@ -54,6 +55,10 @@ SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
     op: rule for op, rule in core_aten_decompositions().items() if op._schema.name.removeprefix("aten::") not in RULES
 }
+
+
+class SymbolRefusedError(Exception):
+    """An op of a step takes no symbol for a size: the step is traced with numbers."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ def trace_step(
     recorder: CodeRecorder | None = None,
     assume: Sequence[bool] = (),
     mutations: TorchDispatchMode | None = None,
+    open_sizes: bool = True,
 ) -> Trace:
     """Trace a function of tensors that gives tensors.
 
@@ -123,11 +129,12 @@ def trace_step(
         recorder: which is told of the code that runs.
         assume: answers to `if tensor:` in the step, in order.
         mutations: a mode that sees ops that change tensors in place.
+        open_sizes: whether the batch size is a symbol, so that the trace serves other batches, too.
 
-    Raises StepError where the step decides by a tensor's value, and for custom autograd functions that are not
-    elementwise.
+    Raises StepError where the step decides by a tensor's value, and for custom autograd functions that cannot be
+    followed; SymbolRefusedError where an op takes no symbol for a size.
     """
-    axes = [None if layout.batch is None else kind.batch_axis for kind in layout.kinds]
+    axes = [kind.batch_axis if open_sizes and layout.batch is not None else None for kind in layout.kinds]
     examples = [Example(kind.without_data(), axis) for kind, axis in zip(layout.kinds, axes, strict=True)]
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
@@ -162,13 +169,19 @@ def trace_step(
         traced = dispatch_functionalize(run, FunctionalTensorMode())
         try:
             module = make_fx(traced, DECOMPOSED, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+        except AssertionError as error:
+            if "EffectType" not in str(error):
+                raise
+            problem = (
+                "a step uses an op that is not translated, as it looks at its result (inv and solve of torch.linalg)"
+            )
+            raise StepError(problem, came=str(error)[-60:], hint="Write it by other ops.") from error
         except RuntimeError as error:
             if any(said in str(error) for said in ("two different devices", "on the same device")):
                 raise _on_two_devices(error, layout) from error
-            if "SymInt" not in str(error):
+            if SYMBOL_REFUSED not in str(error) or not open_sizes:
                 raise
-            hint = "Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
-            raise StepError("a tensor that the step makes gets the batch's size", hint=hint) from error
+            raise SymbolRefusedError(str(error)) from error
     module.graph.eliminate_dead_code(_has_effect)
     return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
 

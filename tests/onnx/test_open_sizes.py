@@ -208,15 +208,16 @@ def random_feeds(shape: tuple[int, ...], names: Collection[str]) -> dict[str, np
 @pytest.mark.parametrize("device", ["reference", "plain"])
 @pytest.mark.parametrize("name", WITHOUT_SIZES)
 def test_the_branch_that_the_rest_needs_is_read_without_sizes(name: str, device: str, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    """Beside ONNX's own evaluator: ONNX Runtime refuses files in which one branch has other numbers of axes."""
     text, shapes, others = WITHOUT_SIZES[name]
     path = written(text, tmp_path)
-    model, session = load_model(path), runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    model = load_model(path)
     run = DEVICES[device](model.net)
     for shape in shapes:
         feeds = random_feeds(shape, model.shapes)
-        for value, wanted in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-            np.testing.assert_allclose(run(model.params, feeds)[value.name], wanted, rtol=1e-5, atol=1e-6)
+        out = run(model.params, feeds)
+        for key, wanted in wanted_of(path, feeds).items():
+            np.testing.assert_allclose(out[key], wanted, rtol=1e-5, atol=1e-6)
     with pytest.raises(RnnopsError, match=r"guarded|Squeeze -> a"):
         run(model.params, random_feeds(others, model.shapes))
 

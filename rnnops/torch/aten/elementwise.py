@@ -28,7 +28,7 @@ def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
-    **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "round", "sinh", "tan")},
+    **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
     **{name: getattr(ro, name) for name in ("selu", "sigmoid", "sign", "sin", "sqrt", "tanh")},
     "maximum": ro.max,
     "minimum": ro.min,
@@ -90,6 +90,66 @@ def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     share = ro.stop_gradient(ro.where(ro.equal(square, 0.0), 0.0, ro.reciprocal(square)))  # PyTorch's choice at 0, 0
     turned = ro.with_gradient(ro.stop_gradient(value), y, ro.stop_gradient(x) * share)
     return ro.with_gradient(turned, x, ro.stop_gradient(-y) * share)
+
+
+@rule("asin", "acos")
+def _arc(node: AtenNode, x: Blob) -> Blob:
+    """Twice the arc of half the angle, which is exact near both ends."""
+    x = node.blob(x)
+    root = ro.sqrt((1.0 - x) * (x + 1.0))
+    if node.name == "asin":
+        return _with_slope(ro.atan(x / (root + 1.0)) * 2.0, x, ro.reciprocal(root))
+    return _with_slope(ro.atan(ro.sqrt((1.0 - x) / (x + 1.0))) * 2.0, x, ro.neg(ro.reciprocal(root)))
+
+
+@rule("asinh")
+def _asinh(node: AtenNode, x: Blob) -> Blob:
+    """No square overflows: numbers above 1 are divided by, and those below 1 multiplied."""
+    x = node.blob(x)
+    size, below = ro.abs(x), ro.abs(x) < 1.0
+    large, small = ro.where(below, 1.0, size), ro.where(below, size, 1.0)
+    part, root = ro.reciprocal(large), ro.sqrt(small * small + 1.0)
+    far = ro.sqrt(part * part + 1.0)
+    value = ro.where(below, ro.log1p(small + small * small / (root + 1.0)), ro.log(large) + ro.log(far + 1.0))
+    return _with_slope(ro.sign(x) * value, x, ro.where(below, ro.reciprocal(root), part / far))
+
+
+@rule("acosh")
+def _acosh(node: AtenNode, x: Blob) -> Blob:
+    x = node.blob(x)
+    root = ro.sqrt(x - 1.0) * ro.sqrt(x + 1.0)
+    return _with_slope(ro.log1p(x - 1.0 + root), x, ro.reciprocal(root))
+
+
+@rule("atanh")
+def _atanh(node: AtenNode, x: Blob) -> Blob:
+    x = node.blob(x)
+    value = (ro.log1p(x) - ro.log1p(ro.neg(x))) * 0.5
+    return _with_slope(value, x, ro.reciprocal((1.0 - x) * (x + 1.0)))
+
+
+def _with_slope(value: Blob, x: Blob, slope: Blob) -> Blob:
+    """A function whose formula overflows or divides by 0 when it is differentiated, with its derivative."""
+    return ro.with_gradient(ro.stop_gradient(value), x, slope)
+
+
+@rule("hypot")
+def _hypot(node: AtenNode, a: Any, b: Any) -> Blob:
+    """The larger number times a root, so that no square overflows."""
+    a, b = (ro.expand(node.blob(value), node.out_shape) for value in (a, b))
+    size = ro.max(ro.abs(a), ro.abs(b))
+    scale = ro.where(ro.equal(size, 0.0), 1.0, size)
+    one, other = a / scale, b / scale
+    value = ro.stop_gradient(size * ro.sqrt(one * one + other * other))
+    return ro.with_gradient(ro.with_gradient(value, a, a / value), b, b / value)
+
+
+@rule("round")
+def _round(node: AtenNode, x: Blob, decimals: int = 0) -> Blob:
+    if decimals == 0:
+        return ro.round(node.blob(x))
+    scale = 10.0 ** abs(decimals)
+    return ro.round(x * scale) / scale if decimals > 0 else ro.round(x / scale) * scale
 
 
 @rule("log_sigmoid_forward")
@@ -200,7 +260,14 @@ def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bou
     low, high = bounds.get("min", first), bounds.get("max", second)
     if node.name == "clamp_max":
         low, high = None, first
-    return ro.clip(node.blob(x), node.number_or_blob(low), node.number_or_blob(high))
+    if not isinstance(low, Blob) and not isinstance(high, Blob):
+        return ro.clip(node.blob(x), low, high)
+    x = node.blob(x)
+    for bound, passes in ((low, ro.less), (high, ro.greater)):
+        if bound is not None:
+            bound = node.blob(bound)
+            x = ro.where(passes(x, bound), bound, x)
+    return x
 
 
 @rule("leaky_relu")
@@ -249,6 +316,16 @@ RULES.update({
     "amin": _reduction(ro.reduce_min),
     "logsumexp": _reduction(ro.reduce_log_sum_exp),
 })  # fmt: skip
+
+
+@rule("any", "all")
+def _any(node: AtenNode, x: Blob, dim: Any = None, keepdim: bool = False) -> Blob:
+    """The largest or the smallest of 0 and 1."""
+    holds = node.blob(x, "bool") if x.dtype == "bool" else ~ro.equal(x, node.blob(0, x.dtype))
+    if not node.shape_of(0):
+        return holds
+    reduce = ro.reduce_max if node.name == "any" else ro.reduce_min
+    return ro.greater(reduce(ro.cast(holds, "int32"), _axes(dim), keepdims=int(keepdim)), node.blob(0, "int32"))
 
 
 @rule("prod")
@@ -357,11 +434,19 @@ def _batch_norm(
 
 
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit")
-def _batch_norm_in_training(node: AtenNode, *_: Any) -> Any:
-    node.fail(
-        "BatchNorm in training changes its running statistics at every step",
-        hint="Call .eval() on it, or use LayerNorm in a recurrent cell.",
-    )
+def _batch_norm_in_training(node: AtenNode, x: Blob, scale: Blob | None, bias: Blob | None, *rest: Any) -> Any:
+    """By the batch's own statistics, where there are no others, as in instance normalization."""
+    if not isinstance(rest[0], bool):
+        node.fail(
+            "BatchNorm in training changes its running statistics at every step",
+            hint="Call .eval() on it, or use LayerNorm in a recurrent cell.",
+        )
+    shape = node.shape_of(0)
+    axes = [0, *range(2, len(shape))]
+    difference = x - ro.reduce_mean(x, axes)
+    var = ro.reduce_mean(difference * difference, axes)
+    y = difference * ro.reciprocal(ro.sqrt(var + rest[2]))
+    return _scaled(y, scale, bias, [shape[1], *[1] * (len(shape) - 2)]), None, None
 
 
 def _scaled(y: Blob, scale: Blob | None, bias: Blob | None, shape: Sequence[int]) -> Blob:
@@ -372,6 +457,11 @@ def _scaled(y: Blob, scale: Blob | None, bias: Blob | None, shape: Sequence[int]
 @rule("cumsum")
 def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
     return ro.cumsum(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
+
+
+@rule("cumprod")
+def _cumprod(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
+    return ro.cumprod(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
 
 
 @rule("flip")
@@ -392,11 +482,44 @@ def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = Fal
 
 
 @rule("max", "min")
-def _max(node: AtenNode, x: Blob, dim: int, keepdim: bool = False) -> tuple[Blob, Blob]:
-    """With the index of the element, and only it has a gradient."""
-    values, indices = ro.topk(_turned(node, x) if node.name == "min" else x, 1, dim)
-    values = _turned(node, values) if node.name == "min" else values
+def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob | tuple[Blob, Blob]:
+    """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
+    if dim is None:
+        return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
+    values, indices = _ordered(node, x, 1, dim, node.name == "max")
     return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))
+
+
+@rule("sort")
+def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blob]:
+    if "stable" in named or (order and not isinstance(order[0], int)):  # aten.sort.stable has one more
+        order = order[1:]
+    defaults: list[Any] = [-1, False]
+    dim, descending = [*order, *defaults[len(order) :]]
+    dim, descending = named.get("dim", dim), named.get("descending", descending)
+    return _ordered(node, x, node.shape_of(0)[dim], dim, descending)
+
+
+@rule("argsort")
+def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
+    return _sort(node, x, *order, **named)[1]
+
+
+@rule("median", "kthvalue")
+def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
+    """The lower one of two in the middle."""
+    k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
+    defaults: list[Any] = [-1, False]
+    dim, keepdim = [*place, *defaults[len(place) :]]
+    dim, keepdim = named.get("dim", dim), named.get("keepdim", keepdim)
+    whole = not isinstance(node.node.meta["val"], tuple | list)
+    if whole:
+        x = ro.reshape(x, [-1])
+    count = prod(node.shape_of(0)) if whole else node.shape_of(0)[dim]
+    k = (count + 1) // 2 if k is None else k
+    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, k, dim, False))
+    parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
+    return parts[0] if whole else parts
 
 
 @rule("topk")
@@ -408,6 +531,11 @@ def _topk(
     largest: bool = True,
     sorted: bool = True,  # noqa: A002
 ) -> tuple[Blob, Blob]:
+    return _ordered(node, x, k, dim, largest)
+
+
+def _ordered(node: AtenNode, x: Blob, k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
+    """The first elements by size, and where they are."""
     values, indices = ro.topk(x if largest else _turned(node, x), k, dim)
     return (values if largest else _turned(node, values)), indices
 

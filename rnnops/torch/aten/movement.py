@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,42 @@ def _convolution(
     if transposed:
         return ro.conv_transpose(x, weight, bias, output_padding=list(output_padding), **lists)
     return ro.conv(x, weight, bias, **lists)
+
+
+@rule("max_pool2d_with_indices", "max_pool3d_with_indices")
+def _max_pool(
+    node: AtenNode, x: Blob, kernel: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> tuple[Blob, None]:  # fmt: skip
+    return _pooled(node, ro.max_pool, x, kernel, stride, padding, ceil_mode, dilations=dilation), None
+
+
+@rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def _average_pool(
+    node: AtenNode, x: Blob, kernel: Sequence[int], stride: Sequence[int] = (), padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Blob:  # fmt: skip
+    node.known("divisor_override", divisor_override, None)
+    count = int(count_include_pad)
+    return _pooled(node, ro.average_pool, x, kernel, stride, padding, ceil_mode, count_include_pad=count)
+
+
+def _pooled(
+    node: AtenNode, pool: Callable[..., Blob], x: Blob, kernel: Sequence[int], stride: Sequence[int], padding: Any,
+    ceil_mode: bool, **options: Any,
+) -> Blob:  # fmt: skip
+    node.known("ceil_mode", ceil_mode, False)
+    axes = range(-len(kernel), 0)
+
+    def each(value: Any) -> list[int]:
+        return [value] * len(kernel) if isinstance(value, int) else list(value) * (len(kernel) // len(value))
+
+    if "dilations" in options:
+        options["dilations"] = each(options["dilations"])
+    alone = len(node.shape_of(0)) == len(axes) + 1
+    x = ro.unsqueeze(x, [0]) if alone else x
+    y = pool(x, list(kernel), pads=each(padding) * 2, strides=each(stride or kernel), **options)
+    return ro.squeeze(y, [0]) if alone else y
 
 
 END = 2**62  # beyond any axis
@@ -223,10 +260,72 @@ def _index_select(node: AtenNode, x: Blob, dim: int, indices: Blob) -> Blob:
 
 @rule("index")
 def _index(node: AtenNode, x: Blob, indices: Sequence[Blob | None]) -> Blob:
+    """Several indices are one into their axes together, which go to the front where they lie apart."""
     given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
-    if len(given) != 1 or given[0][1].dtype == "bool":
-        node.fail("a tensor is indexed by several tensors or by a mask", hint="Use torch.where for masks.")
-    return ro.gather(x, given[0][1], axis=given[0][0])
+    if any(blob.dtype == "bool" for _, blob in given):
+        node.fail("a tensor is indexed by a mask", hint="Use torch.where.")
+    if len(given) == 1:
+        return ro.gather(x, given[0][1], axis=given[0][0])
+    shape, axes = node.shape_of(0), [axis for axis, _ in given]
+    first = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    order = [*others[:first], *axes, *others[first:]]
+    x = x if order == sorted(order) else ro.transpose(x, order)
+    sizes = [shape[axis] for axis in axes]
+    merged = [*(shape[axis] for axis in others[:first]), prod(sizes), *(shape[axis] for axis in others[first:])]
+    index = _joined_index(node, [blob for _, blob in given], sizes)
+    return ro.gather(ro.reshape(x, merged, allowzero=1), index, axis=first)
+
+
+def _joined_index(node: AtenNode, indices: Sequence[Blob], sizes: Sequence[int]) -> Blob:
+    """One index into axes that are joined; out of range where one of the indices is."""
+    joined, outside = node.blob(0, "int64"), node.blob(False, "bool")
+    for index, size in zip(indices, sizes, strict=True):
+        index = node.blob(index, "int64")
+        outside = outside | (index < -size) | ~(index < size)
+        joined = joined * size + ro.where(index < 0, index + size, index)
+    return ro.where(outside, node.blob(prod(sizes), "int64"), joined)
+
+
+@rule("scatter", "scatter_add", "scatter_reduce")
+def _scatter_elements(
+    node: AtenNode, x: Blob, dim: int, index: Blob, source: Any, reduce: str | None = None, include_self: bool = True
+) -> Blob:
+    node.known("reduce", reduce, None, "add", "sum")
+    node.known("include_self", include_self, True)
+    sizes = node.shape_of(2)
+    if not isinstance(source, Blob):
+        source = node.full(source, sizes, node.out_kind)
+    elif node.shape_of(3) != sizes:
+        source = ro.slice(source, [0] * len(sizes), sizes)
+    added = "add" if reduce or node.name == "scatter_add" else "none"
+    return ro.scatter_elements(x, node.blob(index, "int64"), node.blob(source), dim, added)
+
+
+@rule("diagonal")
+def _diagonal(node: AtenNode, x: Blob, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Blob:
+    """Every element of the two axes, joined as the last one, whose places are known."""
+    shape = node.shape_of(0)
+    axes = [normal_axis(dim, len(shape)) for dim in (dim1, dim2)]
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    rows, columns = (shape[axis] for axis in axes)
+    places = np.arange(node.out_shape[-1]) * (columns + 1) + max(offset, 0) + max(-offset, 0) * columns
+    joined = ro.reshape(
+        ro.transpose(x, [*others, *axes]), [*(shape[axis] for axis in others), rows * columns], allowzero=1
+    )
+    return ro.gather(joined, node.net.constant(places, "int64"), axis=len(others))
+
+
+@rule("unfold")
+def _unfold(node: AtenNode, x: Blob, dim: int, size: int, step: int) -> Blob:
+    """Windows along an axis, whose elements become the last axis."""
+    rank = len(node.shape_of(0))
+    if not rank:
+        return ro.reshape(x, node.out_shape)
+    axis = normal_axis(dim, rank)
+    places = np.arange(node.out_shape[axis])[:, None] * step + np.arange(size)
+    windows = ro.gather(x, node.net.constant(places, "int64"), axis=axis)
+    return ro.transpose(windows, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
 @rule("gather")

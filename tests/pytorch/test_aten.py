@@ -1,0 +1,157 @@
+"""Ops of PyTorch in a step equal PyTorch's own, with all gradients in float64, or are refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+import torch.nn.functional as F  # noqa: E402, N812
+from test_torch import DOUBLE, expect_equal, loop, numbers  # noqa: E402
+from torch.distributions import Independent, Normal, kl_divergence  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+from rnnops.torch import step_modes, traced  # noqa: E402
+from rnnops.torch.errors import StepError, UnseenWarning  # noqa: E402
+
+H = 4
+W, ONES, INDEX = numbers(H, H), torch.ones(H, dtype=DOUBLE), torch.tensor([2, 0, -1])
+
+
+def inner(x: Any) -> Any:
+    return torch.tanh(x) * 0.9
+
+
+SIZED: dict[str, Callable[[Any], Any]] = {
+    "matmul": lambda x: (W @ x[..., None])[..., 0],
+    "expand_as": lambda x: ONES.expand_as(x) * x,
+    "broadcast_to": lambda x: torch.broadcast_to(ONES, x.shape) * x,
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x, ONES)[1] * x,
+    "repeat": lambda x: ONES.repeat(x.shape[0], 1) * x,
+    "tile": lambda x: ONES.tile((x.shape[0], 1)) * x,
+    "cosine_similarity": lambda x: x * F.cosine_similarity(x, x.flip(-1), dim=-1)[:, None],
+    "baddbmm": lambda x: torch.baddbmm(ONES[None, None], x[None], W[None], beta=0.5, alpha=2)[0],
+    "eye": lambda x: torch.eye(x.shape[0], dtype=DOUBLE) @ x,
+}
+ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
+    "max": lambda x: x / x.abs().max(),
+    "min": lambda x: x * x.min(),
+    "round": lambda x: x + torch.round(x, decimals=1) + torch.round(100 * x, decimals=-1),
+    "clamp": lambda x: torch.clamp(x.sin(), min=x - 1, max=x * 0.5),
+    "clamp_min": lambda x: torch.clamp_min(x, x.flip(-1)),
+    "asin": lambda x: torch.asin(inner(x)),
+    "acos": lambda x: torch.acos(inner(x)),
+    "asinh": lambda x: torch.asinh(x) + torch.asinh(1e200 * x.detach()) * x,
+    "acosh": lambda x: torch.acosh(1.1 + x.abs()),
+    "atanh": lambda x: torch.atanh(inner(x)),
+    "hypot": lambda x: torch.hypot(x, x.flip(-1)) + torch.hypot(x.detach() * 1e200, x.detach()) * 1e-200,
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(-1)),
+    "any": lambda x: torch.where((x > 0).any(-1, keepdim=True), x, -x) + x.any(),
+    "all": lambda x: torch.where((x > 0).all(-1, keepdim=True), x, -x) + (x > -9).all() + x.all(0),
+}
+ORDERED: dict[str, Callable[[Any], Any]] = {
+    "cumprod": lambda x: torch.cumprod(x, -1),
+    "sort": lambda x: torch.sort(x, -1)[0] + torch.sort(x, dim=1, descending=True, stable=True)[1],
+    "argsort": lambda x: x * torch.argsort(x, dim=-1),
+    "median": lambda x: x * x.median(-1, keepdim=True)[0] + x.median(),
+    "kthvalue": lambda x: x * x.kthvalue(2, -1)[0][:, None],
+    "scatter": lambda x: torch.zeros_like(x).scatter(1, x.argsort(1)[:, :2], x[:, :2].square()),
+    "scatter_add": lambda x: x.scatter_add(1, x.argsort(1).clamp(max=2), x * x),
+    "scatter_value": lambda x: x.scatter(1, x.argsort(1)[:, :2], 3.0),
+    "diagonal": lambda x: x[:, :, None].mul(W).diagonal(1, 1, 2).sum(-1, keepdim=True) * x,
+    "unfold": lambda x: F.pad(x, (1, 1)).unfold(1, 3, 1).prod(-1),
+    "index": lambda x: W[INDEX, torch.tensor([[1], [-2]])].sum() * x,
+    "index_apart": lambda x: x.reshape(-1, 2, 1, 2)[:, [0, 1, 0], :, [1, 0, -1]].sum((0, 2))[0] * x,
+    "roll": lambda x: torch.roll(x, 1, -1),
+}
+image = lambda x: x[:, None, None, :].mul(W).repeat(1, 2, 2, 2)  # noqa: E731
+SPATIAL: dict[str, Callable[[Any], Any]] = {
+    "max_pool2d": lambda x: F.max_pool2d(image(x), 2, padding=1).sum((1, 2))[:, :H],
+    "max_pool1d": lambda x: F.max_pool1d(image(x)[:, 0], 3, 1, 1).sum(1)[:, :H],
+    "max_pool_alone": lambda x: F.max_pool2d(image(x)[0], 2).sum(0)[0] * x,
+    "avg_pool2d": lambda x: F.avg_pool2d(image(x), 2, padding=1, count_include_pad=False).sum((1, 2))[:, :H],
+    "avg_pool1d": lambda x: F.avg_pool1d(image(x)[:, 0], 3, 1, 1).sum(1)[:, :H],
+    "instance_norm": lambda x: F.instance_norm(image(x)).mul(image(x.detach())).sum((1, 2))[:, :H],
+    "attention": lambda x: F.scaled_dot_product_attention(image(x), image(x).sin(), image(x)).sum((1, 2))[:, :H],
+}
+attention = torch.nn.MultiheadAttention(H, 2, batch_first=True).to(DOUBLE)
+RANDOM: dict[str, Callable[[Any], Any]] = {
+    "MultiheadAttention": lambda x: attention(x[:, None], W.expand(x.shape[0], H, H), W.expand(x.shape[0], H, H))[0][
+        :, 0
+    ],
+    "log_prob": lambda x: Normal(x, 1.0 + x.square(), validate_args=False).log_prob(x.flip(-1)),
+    "entropy": lambda x: Normal(0.0, x.exp(), validate_args=False).entropy(),
+    "kl_divergence": lambda x: kl_divergence(Normal(x, x.exp(), False), Normal(x.flip(-1), 1.0, False)),
+    "independent": lambda x: x * Independent(Normal(x, x.exp(), False), 1, False).log_prob(x)[:, None],
+}
+OPS = {**SIZED, **ELEMENTWISE, **ORDERED, **SPATIAL, **RANDOM}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_equals_pytorch(name: str) -> None:
+    def step(h: Any, x: Any) -> Any:
+        y = OPS[name](0.5 * h + x)
+        return 0.5 * h + 0.1 * torch.tanh(y), y
+
+    for N in (3, 5):
+        xs, h0 = numbers(3, N, H), numbers(N, H)
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, W])
+
+
+def test_a_step_that_takes_no_symbol_is_traced_for_each_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(step_modes.CELLS, F.cosine_similarity)
+    monkeypatch.setattr(traced, "_told", set())
+
+    def step(h: Any, x: Any) -> Any:
+        h = 0.5 * h + x * F.cosine_similarity(h, x, dim=-1)[:, None]
+        return h, h
+
+    with pytest.warns(UnseenWarning, match="each batch size"):
+        rt.scan(step, numbers(3, H), numbers(3, 3, H))
+    for N in (3, 5):
+        xs, h0 = numbers(3, N, H), numbers(N, H)
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])
+
+
+class Spike(torch.autograd.Function):
+    """A surrogate gradient with a learnable width."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, width: Any) -> Any:
+        ctx.save_for_backward(x, width)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, width = ctx.saved_tensors
+        s = torch.sigmoid(width * x)
+        slope = grad * s * (1 - s)
+        return slope * width, (slope * x).sum()
+
+
+class Once(Spike):
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Any) -> Any:
+        return Spike.backward(ctx, grad)
+
+
+def test_a_custom_gradient_of_an_operand_of_another_shape() -> None:
+    width, xs, h0 = torch.tensor(2.0, dtype=DOUBLE, requires_grad=True), numbers(4, 3, H), numbers(3, H)
+
+    def step(h: Any, x: Any, spike: Any = Spike) -> Any:
+        s = spike.apply(h - 0.5, width)
+        return 0.9 * h + x - s, s + h
+
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, width])
+    with pytest.raises(StepError, match="Once cannot be differentiated"):
+        rt.scan(lambda h, x: step(h, x, Once), h0, xs)
+
+
+def test_an_op_that_looks_at_its_result_is_refused() -> None:
+    with pytest.raises(StepError, match="not translated"):
+        rt.scan(lambda h, x: (torch.linalg.inv(x[:, None] * W)[:, 0],) * 2, numbers(3, H), numbers(2, 3, H))
