@@ -61,7 +61,7 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_branches_follow_from_shapes_and_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = by_window(tmp_path)
     assert export(path, tmp_path / "made") == 2
-    assert "--shape INPUT=1,1,40 (N, window)" in capsys.readouterr().err
+    assert "--shape x=N,window --shape h=1,N,2" in capsys.readouterr().err
     assert export(path, tmp_path / "made", "--shape", "x=1,6", "--state", "hn=h") == 0  # N is 1 in the state, too
     assert "x: float[1, 6]" in capsys.readouterr().out
     text = "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }"
