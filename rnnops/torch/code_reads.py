@@ -89,7 +89,10 @@ def elements(value: Any) -> list[Any]:
 
 def bytes_of(value: Any) -> Any:
     """The contents of an array, to compare."""
-    return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
+    if not isinstance(value, np.ndarray):
+        return bytes(value)
+    mask = np.ndarray.tobytes(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else b""
+    return np.ndarray.tobytes(value), mask, value.shape, value.dtype  # `np.ma.masked` has no `tobytes` that works
 
 
 def keys_of_class(value: type) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 from torch import nn  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from rnnops.torch.code_reads import bytes_of  # noqa: E402
 from rnnops.torch.errors import StepError  # noqa: E402
 
 T, N, H = 3, 2, 4
@@ -268,3 +270,11 @@ def test_changes_of_what_was_hidden(change: Callable[[Any], None], calls: int) -
         rnn(xs, h0)
     change(rnn.cell)
     torch.testing.assert_close(rnn(xs, h0)[0], looped(rnn, xs))
+
+
+def test_masked_arrays_are_compared_with_their_masks() -> None:
+    """`np.ma.masked`, which a walk may meet anywhere, has no bytes of its own."""
+    one, other = (np.ma.array([1.0, 2.0], mask=mask) for mask in ([0, 1], [1, 1]))
+    assert bytes_of(one) == bytes_of(one.copy())
+    assert bytes_of(one) != bytes_of(other)
+    assert bytes_of(np.ma.masked) == bytes_of(np.ma.masked)
