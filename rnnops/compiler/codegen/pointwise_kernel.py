@@ -233,7 +233,7 @@ class PointwiseWriter:
     def _short_axes(self, nest: Nest) -> range:
         """The last axes, if they have few elements each and the one before them has many.
 
-        Loops over them are written out. The loop around them becomes vectors then, which a loop of two never does.
+        Loops over them are written out, so that the loop around them is the innermost one, which becomes vectors.
         """
         first = count = len(nest.extents)
         while self.writes_out and first > 0 and nest.extents[first - 1] <= FEW:
@@ -409,7 +409,7 @@ class PointwiseWriter:
         return [*([self._size(offset)] if offset else []), *(self._times(axis, strides[axis]) for axis in axes)]
 
     def _outside(self, layout: Layout) -> tuple[int, tuple[int, ...]]:
-        """Offset and strides of what axes that are written out leave."""
+        """Offset and strides of a layout at the places of the axes that are written out."""
         if not self.places:
             return layout.offset, layout.strides
         offset = layout.offset + sum(layout.strides[axis] * place for axis, place in self.places.items())
@@ -421,7 +421,7 @@ class PointwiseWriter:
 
     def _times(self, axis: int, stride: int) -> Expr:
         place = Name(f"i{axis}")
-        if 1 < stride <= FEW:  # compilers load every second number as vectors if they see so
+        if 1 < stride <= FEW:  # a compiler loads every second number by vectors where the stride is in the text
             return place * Literal(index(stride))
         return place if stride == 1 else place * self._size(stride)
 

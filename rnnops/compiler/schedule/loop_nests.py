@@ -5,7 +5,7 @@ McKinley 1993, without reordering): a statement joins the earliest nest of equal
 if all that it shares with the statements there is the same element; or, from the last
 statement to the first, the other way round.
 
-**Copies** are left out where what is copied can be written to its place at once.
+**Copies** are left out where the statement that makes a value can write it to the place of the copy.
 
 **Statements over large states**: nothing goes through memory that need not, and no sum waits for itself at each number.
 Copies are read where they come from. A sum over two axes is one over the outer, for all places of the inner side by
@@ -22,15 +22,7 @@ from math import prod
 from types import MappingProxyType
 
 from rnnops.compiler.lower.scan import LoweredStep
-from rnnops.compiler.lower.statements import (
-    Access,
-    Layout,
-    Statement,
-    dense,
-    node_reads,
-    node_writes,
-    read_counts,
-)
+from rnnops.compiler.lower.statements import Access, Layout, Statement, dense, node_reads, node_writes, read_counts
 from rnnops.compiler.schedule.product_axes import MatrixCall, is_whole_copy, matrix_call, source_of, within_row
 from rnnops.compiler.schedule.stages import dependencies
 from rnnops.compiler.schedule.sums import folds_innermost
@@ -250,7 +242,7 @@ def _joined_access(access: Access, axis: int) -> Access:
 
 
 def write_through_copies(step: LoweredStep) -> LoweredStep:
-    """Let statements write where their result is copied to, if nothing else reads it.
+    """Let statements write their result where it is copied to, if only the copy reads it.
 
     rewrite: `y[k, n, j] += x[n, i, k] * w[i, j, k]; z[n, k, j] = y[k, n, j]`
         -->  `z[n, k, j] += x[n, i, k] * w[i, j, k]`
@@ -275,7 +267,7 @@ def write_through_copies(step: LoweredStep) -> LoweredStep:
 
 
 def _reaches_all_once(layout: Layout, size: int) -> bool:
-    """True if a layout is that of so many numbers row by row, with its axes in any order."""
+    """True if a layout reaches each of so many numbers once: axes of a dense array, in any order."""
     moving = [(stride, extent) for stride, extent in zip(layout.strides, layout.shape, strict=True) if extent != 1]
     reached = 1
     for stride, extent in sorted(moving):
@@ -286,7 +278,10 @@ def _reaches_all_once(layout: Layout, size: int) -> bool:
 
 
 def _written_through(statement: Statement, copy: Statement, calls: bool) -> Statement | None:
-    """The statement with the target of a copy in place of its own; None where its axes are not those of the copy."""
+    """The statement with the copy's target as its own.
+
+    None where its axes are not those of the copy, or where a product could no longer be called.
+    """
     source, layout = source_of(copy).layout, statement.target.layout
     if statement.target.index is not None or layout.offset != 0:
         return None

@@ -25,15 +25,7 @@ from itertools import chain, pairwise, product as every
 from math import prod
 
 from rnnops.compiler.lower.scan import LoweredStep
-from rnnops.compiler.lower.statements import (
-    Access,
-    Layout,
-    Node,
-    Statement,
-    dense,
-    node_writes,
-    read_counts,
-)
+from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense, node_writes, read_counts
 from rnnops.compiler.schedule.products import (
     FEW_NUMBERS,
     LEAST_OF_CALL,
