@@ -114,10 +114,11 @@ def as_initializer(init: object, net: str, name: str, shape: Shape = ()) -> Init
     """Read what a user gave as `init` for a parameter of this shape. Raises NetError for anything else."""
     if isinstance(init, Initializer):
         return init
-    if isinstance(init, int | float | np.number) and not isinstance(init, bool):
+    init = init.item() if isinstance(init, np.generic) else init
+    if isinstance(init, int | float) and not isinstance(init, bool) and is_a_float(init):
         return _distribution(Initializer("constant", (float(init),)), net, name)
     kind, *numbers = init if isinstance(init, tuple | list) and init else (init,)
-    if isinstance(kind, str) and kind in ARGUMENTS and all(isinstance(number, int | float) for number in numbers):
+    if isinstance(kind, str) and kind in ARGUMENTS and all(map(is_a_float, numbers)):
         wanted = ARGUMENTS[kind]
         if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
             return _distribution(Initializer(kind, tuple(float(number) for number in numbers)), net, name)
@@ -162,7 +163,7 @@ def _numbers(init: Any, net: str, name: str) -> Array:
     """Initial values as an array. Raises NetError for what is not an array of numbers, and for NaN."""
     try:
         values = np.asarray(init)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # whatever the other library raises
         raise NetError(f"initial values are not an array: {error}", net=net, blob=name) from error
     if values.dtype.kind == "c":
         hint = "Make two parameters, of the real and the imaginary parts: values.real and values.imag."
