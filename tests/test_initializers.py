@@ -92,7 +92,7 @@ def test_a_function_draws_by_seed_and_name() -> None:
 
 def test_arrays_that_do_not_fit() -> None:
     wrong: list[tuple[object, tuple[str, ...]]] = [
-        (np.ones(3), ("another shape", "wanted [4]; got [3]", "broadcasts")),
+        (np.ones(3), ("another shape", "wanted [4]; got [3]", "broadcast it")),
         (np.ones((2, 4)), ("another shape", "got [2, 4]")),
         (np.array([1.0, np.nan, 2.0, np.nan]), ("wanted no NaN", "2 NaN of 4 values, the first at [1]")),
         (float("nan"), ("nan",)),

@@ -146,15 +146,9 @@ def _fitting(init: Any, net: str, name: str, shape: Shape) -> Array:
     try:
         np.broadcast_to(values, shape)
     except ValueError as error:
-        hint = "An array has the parameter's shape, or one that NumPy broadcasts to it."
-        raise NetError(
-            "an initial array has another shape",
-            net=net,
-            blob=name,
-            wanted=list(shape),
-            came=list(values.shape),
-            hint=hint,
-        ) from error
+        wanted, came = list(shape), list(values.shape)
+        problem, hint = "an initial array has another shape", "NumPy has to broadcast it to the parameter's shape."
+        raise NetError(problem, net=net, blob=name, wanted=wanted, came=came, hint=hint) from error
     array: Array = plain_value(values)
     return array
 
