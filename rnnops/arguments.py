@@ -127,6 +127,8 @@ class Attributes:
     _attribute_meanings: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(type(self), name):  # a property that lacks another attribute: its own error tells which
+            object.__getattribute__(self, name)
         problem = f"a {type(self).__name__} has no attribute '{name}'"
         if name.startswith("_"):  # what Python itself asks for, before there is a name to tell
             raise UnknownNameError(problem)

@@ -31,6 +31,13 @@ class Ring:
         return rng.uniform(self.inner, self.outer, shape)
 
 
+class NoArray:
+    """As a tensor of PyTorch that autograd follows."""
+
+    def __array__(self, *arguments: Any) -> Any:
+        raise RuntimeError("detach it")
+
+
 def started(init: object, shape: tuple[int, ...] = (4,), dtype: str = "float64", seed: int = 0) -> Any:
     net = ro.Net("n")
     net.parameter("w", shape, init)
@@ -85,7 +92,7 @@ def test_a_function_draws_by_seed_and_name() -> None:
 
 def test_arrays_that_do_not_fit() -> None:
     wrong: list[tuple[object, tuple[str, ...]]] = [
-        (np.ones(3), ("another shape", "wanted [4]; got [3]", "broadcasts")),
+        (np.ones(3), ("another shape", "wanted [4]; got [3]", "broadcast it")),
         (np.ones((2, 4)), ("another shape", "got [2, 4]")),
         (np.array([1.0, np.nan, 2.0, np.nan]), ("wanted no NaN", "2 NaN of 4 values, the first at [1]")),
         (float("nan"), ("nan",)),
@@ -93,6 +100,10 @@ def test_arrays_that_do_not_fit() -> None:
         ([[1.0], [1.0, 2.0]], ("not an array",)),
         (np.array(["a"]), ("wanted an array of floats", "<U1")),
         (np.ma.ones(4), ("MaskedArray",)),
+        (np.complex64(1 + 2j), ("unknown initializer", "got (1+2j)")),
+        (10**400, ("unknown initializer",)),
+        (("uniform", 0, 10**400), ("unknown initializer",)),
+        (NoArray(), ("initial values are not an array: detach it",)),
     ]
 
     def check(case: tuple[object, tuple[str, ...]]) -> None:

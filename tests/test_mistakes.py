@@ -94,6 +94,28 @@ def test_a_hundred_mistakes() -> None:
     check_each(list(module.MISTAKES), lambda name: module.message(module.MISTAKES[name]))
 
 
+def test_hints_name_what_there_is() -> None:
+    net = mistakes().NET
+    told = {name: str(rejects(ro.ModelError, lambda name=name: ro.model.Dense(4, name))) for name in ("ReLU", "tanhh")}
+    assert told["ReLU"].endswith("Give ro.relu.")
+    assert told["tanhh"].endswith("got 'tanhh'")
+    for value, hint in ((ro.model.Dense(4), "model.compile([x])"), (ro.compile(net), "give Run.net"), (print, None)):
+        message = str(rejects(ro.NetError, lambda value=value: ro.compile(value)))
+        assert hint in message if hint else message.endswith("got builtin_function_or_method")
+
+
+def test_a_property_of_a_layer_that_fails_says_why() -> None:
+    class Halves(ro.model.Layer):
+        @property
+        def half(self) -> int:
+            return self.size // 2
+
+        def forward(self, x: ro.Blob) -> ro.Blob:
+            return x
+
+    rejects(ro.errors.UnknownNameError, lambda: Halves().half, "no attribute 'size'")
+
+
 def test_states_that_a_cell_does_not_return() -> None:
     module = mistakes()
     told = [

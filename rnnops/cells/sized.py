@@ -185,14 +185,15 @@ def _joined_docs(cell: type[SizedCell]) -> str:
     """The docstring of a cell; arguments and errors that it leaves out are as its base has them."""
     of_base, own = sections_of(getdoc(cell.__mro__[1]) or ""), sections_of(cell.__doc__ or "")
     arguments, errors = ({**_entries(of_base, name), **_entries(own, name)} for name in ("Args", "Raises"))
-    told = dict.fromkeys(arguments[name] for name in signature(cell).parameters if name in arguments)
+    in_order = [arguments[name] for name in signature(cell).parameters if name in arguments]
+    told = dict.fromkeys([*in_order, *_entries(own, "Args").values()])
     return docstring({**own, "Args": "".join(told).rstrip(), "Raises": "".join(errors.values()).rstrip()})
 
 
 def _entries(sections: Mapping[str, str], heading: str) -> dict[str, str]:
     """The entry of each argument or error in a section of a docstring."""
     entries = re.split(r"^(?=    \S)", f"{sections.get(heading, '')}\n", flags=re.M)
-    return {name.strip(): entry for entry in entries if entry.strip() for name in entry.partition(":")[0].split(",")}
+    return {name.strip(): entry for entry in entries if entry.strip() for name in re.split("[(:]", entry)[0].split(",")}
 
 
 class ShapedCell(SizedCell):

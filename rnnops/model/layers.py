@@ -18,6 +18,7 @@ from rnnops.model.layer import Layer, blob_of, sizes_of
 from rnnops.model.schedules import is_number
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
+from rnnops.net.numpy_functions import own_name
 from rnnops.ops.comparison import cast
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, transpose
@@ -63,11 +64,9 @@ class Dense(Layer):
         check_flags("Dense", bias=bias)
         self.units, self.activation, self.bias = check_size("Dense", "units", units), activation, bias
         if activation is not None and not callable(activation):
-            hint = (
-                f"Give ro.{activation}."
-                if isinstance(activation, str)
-                else "Sizes of inputs follow from these: Dense(4)."
-            )
+            own = own_name(activation) if isinstance(activation, str) else None
+            sizes = None if isinstance(activation, str) else "Sizes of inputs follow from these: Dense(4)."
+            hint = f"Give ro.{own}." if own else sizes
             wanted, came = "an op such as ro.tanh", repr(activation)
             raise ModelError("the activation is not a function", wanted=wanted, came=came, hint=hint)
 

@@ -114,10 +114,11 @@ def as_initializer(init: object, net: str, name: str, shape: Shape = ()) -> Init
     """Read what a user gave as `init` for a parameter of this shape. Raises NetError for anything else."""
     if isinstance(init, Initializer):
         return init
-    if isinstance(init, int | float | np.number) and not isinstance(init, bool):
+    init = init.item() if isinstance(init, np.generic) else init
+    if isinstance(init, int | float) and not isinstance(init, bool) and is_a_float(init):
         return _distribution(Initializer("constant", (float(init),)), net, name)
     kind, *numbers = init if isinstance(init, tuple | list) and init else (init,)
-    if isinstance(kind, str) and kind in ARGUMENTS and all(isinstance(number, int | float) for number in numbers):
+    if isinstance(kind, str) and kind in ARGUMENTS and all(map(is_a_float, numbers)):
         wanted = ARGUMENTS[kind]
         if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
             return _distribution(Initializer(kind, tuple(float(number) for number in numbers)), net, name)
@@ -145,15 +146,9 @@ def _fitting(init: Any, net: str, name: str, shape: Shape) -> Array:
     try:
         np.broadcast_to(values, shape)
     except ValueError as error:
-        hint = "An array has the parameter's shape, or one that NumPy broadcasts to it."
-        raise NetError(
-            "an initial array has another shape",
-            net=net,
-            blob=name,
-            wanted=list(shape),
-            came=list(values.shape),
-            hint=hint,
-        ) from error
+        wanted, came = list(shape), list(values.shape)
+        problem, hint = "an initial array has another shape", "NumPy has to broadcast it to the parameter's shape."
+        raise NetError(problem, net=net, blob=name, wanted=wanted, came=came, hint=hint) from error
     array: Array = plain_value(values)
     return array
 
@@ -162,7 +157,7 @@ def _numbers(init: Any, net: str, name: str) -> Array:
     """Initial values as an array. Raises NetError for what is not an array of numbers, and for NaN."""
     try:
         values = np.asarray(init)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # whatever the other library raises
         raise NetError(f"initial values are not an array: {error}", net=net, blob=name) from error
     if values.dtype.kind == "c":
         hint = "Make two parameters, of the real and the imaginary parts: values.real and values.imag."

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
 Condition: TypeAlias = "int | str | tuple[Condition, ...]"
 BRANCHES = {True: "then_branch", False: "else_branch"}
+MOST_OPS = 8  # of bools, one after the other, that tell whether two conditions are one; they may form a tree
 
 
 @dataclass
@@ -72,16 +73,24 @@ def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) 
 
 def choice(reader: GraphReader, name: str, likely: bool) -> bool:
     """The branch to read where open sizes decide it: the likely one, unless reading the file that way has failed."""
-    condition = condition_of(reader, name)
-    return reader.model.choices.setdefault(condition, likely) if is_open(condition) else likely
+    condition, is_negated = condition_of(reader, name, MOST_OPS), False
+    if not is_open(condition):
+        return likely
+    while isinstance(condition, tuple) and condition[0] == "Not":
+        condition, is_negated = condition[1], not is_negated
+    return reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
 
 
-def condition_of(reader: GraphReader, name: str) -> Condition:
-    """A condition as ops on the two choices of made-up sizes, so that one that is computed twice is one."""
+def condition_of(reader: GraphReader, name: str, most: int) -> Condition:
+    """A condition as ops on the two choices of made-up sizes, so that one that is computed twice is one.
+
+    Args:
+        most: ops that are followed one after the other; beyond them a value is known by its name.
+    """
     op = next((op for op in reversed(reader.net.ops) if name in op.outputs), None)
-    if op is None or reader.dtype_of(name) != BOOL:
+    if op is None or reader.dtype_of(name) != BOOL or not op.inputs:
         return reader.likely_numbers(name) or name
-    return op.type, *(condition_of(reader, source) for source in op.inputs if source)
+    return (op.type, *(condition_of(reader, source, most - 1) for source in op.inputs if source)) if most else name
 
 
 def is_open(condition: Condition) -> bool:

@@ -216,6 +216,13 @@ def test_a_docstring_has_the_arguments_and_errors_of_its_base() -> None:
     assert "NetError: rate is not a number.\n    ArgumentError: arguments that" in told
 
 
+def test_a_docstring_keeps_all_that_its_author_wrote() -> None:
+    lines = ["rate (float, optional): of change.", "**options: as of the base.", "hidden_size (int): units."]
+    doc = "\n".join(["A cell.", "", "Args:", *(f"    {line}" for line in lines)])
+    told = type("Own", (ro.cells.SizedCell,), {"__doc__": doc}).__doc__ or ""
+    assert [told.count(line) for line in (*lines, "hidden_size", "drop_states:")] == [1] * 5
+
+
 def test_signatures_have_common_and_own_options() -> None:
     names = [*signature(ro.cells.CoRNNCell).parameters]
     assert names[:5] == ["input_size", "hidden_size", "dt", "gamma", "epsilon"]

@@ -70,6 +70,16 @@ SQUEEZED_TWICE = SQUEEZED.replace(
                 else_branch = e2() => (float[N,W,3] g) { g = Identity(x) }>
     zv = Add(z, v) q = Unsqueeze(zv, one)""",
 )
+SQUEEZED_BY_OPPOSITES = SQUEEZED.replace(
+    "q = Unsqueeze(z, one)",
+    """d = Not(c)
+    v = If(d) <then_branch = t2() => (float[N,W,3] f) { f = Identity(x) },
+               else_branch = e2() => (float[N,3] g) { g = Squeeze(x, one) }>
+    zv = Add(z, v) q = Unsqueeze(zv, one)""",
+)
+SQUEEZED_BY_MANY = SQUEEZED.replace("c = E", "c0 = E").replace(
+    "z = If(c)", " ".join(f"c{i + 1} = And(c{i}, c{i})" for i in range(16)) + " z = If(c16)"
+)
 ALL = {
     "by data": BY_DATA,
     "a condition with axes": TWO_AXES,

@@ -180,11 +180,7 @@ def compile(  # noqa: A001
 
 def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options | None) -> None:
     """Raise what `compile` says of a net, a device and options of one device."""
-    is_cell = hasattr(net, "sequences") or hasattr(net, "get_state_names")
-    cell = "A cell is stepped in a net: ro.scan(cell, xs, h=h0), or cell.apply_over_sequence(net, xs)."
-    require_net(
-        net, cell if is_cell else "Layers and models have a method: model.compile([x])." if callable(net) else None
-    )
+    require_net(net, None if isinstance(net, Net) else _use_of(net))
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"
@@ -200,6 +196,13 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
         raise DeviceError(
             "tuning= is not an Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint
         )
+
+
+def _use_of(value: object) -> str | None:
+    """The hint for a cell or a layer in the place of a net."""
+    if hasattr(value, "sequences") or hasattr(value, "get_state_names"):
+        return "A cell is stepped in a net: ro.scan(cell, xs, h=h0), or cell.apply_over_sequence(net, xs)."
+    return "A model has a method, model.compile([x]); its forward calls layers." if hasattr(value, "scope") else None
 
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:

@@ -258,6 +258,8 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
 
 
 _NONE = "Every input needs an array: zeros for a state, say, or full lengths."
+_CONVERT = "Convert it with numpy.asarray(value, dtype)."
+_DETACH = "Feed x.detach(), or use rnnops.torch, which joins autograd."
 
 
 def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
@@ -271,24 +273,13 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
         )
     if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
-        raise FeedError(
-            f"{what} is not an array",
-            net=net,
-            blob=name,
-            wanted="a NumPy array or one with __dlpack__",
-            came=type(value).__name__,
-            hint=None
-            if isinstance(value, Blob)
-            else _NONE
-            if value is None
-            else "Convert it with numpy.asarray(value, dtype).",
-        )
+        wanted, came = "a NumPy array or one with __dlpack__", type(value).__name__
+        hint = _NONE if value is None else None if isinstance(value, Blob) else _CONVERT
+        raise FeedError(f"{what} is not an array", net=net, blob=name, wanted=wanted, came=came, hint=hint)
     try:
         return _in_rows(from_dlpack(value))
     except Exception as error:  # whatever the other library raises
-        hint = (
-            "Feed x.detach(), or use rnnops.torch, which joins autograd." if hasattr(value, "requires_grad") else None
-        )
+        hint = _DETACH if getattr(value, "requires_grad", False) else None
         raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name, hint=hint) from error
 
 

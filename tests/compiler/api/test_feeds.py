@@ -204,6 +204,7 @@ def test_tensors_of_pytorch() -> None:
         with pytest.raises(ro.FeedError) as caught:
             run(x=tensor, w=feeds["w"])
         assert caught.value.blob == "x", label
+        assert ("Feed x.detach()" in str(caught.value)) == tensor.requires_grad, label
         with pytest.raises(ro.GradientError) as refused:
             run.vjp(feeds)[1]({"y": tensor})
         assert refused.value.blob == "y", label
