@@ -135,11 +135,12 @@ class Pow(Binary):
         return np.asarray(np.power(a, powers)).reshape(shape)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        # d/da = b a^(b-1), written b a^0 / a where b = 0, so that it and its own gradient are 0 there at a = 0, too;
-        # d/db = c log(a), taken as 0 where a = 0 (its limit for b > 0)
+        # d/da = b a^(b-1), written b a^0 / a where b = 0, so that it and its own gradient are 0 there at a = 0, too; no
+        # division by NaN, so that it is 0 there as well; d/db = c log(a), taken as 0 where a = 0 (its limit for b > 0)
         net, zero_base, zero_power = dc.net, dc.net.apply("Equal", [a, 0.0]), dc.net.apply("Equal", [b, 0.0])
         base = net.apply("Where", [zero_base, dc.net.operands([1.0], a.dtype)[0], a])
-        divisor = net.apply("Where", [zero_power, base, net.operands([1.0], a.dtype)[0]])
+        divided = net.apply("And", [zero_power, net.apply("Equal", [a, a])])
+        divisor = net.apply("Where", [divided, base, net.operands([1.0], a.dtype)[0]])
         slope = b * a ** net.apply("Where", [zero_power, b, b - 1.0]) / divisor
         return dc * slope, dc * c * log(base)
 

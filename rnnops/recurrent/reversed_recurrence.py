@@ -22,12 +22,10 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call
 from rnnops.net.text import free_name, unused_name
-from rnnops.ops.internal import sum_to
+from rnnops.ops.internal import IN_FRONT, sum_to
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.rewrites import prune
 from rnnops.types import Shape, Type
-
-IN_FRONT = -(2**60)  # of the first step, as the end of a Slice that goes backwards
 
 
 def reversed_recurrence(call: Call, *blobs: Blob | None) -> list[Blob | None]:

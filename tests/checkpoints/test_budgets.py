@@ -126,6 +126,14 @@ def test_an_impossible_budget_names_the_least_that_would_do() -> None:
         make(net, "plain", memory_budget=least - 1).vjp(feeds)
 
 
+def test_the_fraction_that_an_error_names_is_no_number_of_bytes() -> None:
+    net = ro.Net("plain")
+    net.outputs(y=ro.exp(net.input("x")))
+    with pytest.raises(ro.BudgetError, match=r"at least 32 bytes, memory_budget=1\.0;"):
+        make(net, "plain", memory_budget=0.5).vjp(x=np.ones(4))
+    make(net, "plain", memory_budget=1.0).vjp(x=np.ones(4))
+
+
 def test_a_busy_cell_within_budgets() -> None:
     net, feeds = busy_net(), busy_feeds(40)
     wanted, _ = results(make(net, "reference"), feeds)

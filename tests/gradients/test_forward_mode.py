@@ -158,8 +158,16 @@ def test_errors_name_the_input() -> None:
         run.hvp(feeds, {"xs": feeds["xs"]}, {"z": 1.0})
     with pytest.raises(ro.GradientError, match="a gradient of an array is one number"):
         run.hvp(feeds, {"xs": feeds["xs"]}, {"y": 1.0})
+    with pytest.raises(ro.GradientError, match=r"a gradient is not an array; .* Leave it out"):
+        run.hvp(feeds, {"xs": feeds["xs"]}, {"y": None})
+    with pytest.raises(ro.FeedError, match=r"a tangent is not an array; .* Leave it out"):
+        run.jvp(feeds, {"xs": None})
     with pytest.raises(ro.FeedError, match="wrt names no float input"):
         run.hvp(feeds, {}, {}, wrt="z")
+    whole = ro.Net("whole")
+    whole.outputs(k=whole.input("k", "int32"))
+    with pytest.raises(ro.GradientError, match="there are no float outputs; wanted an empty dict"):
+        ro.compile(whole).hvp({"k": np.ones(2, "int32")}, {})
 
 
 def test_a_wrong_tangent_is_found() -> None:

@@ -262,11 +262,13 @@ def restricted() -> ro.Net:
 
 def test_outputs_that_take_no_gradient() -> None:
     shapes = {"xs": (3, 2, 1), "h0": (2, 1)}
-    assert ro.gradient_net(restricted(), **shapes).input_names == ("xs", "h0", "d_other")
+    for outputs in (None, "other", ["other"]):
+        assert ro.gradient_net(restricted(), outputs=outputs, **shapes).input_names == ("xs", "h0", "d_other")
     with pytest.raises(ro.GradientError, match="takes no gradient"):
         ro.gradient_net(restricted(), outputs=["h"], **shapes)
-    with pytest.raises(ro.GradientError, match="outputs names no float output"):
-        ro.gradient_net(restricted(), outputs=["x"], **shapes)
+    for wrong in (["x"], "x", 5):
+        with pytest.raises(ro.GradientError, match="outputs names no float output"):
+            ro.gradient_net(restricted(), outputs=wrong, **shapes)
     with pytest.raises(ro.FeedError, match="wrt names no float input"):
         ro.gradient_net(restricted(), wrt="y", **shapes)
     with pytest.raises(ro.FeedError, match="an input is left out"):

@@ -79,6 +79,21 @@ def test_powers_of_zero_have_second_derivatives() -> None:
     assert second["b"][-1] == 0.5  # d/db of b x^(b-1)
 
 
+def test_powers_of_nan_to_the_0_have_no_slope() -> None:
+    net = ro.Net("powers")
+    x, b = net.inputs("x", "b")
+    net.outputs(y=x**b)
+    gradient = ro.gradient_net(net, wrt="x", x=(4,), b=(4,))
+    given = {"x": np.array([np.nan, np.nan, np.inf, 2.0]), "b": np.array([0.0, 1.0, 0.0, 0.0]), "d_y": np.ones(4)}
+    for dtype in ("float32", "float64"):
+        feeds = {name: array.astype(dtype) for name, array in given.items()}
+        for device in ("reference", "cpu"):
+            out, pullback = ro.compile(gradient, device=device).vjp(feeds)
+            np.testing.assert_array_equal(out["d_x"], [0.0, 1.0, 0.0, 0.0])
+            second = pullback({"d_x": np.ones(4, dtype)})
+            assert (second["x"][0], second["x"][3], second["b"][3]) == (0.0, 0.0, 0.5)
+
+
 def test_random_ops_draw_the_same_numbers_when_a_net_is_numbered_again() -> None:
     net = ro.Net("drops")
     x = net.input("x")

@@ -274,7 +274,8 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         )
     if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
         wanted, came = "a NumPy array or one with __dlpack__", type(value).__name__
-        hint = _NONE if value is None else None if isinstance(value, Blob) else _CONVERT
+        none = _NONE if what == "a feed" else "Leave it out: what is not named has zeros."
+        hint = none if value is None else None if isinstance(value, Blob) else _CONVERT
         raise FeedError(f"{what} is not an array", net=net, blob=name, wanted=wanted, came=came, hint=hint)
     try:
         return _in_rows(from_dlpack(value))
@@ -397,7 +398,7 @@ def checked_wrt(net: Net, wrt: Any, what: str = "wrt") -> tuple[str, ...]:
     floats = dict.fromkeys(name for name in net.input_names if is_float(net.dtype_of(name)))
     if wrt is None:
         return tuple(floats)
-    names = list(wrt) if isinstance(wrt, Sequence | Set) and not isinstance(wrt, str) else [wrt]
+    names = names_of(wrt)
     for name in names:
         if not isinstance(name, str) or name not in floats:
             raise FeedError(
@@ -407,8 +408,24 @@ def checked_wrt(net: Net, wrt: Any, what: str = "wrt") -> tuple[str, ...]:
     return tuple(name for name in floats if name in wanted)
 
 
+def names_of(given: Any) -> list[Any]:
+    """The names in a list or set; anything else is one name."""
+    return list(given) if isinstance(given, Sequence | Set) and not isinstance(given, str) else [given]
+
+
+def grads_by_output(net: str, grads: Any, outputs: Collection[str]) -> Mapping[str, Any]:
+    """Gradients by output; one gradient is that of the only float output. Raises GradientError if there are others."""
+    if isinstance(grads, Mapping):
+        return grads
+    if len(outputs) != 1:
+        problem = f"one gradient is given, but there are {'several' if outputs else 'no'} float outputs"
+        wanted = f"a dict over {', '.join(outputs)}" if outputs else "an empty dict"
+        raise GradientError(problem, net=net, wanted=wanted)
+    return dict.fromkeys(outputs, grads)
+
+
 def checked_grad(net: str, output: str, value: Any, wanted: Type, read: Callable[[str, Any], Array]) -> Array:
-    """The gradient of an output as an array. Raises GradientError where it has another type.
+    """The gradient of an output as an array. Raises GradientError for another type, and for what is not an array.
 
     Args:
         value: that was given; an output without axes takes a number.
@@ -420,7 +437,11 @@ def checked_grad(net: str, output: str, value: Any, wanted: Type, read: Callable
         one = f"Make a loss of one number, as ro.reduce_mean does, or give an array: np.ones_like(out['{output}'])."
         problem, came = "a gradient of an array is one number", type(value).__name__
         raise GradientError(problem, net=net, blob=output, wanted=wanted, came=came, hint=one)
-    array = np.asarray(value) if isinstance(value, np.generic) else read(output, value)
+    try:
+        array = np.asarray(value) if isinstance(value, np.generic) else read(output, value)
+    except FeedError as error:
+        details: dict[str, Any] = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
+        raise GradientError(error.problem, net=net, blob=output, **details) from error
     if type_of(array) != wanted:
         hint = f"Convert it: array.astype('{wanted.dtype}')." if array.shape == wanted.shape else None
         problem = "a gradient of a wrong type"

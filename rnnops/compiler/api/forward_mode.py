@@ -14,13 +14,14 @@ from rnnops.compiler.api.feeds import (
     checked_grad,
     checked_wrt,
     float_dtype_of,
+    grads_by_output,
     memory_named,
     of_run,
 )
 from rnnops.compiler.memory.memory import Pool
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.pipeline import PlanCache
-from rnnops.errors import FeedError, GradientError
+from rnnops.errors import FeedError
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
 from rnnops.types import Array, Type, type_of
@@ -181,12 +182,6 @@ class ForwardMode(Attributes):
     def _checked_grads(self, made: Derived, grads: Any, float_dtype: str) -> Arrays:
         """Gradients of outputs by the inputs of the derived net that take them."""
         specs = made.grad_inputs()
-        if not isinstance(grads, Mapping):
-            if len(specs) != 1:
-                wanted = f"a dict over {', '.join(specs)}"
-                problem = "one gradient is given, but there are several float outputs"
-                raise GradientError(problem, net=self.net.name, wanted=wanted)
-            grads = dict.fromkeys(specs, grads)
 
         def read(output: str, value: Any) -> Array:
             array: Array = self._fed(self.net.name, output, value, "a gradient")
@@ -194,7 +189,7 @@ class ForwardMode(Attributes):
 
         return {
             made.d + name: checked_grad(self.net.name, name, value, Type(float_dtype, specs[name].shape), read)
-            for name, value in grads.items()
+            for name, value in grads_by_output(self.net.name, grads, specs).items()
         }
 
     def _answered(

@@ -9,7 +9,7 @@ from typing import Any
 
 from rnnops.arguments import named_arguments
 from rnnops.autodiff import GradientNet, differentiate
-from rnnops.compiler.api.feeds import checked_wrt, types_of_feeds
+from rnnops.compiler.api.feeds import checked_wrt, names_of, types_of_feeds
 from rnnops.compiler.run.pipeline import live_net, rewritten_program
 from rnnops.errors import GradientError, NetError
 from rnnops.interpreter import Program, prepare_again
@@ -21,7 +21,7 @@ from rnnops.types import FLOAT, Type, is_float
 
 
 @named_arguments
-def gradient_net(net: Net, wrt: Any = None, outputs: Sequence[str] | None = None, **shapes: Any) -> Net:
+def gradient_net(net: Net, wrt: Any = None, outputs: Any = None, **shapes: Any) -> Net:
     """The net and its gradient as one plain net, to be printed, exported, compiled and differentiated again.
 
     It has two things more than the net: for each float output `y` an input `d_y`, which takes a gradient, and for each
@@ -56,7 +56,7 @@ def gradient_net(net: Net, wrt: Any = None, outputs: Sequence[str] | None = None
     return gradient_of(net, wrt, outputs, shapes)
 
 
-def gradient_of(net: Net, wrt: Any, outputs: Sequence[str] | None, shapes: Mapping[str, Any]) -> Net:
+def gradient_of(net: Net, wrt: Any, outputs: Any, shapes: Mapping[str, Any]) -> Net:
     """`gradient_net` for inputs of any name."""
     program, types, names = program_of(net, wrt, shapes)
     program = prepare_again(program, open_form(program, names), types)
@@ -80,15 +80,16 @@ def program_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> tuple[Program, 
     return rewritten_program(live_net(net), types, FLOAT), types, checked_wrt(net, wrt)
 
 
-def _float_outputs(program: Program, outputs: Sequence[str] | None) -> list[str]:
+def _float_outputs(program: Program, outputs: Any) -> list[str]:
     """The chosen outputs, all of floats if None. Raises GradientError for one that is not there, or not of floats."""
     blobs = program.net.output_blobs
     floats = [name for name, blob in blobs.items() if is_float(program.types[blob].dtype)]
-    for name in floats if outputs is None else outputs:
+    wanted = floats if outputs is None else names_of(outputs)
+    for name in wanted:
         if name not in floats:
-            wanted = f"one of {', '.join(floats)}"
-            raise GradientError("outputs names no float output", net=program.net.name, blob=str(name), wanted=wanted)
-    return [name for name in floats if outputs is None or name in outputs]
+            others = f"one of {', '.join(floats)}"
+            raise GradientError("outputs names no float output", net=program.net.name, blob=str(name), wanted=others)
+    return [name for name in floats if name in wanted]
 
 
 def _with_outputs(program: Program, names: Sequence[str], types: Mapping[str, Type]) -> Program:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
-from rnnops.compiler.api.feeds import as_array, checked_grad, memory_named
+from rnnops.compiler.api.feeds import as_array, checked_grad, grads_by_output, memory_named
 from rnnops.compiler.memory.memory import MemoryInUse, on_host
 from rnnops.compiler.run.forward import ScanResiduals
 from rnnops.compiler.run.pipeline import TrainingPlan
-from rnnops.errors import FeedError, GradientError
+from rnnops.errors import GradientError
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.net.schema import RunContext
 from rnnops.ops.internal import numbers_of
@@ -228,14 +228,8 @@ class Pullback(Attributes):
 
     def _checked(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
         names = self._plan.gradient.output_grads
-        if not isinstance(grads, Mapping):
-            if len(names) != 1:
-                raise self._error(
-                    "one gradient is given, but there are several float outputs",
-                    wanted=f"a dict over {', '.join(names)}",
-                )
-            grads = {next(iter(names)): grads}
-        return {output: self._checked_array(output, value) for output, value in grads.items()}
+        given = grads_by_output(self._plan.program.net.name, grads, names)
+        return {output: self._checked_array(output, value) for output, value in given.items()}
 
     def _checked_array(self, output: str, value: Any) -> Array:
         names = self._plan.gradient.output_grads
@@ -247,11 +241,7 @@ class Pullback(Attributes):
         return checked_grad(self._plan.program.net.name, output, value, wanted, self._array)
 
     def _array(self, output: str, value: Any) -> Array:
-        try:
-            return as_array(self._plan.program.net.name, output, value, "a gradient")
-        except FeedError as error:
-            details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
-            raise self._error(error.problem, blob=output, **details) from error
+        return as_array(self._plan.program.net.name, output, value, "a gradient")
 
     def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         """The runners of the ops of a backward pass, or of a part of one, by key.

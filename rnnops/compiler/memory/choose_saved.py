@@ -288,7 +288,7 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
         if way.nbytes <= limit:
             return way
     least = min(found, key=lambda way: way.nbytes)
-    share = f", memory_budget={-(-1000 * least.nbytes // max(everything, 1)) / 1000:g}"
+    share = f", memory_budget={-(-1000 * least.nbytes // max(everything, 1)) / 1000}"
     raise BudgetError(
         "no way to run backward fits the memory budget",
         net=by(Policy())[0].net.name,
