@@ -190,6 +190,39 @@ def test_a_custom_gradient_of_an_operand_of_another_shape() -> None:
         rt.scan(lambda h, x: step(h, x, Once), h0, xs)
 
 
+class Clipped(torch.autograd.Function):
+    """Its backward pass is not linear, which is not seen of gradients below 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad.clamp(-1, 1)
+
+
+def test_a_custom_gradient_that_is_not_linear_is_refused() -> None:
+    with pytest.raises(StepError, match=r"for a large loss differs.*not linear"):
+        rt.scan(lambda h, x: (0.1 * Clipped.apply(h) + x, 0.1 * x), numbers(3, H), numbers(2, 3, H))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_second_derivatives_of_a_custom_function_are_refused() -> None:
+    """The backward pass that a trace has holds the slope as it is."""
+    xs, width = numbers(2, 3, H), torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
+
+    def run(xs: Any) -> Any:
+        return rt.scan(lambda h, x: (h, Spike.apply(x, width)), torch.zeros(3, 1, dtype=DOUBLE), xs)[1]
+
+    (grad,) = torch.autograd.grad(run(xs).sum(), xs, create_graph=True)
+    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+        grad.sum().backward()
+    _, moved = torch.func.jvp(run, (xs,), (torch.ones_like(xs),))
+    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+        moved.sum().backward()
+
+
 def test_an_op_that_looks_at_its_result_is_refused() -> None:
     with pytest.raises(StepError, match="not translated"):
         rt.scan(lambda h, x: (torch.linalg.inv(x[:, None] * W)[:, 0],) * 2, numbers(3, H), numbers(2, 3, H))
