@@ -281,7 +281,8 @@ class Prepared:
         code: of the step, which stays alive as long as others are told apart from it.
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
-        runs: by the text of the net; steps of other sizes often have the same net, whose plans are filled in then.
+        runs: by the net's text, and whether it has custom functions. Steps of other sizes often have one net, whose
+            plans are filled in then.
         loop_dtypes: of the results that PyTorch's own loop has, by the dtypes that it begins with.
     """
 
@@ -290,7 +291,7 @@ class Prepared:
     code: Any
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
-    runs: dict[str, TensorRun] = field(default_factory=dict)
+    runs: dict[tuple[str, bool], TensorRun] = field(default_factory=dict)
     loop_dtypes: dict[Any, list[torch.dtype]] = field(default_factory=dict)
 
     def for_shapes(
@@ -387,17 +388,17 @@ class Prepared:
         translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        tensor_run = self._run_of(translation.net)
+        tensor_run = self._run_of(translation.net, traced.trace.has_slopes)
         known = list(tensor_run.run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
         return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random)
 
-    def _run_of(self, net: Net) -> TensorRun:
-        text = str(net)
-        if text not in self.runs:
+    def _run_of(self, net: Net, has_slopes: bool) -> TensorRun:
+        key = str(net), has_slopes
+        if key not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            self.runs[text] = TensorRun(self.side, self._compiled(net), self._compiled)
-        return self.runs[text]
+            self.runs[key] = TensorRun(self.side, self._compiled(net), self._compiled, has_slopes)
+        return self.runs[key]
 
     def _compiled(self, net: Net) -> Run:
         return self.side.compile(net, self.settings.threads, dict(self.settings.options))

@@ -399,7 +399,7 @@ def loop_dtypes(step: TorchStep, made: ScanRequest, prepared: Prepared) -> list[
     steps = min(int(given.xs.leaves[0].shape[0]), 3)
     key = (*[x.dtype for x in given.leaves], cast, steps, id(prepared.traces[0]))
     if key not in prepared.loop_dtypes:
-        with PREPARING, outside_of_graphs([] if made.cell is None else [made.cell]):
+        with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
             prepared.loop_dtypes[key] = _loop_dtypes(_as_asked(step), given, made, steps)
     return prepared.loop_dtypes[key]
 
@@ -453,8 +453,9 @@ TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
 
 def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanRequest) -> int:
     """How many states [N, H] a step takes: two as a tuple, or one tensor. Raises StepError where neither fits."""
+    check_surroundings()
     failed: dict[str, None] = {}
-    with PREPARING, outside_of_graphs([] if made.cell is None else [made.cell]):
+    with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
         examples = [_example(x) if is_in_graph([x]) else x for x in xs.leaves]
         for rows in dict.fromkeys((TRIED_ROWS, examples[0].shape[1])):
             inputs = [x.new_empty((1, rows, *x.shape[2:])) for x in examples]

@@ -241,10 +241,10 @@ class StepLists:
 class TensorRun:
     """A run that is called with tensors, which it reads where they lie."""
 
-    def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run]) -> None:
+    def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run], has_slopes: bool) -> None:
         self.side, self.run, self.names, self._compile = side, run, tuple(run.net.input_names), compile_net
         self._derived: dict[Any, TensorRun] = {}
-        self.moves = False  # whether it gives tangents
+        self.has_slopes, self.moves = has_slopes, False  # whether it has custom functions, and gives tangents
         self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
 
     def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
@@ -286,7 +286,7 @@ class TensorRun:
 
     def _derived_for(self, key: Any, make: Callable[[], Net]) -> TensorRun:
         if key not in self._derived:
-            made = TensorRun(self.side, self._compile(make()), self._compile)
+            made = TensorRun(self.side, self._compile(make()), self._compile, self.has_slopes)
             self._derived = {**dict([*self._derived.items()][1 - KINDS :]), key: made}
         return self._derived[key]
 
@@ -351,6 +351,13 @@ def check_tangents(call: TensorCall, grads: Grads) -> None:
         raise StepError("gradients of a recurrence are taken in forward mode, and would have no tangents", hint=hint)
 
 
+def check_order(run: TensorRun, is_second: bool) -> None:
+    """Raise StepError for a second derivative of a step with custom autograd functions: its net has the first only."""
+    if is_second and run.has_slopes:
+        hint = "Write the function by PyTorch's own ops, or leave out create_graph=True and gradients of tangents."
+        raise StepError("a second derivative of a step with a custom autograd function is asked for", hint=hint)
+
+
 class RecurrenceFunction(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
@@ -375,6 +382,7 @@ class RecurrenceFunction(torch.autograd.Function):
         held: Any = ctx.saved_tensors
         if forward_ad._current_level >= 0:
             check_tangents(ctx.how[0], grads)
+        check_order(ctx.how[0].run, ctx.how[0].run.moves)
         (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
         if pull is None or addresses != [x.data_ptr() for x in held]:
             held, pull = call.vjp(held[: len(call.wanted)], seed)
@@ -406,10 +414,10 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
-        inputs = held[: len(call.wanted)]
+        check_order(call.run, True)
         with torch.enable_grad():
             held = [x.view_as(x) for x in held]  # as gradients of outputs may themselves depend on inputs
-            run = call.run.gradient(call.wanted, names, inputs)
+            run = call.run.gradient(call.wanted, names, held[: len(call.wanted)])
             outputs = with_gradients(run.call_for(held, wanted_of(held)), seed, None, *held)[-count:]
             pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
             asked = [x for x in held if x.requires_grad]

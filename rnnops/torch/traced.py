@@ -32,6 +32,7 @@ from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Watch
 
 SEED = 0
+FAR = 2.0**20  # times a loss: a backward pass that clips gives less than its multiple
 STEPS = 2  # the second one reads states that the first one made
 TOLERANCE = {  # relative to the largest element; wrong gradients are far off
     torch.float64: 1e-7,
@@ -173,10 +174,14 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
     mine = pullback({name: on_host(grad).numpy() for name, grad in given.items()})
     if not live:
         return
-    grads = torch.autograd.grad(list(live.values()), list(leaves.values()), list(given.values()), allow_unused=True)
-    for (name, tensor), grad in zip(leaves.items(), grads, strict=True):
+    ends, starts = list(live.values()), list(leaves.values())
+    grads = torch.autograd.grad(ends, starts, list(given.values()), allow_unused=True, retain_graph=True)
+    far = torch.autograd.grad(ends, starts, [grad * FAR for grad in given.values()], allow_unused=True)
+    for (name, tensor), grad, other in zip(leaves.items(), grads, far, strict=True):
         wanted = torch.zeros_like(tensor) if grad is None else grad
         _expect_equal(f"the gradient of {name}", mine[name], wanted)
+        if other is not None and other.isfinite().all():
+            _expect_equal(f"the gradient of {name} for a large loss", mine[name], other / FAR, NOT_LINEAR)
 
 
 def on_host(tensor: Tensor) -> Tensor:
@@ -184,7 +189,11 @@ def on_host(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_cpu else tensor.detach().cpu()
 
 
-def _expect_equal(what: str, mine: Any, theirs: Tensor) -> None:
+UNSEEN = "The step does what its graph does not show; write that part by PyTorch's own ops."
+NOT_LINEAR = "A custom backward pass is not linear, as one that clips: clip gradients after backward()."
+
+
+def _expect_equal(what: str, mine: Any, theirs: Tensor, hint: str = UNSEEN) -> None:
     wanted = on_host(widened(theirs.detach(), torch.float32)).numpy()
     tolerance = TOLERANCE.get(theirs.dtype, 0)
     scale = 1 + np.abs(wanted).max(initial=0)
@@ -193,7 +202,7 @@ def _expect_equal(what: str, mine: Any, theirs: Tensor) -> None:
             f"the translated step is not PyTorch's own: {what} differs",
             wanted=f"at most {tolerance * scale:.2g} apart",
             came=f"{np.abs(mine - wanted).max():.2g}",
-            hint="The step does what its graph does not show; write that part by PyTorch's own ops.",
+            hint=hint,
         )
 
 

@@ -104,6 +104,11 @@ class Trace:
             return sympy_interp(PythonReferenceAnalysis, dict.fromkeys(self.symbols, batch), value.node.expr)
         return int(value.node.expr.subs(dict.fromkeys(self.symbols, batch)))
 
+    @property
+    def has_slopes(self) -> bool:
+        """True if custom autograd functions are in it."""
+        return any("with_slopes" in str(node.target) for node in self.module.graph.nodes)
+
     def places(self) -> list[fx.Node]:
         """Nodes of states and inputs."""
         return [node for node in self.module.graph.nodes if node.op == "placeholder"]

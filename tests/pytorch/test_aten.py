@@ -102,6 +102,44 @@ def test_an_op_equals_pytorch(name: str) -> None:
         expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, W])
 
 
+INF, NAN = float("inf"), float("nan")
+EDGES = [[1.0, NAN, -1.0, INF], [0.0, 0.0, 0.0, 0.0], [INF, 2.0, -INF, 2.0], [-0.5, 0.5, -2.0, 1.5]]
+AT_EDGES: dict[str, Callable[[Any], Any]] = {
+    "sort": lambda x: torch.sort(x, dim=-1, stable=True)[0] * torch.arange(1, 5),
+    "argsort": lambda x: x * torch.sort(x, dim=-1, stable=True)[1],
+    "median": lambda x: x.median(-1, keepdim=True)[0] * torch.ones(H, dtype=DOUBLE),
+    "median_of_all": lambda x: x[1:2] + x[1:2].median(),
+    "hypot": lambda x: torch.hypot(x, x.flip(-1)),
+    "attention": lambda x: F.scaled_dot_product_attention(*[x[3:, None].expand(4, 1, H)] * 3, x[:, None, :1] > 0)[:, 0],
+}
+
+
+@pytest.mark.parametrize("name", AT_EDGES)
+def test_nan_infinity_ties_and_masks_that_leave_nothing(name: str) -> None:
+    def step(h: Any, x: Any) -> Any:
+        return h, AT_EDGES[name](x)
+
+    xs, found = torch.tensor([EDGES], dtype=DOUBLE, requires_grad=True), []
+    for run in (rt.scan, loop):
+        _, ys = run(step, torch.zeros(4, 1, dtype=DOUBLE), xs)
+        found.append([ys, *torch.autograd.grad((ys * torch.arange(1, 5)).sum(), xs)])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_a_bound_of_nan() -> None:
+    x, bound = torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[NAN, 1.0]]])
+    for clamp in (torch.clamp_min, torch.clamp_max):
+        _, ys = rt.scan(lambda h, pair, clamp=clamp: (h, clamp(*pair)), torch.zeros(1, 1), (x, bound))
+        torch.testing.assert_close(ys, clamp(x, bound), equal_nan=True)
+
+
+@pytest.mark.parametrize("function", [torch.hypot, torch.atan2])
+def test_second_derivatives_of_functions_of_two_numbers(function: Callable[..., Any]) -> None:
+    xs = numbers(2, 2, H)
+    run = lambda xs: rt.scan(lambda h, x: (h, function(x, x.flip(-1) + 2 * h)), numbers(2, H), xs)[1]  # noqa: E731
+    assert torch.autograd.gradgradcheck(run, (xs,))
+
+
 def test_a_step_that_takes_no_symbol_is_traced_for_each_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(step_modes.CELLS, F.cosine_similarity)
     monkeypatch.setattr(traced, "_told", set())
@@ -150,6 +188,39 @@ def test_a_custom_gradient_of_an_operand_of_another_shape() -> None:
     expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, width])
     with pytest.raises(StepError, match="Once cannot be differentiated"):
         rt.scan(lambda h, x: step(h, x, Once), h0, xs)
+
+
+class Clipped(torch.autograd.Function):
+    """Its backward pass is not linear, which is not seen of gradients below 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad.clamp(-1, 1)
+
+
+def test_a_custom_gradient_that_is_not_linear_is_refused() -> None:
+    with pytest.raises(StepError, match=r"for a large loss differs.*not linear"):
+        rt.scan(lambda h, x: (0.1 * Clipped.apply(h) + x, 0.1 * x), numbers(3, H), numbers(2, 3, H))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_second_derivatives_of_a_custom_function_are_refused() -> None:
+    """The backward pass that a trace has holds the slope as it is."""
+    xs, width = numbers(2, 3, H), torch.tensor(2.0, dtype=DOUBLE, requires_grad=True)
+
+    def run(xs: Any) -> Any:
+        return rt.scan(lambda h, x: (h, Spike.apply(x, width)), torch.zeros(3, 1, dtype=DOUBLE), xs)[1]
+
+    (grad,) = torch.autograd.grad(run(xs).sum(), xs, create_graph=True)
+    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+        grad.sum().backward()
+    _, moved = torch.func.jvp(run, (xs,), (torch.ones_like(xs),))
+    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+        moved.sum().backward()
 
 
 def test_an_op_that_looks_at_its_result_is_refused() -> None:

@@ -219,6 +219,20 @@ def dropping(cell: Any, carry: Any, x: Any) -> tuple[Any, Any]:
     return carry, carry
 
 
+def test_narrow_tensors_on_a_card(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half tensors, and autocast to bfloat16, beside float32."""
+    cell, xs = torch.nn.GRUCell(D, H), numbers(T, N, D).detach()
+    wanted = rt.RNN(cell)(xs)[0]
+    half = rt.RNN(copy.deepcopy(cell).half())(xs.half())[0]
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), wanted, rtol=0.01, atol=0.01)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
+    near = rt.RNN(cell)(xs)[0]
+    assert not torch.equal(near, wanted)
+    torch.testing.assert_close(near.float(), wanted, rtol=0.05, atol=0.05)
+
+
 def test_replicas_are_refused(card: FakeCard) -> None:
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
     rnn._is_replica = True

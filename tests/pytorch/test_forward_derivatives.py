@@ -91,6 +91,32 @@ def test_jvp_of_torch_func() -> None:
     close(torch.func.jvp(of_rnn, (parameters,), (tangents,)), torch.func.jvp(of_loop, (parameters,), (tangents,)))
 
 
+class Own(torch.nn.Module):
+    hidden_size = H
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(D, H)
+
+    def forward(self, x: Tensor, state: Any) -> Any:
+        return self.cell(x, state)
+
+
+def test_what_a_first_call_tries_has_no_tangents() -> None:
+    """How many states a cell takes, and the dtypes of a loop under autocast."""
+    own, xs, v = Own(), torch.randn(T, N, D), torch.randn(T, N, D)
+    wanted = torch.func.jvp(lambda x: loop(own, x), (xs,), (v,))
+    close(torch.func.jvp(lambda x: rt.RNN(own)(x)[0], (xs,), (v,)), wanted)
+    cell = torch.nn.GRUCell(D, H).bfloat16()
+    narrow, moved = torch.func.jvp(lambda x: rt.RNN(cell)(x)[0], (xs.bfloat16(),), (v.bfloat16(),))
+    cell = cell.double()
+    wide = torch.func.jvp(lambda x: rt.RNN(cell)(x)[0], (xs,), (v,))
+    assert narrow.dtype == moved.dtype == torch.bfloat16
+    close((narrow.double(), moved.double()), wide, rtol=0.05, atol=0.05)
+    with pytest.raises(rt.StepError, match="vmap"):
+        torch.func.vmap(lambda x: rt.RNN(own)(x)[0])(xs[None])
+
+
 def test_a_scan_moves_with_what_it_closes_over() -> None:
     xs, w, tangent = torch.randn(T, N, D), torch.randn(D, H), torch.randn(D, H)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import log, pi, prod
+from math import inf, log, pi, prod
 from typing import Any
 
 import torch
 
 import rnnops as ro
 from rnnops.net.blob import Blob
+from rnnops.torch.aten.movement import taken
 from rnnops.torch.aten.table import RULES, AtenNode, rule
 
-LARGEST = {"float": float("inf"), "int64": 2**63 - 1, "int32": 2**31 - 1}
+LARGEST = {"float": inf, "int64": 2**63 - 1, "int32": 2**31 - 1}
 
 
 def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,10 +87,9 @@ def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     behind = (x < 0.0) | (still & flat & (ro.reciprocal(x) < 0.0))
     below = (y < 0.0) | (flat & (ro.reciprocal(y) < 0.0))
     value = ro.where(behind, angle + ro.where(below, node.blob(-pi), node.blob(pi)), angle)
-    square = x * x + y * y
-    share = ro.stop_gradient(ro.where(ro.equal(square, 0.0), 0.0, ro.reciprocal(square)))  # PyTorch's choice at 0, 0
-    turned = ro.with_gradient(ro.stop_gradient(value), y, ro.stop_gradient(x) * share)
-    return ro.with_gradient(turned, x, ro.stop_gradient(-y) * share)
+    square, origin = x * x + y * y, still & flat
+    share = ro.where(origin, 0.0, ro.reciprocal(ro.where(origin, 1.0, square)))  # PyTorch's choice at 0, 0
+    return ro.with_gradient(_with_slope(value, y, x * share), x, -y * share)
 
 
 @rule("asin", "acos")
@@ -138,10 +138,9 @@ def _hypot(node: AtenNode, a: Any, b: Any) -> Blob:
     """The larger number times a root, so that no square overflows."""
     a, b = (ro.expand(node.blob(value), node.out_shape) for value in (a, b))
     size = ro.max(ro.abs(a), ro.abs(b))
-    scale = ro.where(ro.equal(size, 0.0), 1.0, size)
+    scale = ro.stop_gradient(ro.where(ro.equal(size, 0.0) | ro.equal(size, inf), 1.0, size))
     one, other = a / scale, b / scale
-    value = ro.stop_gradient(size * ro.sqrt(one * one + other * other))
-    return ro.with_gradient(ro.with_gradient(value, a, a / value), b, b / value)
+    return ro.sqrt(one * one + other * other) * scale
 
 
 @rule("round")
@@ -266,7 +265,7 @@ def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bou
     for bound, passes in ((low, ro.less), (high, ro.greater)):
         if bound is not None:
             bound = node.blob(bound)
-            x = ro.where(passes(x, bound), bound, x)
+            x = ro.where(passes(x, bound) | ~ro.equal(bound, bound), bound, x)  # NaN as PyTorch has it
     return x
 
 
@@ -381,6 +380,13 @@ def _softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
     return ro.softmax(x, dim)
 
 
+@rule("_safe_softmax")
+def _safe_softmax(node: AtenNode, x: Blob, dim: int, *_: Any) -> Blob:
+    """0 where a mask leaves nothing, and no gradient there."""
+    none = ro.equal(ro.reduce_max(x, [dim]), -inf)
+    return ro.where(none, 0.0, ro.softmax(ro.where(none, 0.0, x), dim))
+
+
 @rule("_log_softmax")
 def _log_softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
     return ro.log_softmax(x, dim)
@@ -486,7 +492,8 @@ def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False)
     """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
     if dim is None:
         return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
-    values, indices = _ordered(node, x, 1, dim, node.name == "max")
+    values, indices = ro.topk(x if node.name == "max" else _turned(node, x), 1, dim)
+    values = values if node.name == "max" else ro.neg(values)
     return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))
 
 
@@ -497,7 +504,7 @@ def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blo
     defaults: list[Any] = [-1, False]
     dim, descending = [*order, *defaults[len(order) :]]
     dim, descending = named.get("dim", dim), named.get("descending", descending)
-    return _ordered(node, x, node.shape_of(0)[dim], dim, descending)
+    return _ordered(node, x, node.shape_of(0), node.shape_of(0)[dim], dim, descending)
 
 
 @rule("argsort")
@@ -507,7 +514,7 @@ def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
 
 @rule("median", "kthvalue")
 def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
-    """The lower one of two in the middle."""
+    """The lower one of two in the middle. Without an axis equal elements share the gradient."""
     k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
     defaults: list[Any] = [-1, False]
     dim, keepdim = [*place, *defaults[len(place) :]]
@@ -517,9 +524,15 @@ def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
         x = ro.reshape(x, [-1])
     count = prod(node.shape_of(0)) if whole else node.shape_of(0)[dim]
     k = (count + 1) // 2 if k is None else k
-    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, k, dim, False))
+    shape = [count] if whole else node.shape_of(0)
+    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, shape, k, dim, False))
+    if node.name == "median":  # NaN where there is one
+        first = ro.topk(x, 1, dim)
+        parts = tuple(ro.where(ro.equal(first[0], first[0]), *pair) for pair in zip(parts, first, strict=True))
     parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
-    return parts[0] if whole else parts
+    if not whole:
+        return parts
+    return ro.reduce_max(ro.where(x > ro.stop_gradient(parts[0]), -inf, x), keepdims=0)
 
 
 @rule("topk")
@@ -531,13 +544,16 @@ def _topk(
     largest: bool = True,
     sorted: bool = True,  # noqa: A002
 ) -> tuple[Blob, Blob]:
-    return _ordered(node, x, k, dim, largest)
+    return _ordered(node, x, node.shape_of(0), k, dim, largest)
 
 
-def _ordered(node: AtenNode, x: Blob, k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
-    """The first elements by size, and where they are."""
-    values, indices = ro.topk(x if largest else _turned(node, x), k, dim)
-    return (values if largest else _turned(node, values)), indices
+def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
+    """The first elements by size, and where they are. NaN is larger than infinity."""
+    if largest:
+        return ro.topk(x, k, dim)
+    finite = ro.max(_turned(node, x), node.net.constant(torch.finfo(node.float_dtype).min, "float"))
+    indices = ro.topk(ro.where(ro.equal(x, x), finite, -inf), k, dim)[1]
+    return taken(node, x, shape, dim % len(shape), indices), indices
 
 
 def _turned(node: AtenNode, x: Blob) -> Blob:

@@ -330,14 +330,18 @@ def _unfold(node: AtenNode, x: Blob, dim: int, size: int, step: int) -> Blob:
 
 @rule("gather")
 def _gather(node: AtenNode, x: Blob, dim: int, index: Blob, sparse_grad: bool = False) -> Blob:
-    """Each index is compared with all places along the axis."""
     shape, chosen = node.shape_of(0), node.shape_of(2)
     axis = normal_axis(dim, len(shape))
     if not shape or any(a != b for i, (a, b) in enumerate(zip(shape, chosen, strict=True)) if i != axis):
         node.fail("an index of another shape than what it is of", wanted=shape, came=chosen)
+    return taken(node, x, shape, axis, index)
+
+
+def taken(node: AtenNode, x: Blob, shape: Sequence[int], axis: int, index: Blob) -> Blob:
+    """Elements of x, of this shape, along an axis. Each index is compared with all places."""
     places = np.arange(shape[axis]).reshape([-1 if other == axis else 1 for other in range(len(shape) + 1)])
     here = ro.equal(ro.unsqueeze(node.blob(index, "int64"), [axis]), node.net.constant(places, "int64"))
-    return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0)), [axis], keepdims=0)
+    return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0, x.dtype)), [axis], keepdims=0)
 
 
 @rule("index_put")
