@@ -184,7 +184,7 @@ def require_libraries(engine: str, place: Place) -> None:
         except ImportError as error:
             raise MissingPeerError(
                 f"{engine} is not measured: wanted the library {library}, which does not import ({error}); "
-                + (BY_ITSELF.get(library) or "install the extra 'bench': pip install 'rnnops[bench]'")
+                + (BY_ITSELF.get(library) or "install the extra 'bench': pip install '.[bench]'")
             ) from error
         if library == "torch" and not place.torch_device:
             raise MissingPeerError("this build of PyTorch sees no CUDA device")

@@ -127,7 +127,7 @@ def counted(body: list[Instruction]) -> Counter[str]:
     return Counter(one.kind for one in body)
 
 
-HINT = "pip install 'rnnops[assembly]', or 'numba-cuda[cu13]' nvidia-cuda-nvdisasm"
+HINT = "pip install '.[assembly]', or 'numba-cuda[cu13]' nvidia-cuda-nvdisasm"
 
 
 def lacking() -> str:

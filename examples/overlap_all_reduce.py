@@ -3,7 +3,7 @@
 Each process takes its share of the batch. Gradients of a layer go off in a non-blocking all-reduce as soon as they are
 yielded; when they are back, parameters are updated in place, often before the backward pass is over.
 
-    pip install 'rnnops[mpi]'
+    pip install '.[mpi]'
     mpiexec -n 2 python examples/overlap_all_reduce.py [parameters.npz]
 """
 

@@ -139,7 +139,7 @@ def _figure() -> tuple[Figure, Axes]:
 
 
 def _missing() -> PlotError:
-    hint = "Install it with: pip install 'rnnops[demo]'"
+    hint = "Install it: pip install matplotlib"
     return PlotError("drawing needs matplotlib, which the extra `demo` installs", hint=hint)
 
 

@@ -399,7 +399,7 @@ class Net(NetTables):
 
         Args:
             opened: whether cells are drawn within recurrences.
-            views: whether ops that give elements another shape or order are drawn, such as Reshape and Transpose.
+            views: whether ops that only give elements another shape are drawn, such as Reshape.
             shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
 
         Raises:

@@ -50,8 +50,6 @@ try:
     from onnx.external_data_helper import load_external_data_for_tensor as load_external_data_for_tensor
     from onnx.shape_inference import infer_shapes as infer_shapes
 except ImportError as error:
-    raise MissingPackageError(
-        "the package onnx is missing", hint="Install it by pip install 'rnnops[onnx]'."
-    ) from error
+    raise MissingPackageError("the package onnx is missing", hint="Install it: pip install onnx.") from error
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28  # the versions of the op set whose meaning is implemented here

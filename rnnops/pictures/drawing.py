@@ -233,7 +233,7 @@ WIDTH = 72  # letters of a line of results of a recurrence
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 LONGEST = 28  # characters of an attribute's value that are shown
 HIDDEN = ("cell", "backward", "keep", "output_grads", "types")  # what the box of a recurrence shows by other means
-VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")  # no Transpose: the sizes would puzzle
 ORDER = ("kept", "boundary", "recomputed", "checkpoint")  # the first of these that one of an op's results has
 Types = Mapping[str, Type]
 
@@ -271,7 +271,7 @@ def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True, views: 
     Args:
         shapes: input -> its shape, where that is not declared.
         opened: whether cells are drawn within recurrences.
-        views: whether ops that give elements another shape or order are drawn.
+        views: whether ops that only give elements another shape are drawn.
     """
     return draw_typed(net, known_types(net, shapes), opened, views)
 

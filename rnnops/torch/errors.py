@@ -46,4 +46,4 @@ class UnseenWarning(UserWarning):
 try:
     import torch as torch
 except ImportError as error:
-    raise StepError("the package torch is missing", hint="Install it by pip install 'rnnops[torch]'.") from error
+    raise StepError("the package torch is missing", hint="Install it: pip install torch.") from error

@@ -454,7 +454,7 @@ TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
 def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanRequest) -> int:
     """How many states [N, H] a step takes: two as a tuple, or one tensor. Raises StepError where neither fits."""
     check_surroundings()
-    failed: dict[str, None] = {}
+    failed, refused = dict[str, None](), None
     with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
         examples = [_example(x) if is_in_graph([x]) else x for x in xs.leaves]
         for rows in dict.fromkeys((TRIED_ROWS, examples[0].shape[1])):
@@ -465,12 +465,16 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
                 layout = layouts_of(states, inputs, made.batch_axis)[-1]
                 try:
                     results = tried(step_of(step, given, made), layout)[:count]
+                except StepError as error:  # of a step that takes these states
+                    refused = refused or error
                 except Exception as error:  # of the user's code, which gets what it may not take
                     failed[f"{count} x {[rows, width]}: {str(error).partition(chr(10))[0]}"] = None
-                    continue
-                if all(result.shape == state.shape for result, state in zip(results, states, strict=True)):
-                    return count
-                failed[f"{count} x {[rows, width]}, which change their shape"] = None
+                else:
+                    if all(result.shape == state.shape for result, state in zip(results, states, strict=True)):
+                        return count
+                    failed[f"{count} x {[rows, width]}, which change their shape"] = None
+    if refused is not None:
+        raise refused
     raise StepError(
         "init is left out, and no states of zeros fit the cell",
         wanted="a cell that takes a tensor [N, hidden_size], or a tuple of two",

@@ -113,7 +113,7 @@ def test_a_missing_peer_is_named_and_its_figure_missed(monkeypatch: pytest.Monke
     text = page([result], MACHINE, {}, [], [])
     assert "- not judged: g s: JAX / rnnops is not measured, wanted at least 1.000" in text
     assert "- JAX: JAX is not measured: wanted the library no_such_library" in text
-    assert "pip install 'rnnops[bench]'" in text
+    assert "pip install '.[bench]'" in text
 
 
 def test_a_contender_that_computes_something_else_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_nothing_to_plot_and_nowhere_to_write_are_named_errors(tmp_path):
 
 def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PlotError, match=r"needs matplotlib, .* `demo` .* pip install 'rnnops\[demo\]'"):
+    with pytest.raises(PlotError, match=r"needs matplotlib, .* `demo` .* pip install matplotlib"):
         save_learning_curve(tmp_path / "curve.png", TRAINING, HELD_OUT, BASELINES)
 
 

@@ -289,3 +289,11 @@ def test_on_other_devices(device: str, name: str) -> None:
     found = run(feeds)
     for n, wanted in ro.compile(gradient, device="reference")(feeds).items():
         np.testing.assert_allclose(found[n], wanted, rtol=1e-11, atol=1e-11, err_msg=n)
+
+
+def test_parameters_keep_their_initializers() -> None:
+    net = ro.Net("net")
+    net.outputs(y=net.input("x") @ net.parameter("w", (3, 3), ("xavier", 3)))
+    wanted = ro.init_params(net, 0)["w"]
+    for derived in (ro.gradient_net(net, x=(2, 3)), ro.tangent_net(net, x=(2, 3))):
+        np.testing.assert_array_equal(ro.init_params(derived, 0)["w"], wanted)

@@ -73,3 +73,15 @@ def test_a_module_over_time_within_a_step_of_ones_own() -> None:
     for x in xs:
         h, _ = step(lstm, h, x)
     torch.testing.assert_close(ys[-1], h)
+
+
+def test_a_step_without_init_says_what_is_wrong_with_it() -> None:
+    """Not that no states of zeros fit, which are tried before."""
+
+    class Decides(torch.nn.Module):
+        hidden_size = 4
+
+        def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+            return x + h if h.sum() > 0 else h
+
+    rejects(rt.StepError, lambda: rt.RNN(Decides())(torch.randn(5, 2, 4)), "decides by the value of a tensor")

@@ -14,7 +14,6 @@ from rnnops.compiler.run.pipeline import live_net, rewritten_program
 from rnnops.errors import GradientError, NetError
 from rnnops.interpreter import Program, prepare_again
 from rnnops.net.net import Net, require_net
-from rnnops.net.op import Input
 from rnnops.recurrent.training_form import open_form
 from rnnops.rewrites import prune_cells
 from rnnops.types import FLOAT, Type, is_float
@@ -110,7 +109,7 @@ def _joined(program: Program, gradient: GradientNet, types: Mapping[str, Type], 
     forward = program.net
     named = {grad: prefix + output for output, grad in gradient.output_grads.items()}
     ops = [replace(op, inputs=tuple(named.get(name, name) for name in op.inputs)) for op in gradient.net.ops]
-    inputs = [Input(spec.name, spec.dtype, types[spec.name].shape) for spec in forward.input_specs]
+    inputs = [replace(spec, shape=types[spec.name].shape) for spec in forward.input_specs]
     grads = [replace(spec, name=named[spec.name]) for spec in gradient.net.input_specs if spec.name in named]
     found = {prefix + name: named.get(blob, blob) for name, blob in gradient.net.output_blobs.items()}
     outputs = {**forward.output_blobs, **found}

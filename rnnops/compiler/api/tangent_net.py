@@ -67,7 +67,7 @@ def tangent_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> Net:
         blobs = program.net.output_blobs
         floats = [name for name, blob in blobs.items() if is_float(program.types[blob].dtype)]
         outputs = {**blobs, **{prefix + name: writer.tangent_or_zeros(blobs[name]) for name in floats}}
-        inputs = [Input(spec.name, spec.dtype, types[spec.name].shape) for spec in program.net.input_specs]
+        inputs = [replace(spec, shape=types[spec.name].shape) for spec in program.net.input_specs]
         inputs += [Input(prefix + name, types[name].dtype, types[name].shape) for name in names]
         return prune_cells(Net(f"{program.net.name}_tangent").with_ops(writer.ops, outputs, inputs).snapshot())
 
