@@ -28,7 +28,7 @@ from torch import SymInt, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rnnops.torch.arguments import TensorKind, TensorLayout
-from rnnops.torch.code_reads import MISSING, USER, kind_of, slots_of
+from rnnops.torch.code_reads import MISSING, USER, bytes_of, kind_of, slots_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.walk import MOST_ELEMENTS, Path, Slot, Walk, text_of, walk_all
 
@@ -143,7 +143,7 @@ def _changes_of(holder: Any, before: Any, path: Path) -> Iterator[Change]:
         if not is_same(before, holder.cell_contents):
             yield Change(holder, "cell_contents", before, holder.cell_contents, where)
     elif isinstance(holder, np.ndarray):
-        if before.tobytes() != holder.tobytes():
+        if bytes_of(before) != bytes_of(holder):
             yield Change(holder, None, before, holder, where)
     elif isinstance(holder, list) and len(holder) == len(before):
         for place, (one, other) in enumerate(zip(before, holder, strict=True)):
@@ -190,7 +190,9 @@ def put(holder: Any, key: Any, value: Any) -> None:
 
 def _replace_contents(holder: Any, before: Any) -> None:
     if isinstance(holder, np.ndarray):
-        np.copyto(holder, before)
+        np.copyto(np.asarray(holder), np.asarray(before))
+        if isinstance(holder, np.ma.MaskedArray):
+            holder.mask = before.mask
     elif isinstance(holder, array):
         holder[:] = array(holder.typecode, list(before))
     elif isinstance(holder, list | bytearray):

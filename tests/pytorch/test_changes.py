@@ -278,3 +278,24 @@ def test_masked_arrays_are_compared_with_their_masks() -> None:
     assert bytes_of(one) == bytes_of(one.copy())
     assert bytes_of(one) != bytes_of(other)
     assert bytes_of(np.ma.masked) == bytes_of(np.ma.masked)
+
+
+def test_a_step_may_hold_masked_arrays() -> None:
+    """A step that changes one runs by PyTorch's own loop; the trace before it has put numbers and masks back."""
+    cell = Tagged()
+    cell.masked, cell.held = np.ma.masked, {"factor": 0.5, "numbers": np.ma.array([1.0, 2.0], mask=[0, 1])}
+    cell.shown = MappingProxyType(cell.held)
+    rnn, xs, h0 = rt.RNN(cell), torch.randn(T, N, H), torch.zeros(N, H)
+    for _ in range(2):
+        torch.testing.assert_close(rnn(xs, h0)[0], looped(rnn, xs))
+
+    def masking(cell: Any, h: Any, x: Any) -> Any:
+        assert cell.masked is np.ma.masked
+        cell.held["numbers"].mask = cell.held["numbers"].mask ^ True
+        cell.held["numbers"].data[1] += 1
+        h = cell(x, h)
+        return h, h
+
+    rt.RNN(cell, masking)(xs, h0)
+    assert cell.held["numbers"].mask.tolist() == [bool(T % 2), not T % 2]
+    assert cell.held["numbers"].data.tolist() == [1.0, 2.0 + T]
