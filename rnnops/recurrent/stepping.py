@@ -346,7 +346,7 @@ class _Backward:
         self.state_grads = {
             state.input: place.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
             for state in recurrence.states
-            if state.input in self.net.output_blobs and is_float((kind := self.types[state.input]).dtype)
+            if state.output in self.output_grads and is_float((kind := self.types[state.input]).dtype)
         }
         wanted = [name for name in (*recurrence.sequences, *recurrence.references) if name in self.net.output_blobs]
         self.grads = {name: place.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}
@@ -410,7 +410,7 @@ class _Backward:
             if name in self.grads:
                 self.grads[name][t] = workspace[blobs[name]]
         for state in self.recurrence.states:
-            if state.input in self.state_grads:
+            if state.input in self.state_grads and state.input in blobs:
                 state_view(state, self.state_grads[state.input], k)[...] += workspace[blobs[state.input]]
         for name in self.recurrence.references:
             if name in self.grads:
@@ -418,7 +418,7 @@ class _Backward:
 
     def _result(self, name: str) -> Array | None:
         state = next((state for state in self.recurrence.states if state.input == name), None)
-        if state is None or name not in self.state_grads:
+        if state is None or name not in self.net.output_blobs:
             return self.grads.get(name)
         extra = self.types[name].rank - state.feature_rank  # 0: [D], 1: [N, D], 2: [L, N, D]
         head: Array = self.state_grads[name][: len(self.state_grads[name]) - self.T]

@@ -457,10 +457,11 @@ def _opened_results(recurrence: Recurrence, read: Collection[str], taken: set[st
 
 
 def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:
-    """Float cell inputs whose gradients are needed: all states, and what is bound to an active blob."""
-    wanted = []
+    """Float cell inputs whose gradients are needed: what is bound to an active blob, and states that steps hand on."""
+    steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
+    carried, wanted = ("initial" if steps != 1 else ""), []
     for (kind, name, outer), outer_type in zip(recurrence.bindings(), call.types, strict=True):
-        if outer_type is not None and is_float(outer_type.dtype) and (kind == "initial" or outer in active):
+        if outer_type is not None and is_float(outer_type.dtype) and (kind == carried or outer in active):
             wanted.append(name)
     return wanted
 

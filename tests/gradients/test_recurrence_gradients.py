@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checks import check_gradient
-from random_feeds import random_feeds
+from random_feeds import bits, random_feeds
 from stepped_nets import SHAPES, D, N, T, plain_cell, stepped
 
 import rnnops as ro
@@ -268,3 +268,60 @@ def test_an_optional_input_left_out_beside_a_result_that_nobody_reads() -> None:
     every, _ = ro.recurrent_net(net, cell, [("x_t", net.input("xs"))], initial, {"h_prev": "h_t"})
     net.outputs(y=ro.exp(ro.clip(every, max=0.4)))
     check_gradient(net, random_feeds(net, xs=(T, N, D), h0=(N, D)))
+
+
+# -- gradients of initial states that are not wanted ----------------------------------------------------------------
+
+
+def nested_cell() -> ro.Net:
+    """A recurrence inside a cell, whose initial state is the state outside."""
+    cell = ro.Net("outer")
+    x_t, h_prev, *_ = cell.inputs("x_t", "h_prev", "w", "u")
+    results = ro.recurrent_net(
+        cell, plain_cell("inner"), [("x_t", ro.unsqueeze(x_t, [0]))], [("h_prev", h_prev)], {"h_prev": "h_t"}
+    )
+    cell.outputs(h_t=ro.tanh(ro.squeeze(results[0], [0]) + h_prev))
+    return cell
+
+
+ONE_STEP = {
+    "plain": lambda: (stepped(plain_cell()), {"h_prev_0": (N, D), **SHAPES}),
+    "reverse": lambda: (stepped(plain_cell(), reverse=True), {"h_prev_0": (D,), **SHAPES}),
+    "nested": lambda: (stepped(nested_cell()), {"h_prev_0": (1, N, D), **SHAPES}),
+    "window": lambda: (
+        stepped(window_cell(3), states=["past"], links={"past": ro.Link("h_t", window=3)}),
+        {"past_0": (3, N, D), "v": (3, 1, D)},
+    ),
+    "lengths": lambda: (
+        stepped(lengths_cell(0), timestep="t"),
+        {"h_prev_0": (N, D), "lengths": np.array([1, 0, 1], np.int32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("kind", ONE_STEP)
+def test_the_other_gradients_of_one_step_are_the_same(kind: str, device: str) -> None:
+    """At T = 1 nothing reads the gradient of a state but the caller; the others have the same bits without it."""
+    net, shapes = ONE_STEP[kind]()
+    feeds = random_feeds(net, xs=(1, N, D), **shapes)
+    wrt = [name for name in ("xs", "w", "u", "v") if name in feeds]
+    run = ro.compile(net, device=device)
+    every, some = bits(run, feeds), bits(run, feeds, wrt=wrt)
+    assert {f"grad {name}" for name in wrt} <= some.keys() < every.keys()
+    assert some == {name: every[name] for name in some}
+    given = {f"d_{name}": np.ones(array.shape) for name, array in run(feeds).items()}
+    found = ro.compile(ro.gradient_net(net, wrt, **feeds), device=device)({**feeds, **given})
+    wanted = run.vjp(feeds)[1]({name.removeprefix("d_"): one for name, one in given.items()})
+    for name in wrt:
+        np.testing.assert_allclose(found[f"d_{name}"], wanted[name], rtol=1e-13, atol=1e-15)
+
+
+def test_a_step_that_hands_on_no_gradient_computes_none() -> None:
+    net = stepped(plain_cell())
+    run, shapes = ro.compile(net), {"h_prev_0": (N, D), **SHAPES}
+    products = [
+        str(run.plan(xs=(steps, N, D), **shapes, wrt=wrt).describe()).count("@")
+        for steps, wrt in ((1, ["w", "u"]), (2, ["w", "u"]), (1, ["w", "u", "h_prev_0"]))
+    ]
+    assert products[1] == products[2] > products[0]

@@ -242,8 +242,10 @@ class BackwardScan:
 
     @cached_property
     def initials(self) -> dict[str, Buffer]:
-        """Gradients of initial states, by state input."""
-        types = {s.state.state.input: self.types[s.state.state.input] for s in self.states}
+        """Gradients of initial states that are wanted, by state input."""
+        read = dict(zip(self._ports, self.recurrence.op.outputs, strict=True))
+        names = [state.state.state.input for state in self.states]
+        types = {name: self.types[name] for name in names if read[name]}
         return {name: Buffer(f"gradient of {name}", GRADIENT, kind.dtype, kind.shape) for name, kind in types.items()}
 
     def demand(self) -> Demand:
@@ -278,6 +280,8 @@ class BackwardScan:
     def _result(self, name: str, memory: dict[TensorName, Array], sums: dict[str, Array], make: Memory) -> Array | None:
         for state in self.states:
             if state.state.state.input == name:
+                if name not in self.initials:
+                    return None
                 there = state.name in memory
                 result = make(self.initials[name], zeros=not there)
                 if there:
