@@ -1,0 +1,535 @@
+"""`online_net`: a step that hands out the gradients of its parameters at once, with memory that does not grow with T.
+
+Real-time recurrent learning (Williams and Zipser 1989) where it is cheap. Where each element of a state follows only
+from the same element of the states before, `J = dh'/dh` is a diagonal. The trace of a parameter, `e = dh/dp`, is then
+as large as the parameter for each row, and goes on by
+
+    e' = J * e + dh'/dp        and        dL/dp = (direct part) + (dL/dh) * e
+
+`J` and `dh'/dp` are gradients of the elementwise core of the step for ones, as each of its results follows from one
+element of each operand. The core ends at its leaves: states, inputs, blobs that follow from parameters only, and
+products of inputs and such a blob, `x @ w`. There `dh'/dw` is the outer product of x and a slope.
+
+An op on the way to a new state that mixes elements of states, as `h @ w` does, is refused, or with `approximate=True`
+reads them through StopGradient. That is e-prop (Bellec et al. 2020) and RFLO (Murray 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rnnops.arguments import check_flags, named_arguments
+from rnnops.autodiff import differentiate
+from rnnops.compiler.api.feeds import names_of, types_of_feeds
+from rnnops.compiler.api.gradient_net import free_prefix
+from rnnops.compiler.run.pipeline import live_net
+from rnnops.errors import FeedError, GradientError
+from rnnops.interpreter import Program, fold_constants, prepare, prepare_again
+from rnnops.net.loop_forms import MATMULS, Pointwise, View
+from rnnops.net.net import Net, require_net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, schema_of
+from rnnops.net.text import absolute_names, free_name
+from rnnops.recurrent.scan import CellFunction
+from rnnops.rewrites import merge_equal_ops, prune, rewritten
+from rnnops.types import FLOAT, Array, Shape, Type, is_float
+
+HINT = "Pass approximate=True to leave such ways out (e-prop), or train by run.vjp."
+
+
+@dataclass(frozen=True)
+class OnlineStep:
+    """A step that learns while it runs, made by `ro.online_net`.
+
+    Args:
+        net: the step. Besides what it had, it takes traces, and `d_y` for each output `y` that takes a gradient. It
+            gives the next traces, and `d_w` for each parameter `w`: its gradient, summed over rows.
+        states: output -> the input that it feeds at the next step, traces included; as `run.stream` takes it.
+        traces: name of a trace -> its shape, `[N, ...]`; all begin as zeros.
+    """
+
+    net: Net
+    states: Mapping[str, str]
+    traces: Mapping[str, Shape]
+
+    def __str__(self) -> str:
+        return str(self.net)
+
+
+@named_arguments
+def online_net(
+    cell: CellFunction | Net,
+    parameters: Any = None,
+    *,
+    states: Mapping[str, str] | None = None,
+    outputs: Any = None,
+    approximate: bool = False,
+    **shapes: Any,
+) -> OnlineStep:
+    """A step with traces as states, which gives the gradients of its parameters at every step.
+
+    With parameters that stay the same, the sum of its gradients over steps is that of `run.vjp` through all steps.
+    Parameters may also change from step to step.
+
+    Args:
+        cell: what `ro.cell` made, or the net of a step.
+        parameters: float inputs whose gradients are wanted; those of the cell if left out.
+        states: of a net, output -> the input that it feeds at the next step.
+        outputs: names of float outputs that take a gradient; if left out, those besides states, or else the states.
+        approximate: leave out how states move through ops that mix their elements; else such a step is refused.
+        shapes: input name -> array or shape; states are `[N, ...]`. Inputs with declared shapes may be left out.
+
+    Returns:
+        An `OnlineStep` for these sizes.
+
+    Raises:
+        FeedError: shapes are missing, or names are unknown.
+        TypeRuleError: shapes do not fit the ops.
+        GradientError: a state follows from other elements of states or parameters; the error names the op.
+
+    Example:
+        >>> @ro.cell
+        ... def leaky(x, h, *, w, a):
+        ...     return dict(h=a * h + x @ w)
+        >>> online = ro.online_net(leaky, x=(1, 2), h=(1, 3), w=(2, 3), a=(3,))
+        >>> dict(online.traces)
+        {'trace_h_a': (1, 3), 'trace_h_w': (1, 2, 3)}
+        >>> stream = ro.compile(online.net).stream(online.states, shapes=online.traces | {"h": (1, 3)})
+        >>> feeds = dict(x=np.ones((1, 2)), w=np.zeros((2, 3)), a=np.full(3, 0.5), d_h=np.ones((1, 3)))
+        >>> out = stream(**{name: array.astype("float32") for name, array in feeds.items()})
+        >>> out["d_w"]
+        array([[1., 1., 1.],
+               [1., 1., 1.]], dtype=float32)
+    """
+    if isinstance(cell, CellFunction):
+        net, links = cell.net, {name: name for name in cell.states}
+        parameters = cell.parameters if parameters is None else parameters
+    else:
+        require_net(cell, "Give what ro.cell made, or the net of a step.")
+        net, links = cell.snapshot(), dict(states or {})
+    check_flags("online_net", approximate=approximate)
+    kinds, _ = types_of_feeds(net, (), shapes)
+    types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
+    _check_links(net, links)
+    others = [name for name in net.input_names if name not in links.values() and is_float(types[name].dtype)]
+    chosen = _chosen(net, "parameters", others, () if parameters is None else parameters)
+    program = prepare(live_net(net), types, FLOAT)
+    program = prepare_again(program, fold_constants(program), types)
+    floats = [name for name, blob in program.net.output_blobs.items() if is_float(program.types[blob].dtype)]
+    given = _chosen(
+        net, "outputs", floats, [n for n in floats if n not in links] or floats if outputs is None else outputs
+    )
+    for output, name in links.items():
+        made = program.types[program.net.output_blobs[output]]
+        if made.shape != types[name].shape:
+            wanted = f"{list(made.shape)}, as output '{output}' has"
+            raise FeedError("a state of another shape", net=net.name, blob=name, wanted=wanted, came=types[name])
+    with absolute_names():
+        return _OnlineWriter(_core(program, links, chosen, bool(approximate)), links, chosen, given).written()
+
+
+def _check_links(net: Net, links: Mapping[str, str]) -> None:
+    for output, name in links.items():
+        if output not in net.output_blobs or name not in net.input_names:
+            wanted = f"one of {', '.join(net.output_blobs)} -> one of {', '.join(net.input_names)}"
+            raise FeedError("states names no output and input", net=net.name, wanted=wanted, came=f"{output} -> {name}")
+
+
+def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str, ...]:
+    """Some of these names. Raises FeedError for others, and for none."""
+    chosen = tuple(dict.fromkeys(names_of(names)))
+    for name in chosen or ("",):
+        if name not in known:
+            wanted = f"some of {', '.join(known) or 'none'}"
+            raise FeedError(f"{what}: not a float of the step", net=net.name, wanted=wanted, came=name or "none")
+    return chosen
+
+
+class _MixedError(Exception):
+    """An op on the way to a new state mixes elements.
+
+    Args:
+        call: of the op; names: its operands that states move.
+    """
+
+    def __init__(self, call: Call, names: Sequence[str]) -> None:
+        self.call, self.names = call, names
+
+    def told(self, net: str) -> GradientError:
+        """The error for people."""
+        mixed = f"elements of what states move ({', '.join(self.names)})" if self.names else "elements of parameters"
+        problem = f"this op mixes {mixed} on the way to a new state, so that traces would be larger than parameters"
+        return GradientError(problem, net=net, op=self.call.op.label, hint=HINT if self.names else None)
+
+
+def _core(program: Program, links: Mapping[str, str], parameters: Sequence[str], approximate: bool) -> _ElementwiseCore:
+    """The core of a step, or of one in which ops that mix elements of states are cut off from them."""
+    while True:
+        try:
+            return _ElementwiseCore(program, links, parameters)
+        except _MixedError as error:
+            if not approximate or not error.names:
+                raise error.told(program.net.name) from None
+            program = _cut(program, error.call.op, error.names)
+
+
+def _cut(program: Program, cut: Op, names: Sequence[str]) -> Program:
+    """The program in which an op reads some blobs through StopGradient."""
+    taken, ops = set(program.types), list[Op]()
+    for op in program.net.ops:
+        if op is cut:
+            stopped = {name: free_name(f"{name}/stopped", taken) for name in names}
+            ops += [Op("StopGradient", (name,), (made,), {}) for name, made in stopped.items()]
+            op = replace(op, inputs=tuple(stopped.get(name, name) for name in op.inputs))
+        ops.append(op)
+    types = {name: program.types[name] for name in program.net.input_names}
+    return prepare(rewritten(program.net, ops), types, FLOAT)
+
+
+Way = tuple[tuple[Call, int], ...]  # ops, and which result of each, from a blob of the step to the core
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An operand of the elementwise core.
+
+    Args:
+        blob: of the step; way: the views between it and the core.
+        product: whose right operand is made of parameters, where the blob is its result; None for other leaves.
+        moves: whether it is a state or follows from parameters.
+    """
+
+    blob: str
+    way: Way
+    product: Call | None
+    moves: bool
+
+
+class _ElementwiseCore:
+    """The elementwise ops between leaves and new states; each blob of it has the shape of the state that it leads to.
+
+    Args:
+        links: output -> state; parameters: inputs.
+
+    Attributes:
+        active: state -> output, of float states that follow from parameters after any number of steps.
+        ops, kinds: of the core; leaves: by the name that stands for one in its ops.
+        moving: blob of the core -> the leaves that move which it follows from.
+    """
+
+    def __init__(self, program: Program, links: Mapping[str, str], parameters: Sequence[str]) -> None:
+        self.program, self.types = program, program.types
+        self.makers = {name: (call, i) for call in program.calls for i, name in enumerate(call.op.outputs) if name}
+        self.taken = set(program.types)
+        self.active = self._active_states(links, parameters)
+        self.of_parameters = self._following(parameters)
+        self.of_states = self._following(self.active)
+        self.of_others = self._following({*program.net.input_names} - {*parameters}, through_all=True)
+        self.ops: list[Op] = []
+        self.leaves: dict[str, Leaf] = {}
+        self.kinds: dict[str, Type] = {}
+        self.moving: dict[str, frozenset[str]] = {}
+        self._made: dict[Any, str] = {}
+        self._expansions: dict[Any, Call] = {}
+        blobs = program.net.output_blobs
+        self.ends = {s: self._built(blobs[output], (), self.types[s].shape) for s, output in self.active.items()}
+
+    def _active_states(self, links: Mapping[str, str], parameters: Sequence[str]) -> dict[str, str]:
+        found, blobs = dict[str, str](), self.program.net.output_blobs
+        while True:
+            moved = self._following([*parameters, *found])
+            floats = {s: output for output, s in links.items() if is_float(self.types[s].dtype)}
+            more = {state: output for state, output in floats.items() if blobs[output] in moved}
+            if more == found:
+                return found
+            found = more
+
+    def _following(self, names: Iterable[str], through_all: bool = False) -> set[str]:
+        """The blobs that move with these, or follow from these through ops without a gradient, too."""
+        found = set(names)
+        for call in self.program.calls:
+            passes = through_all or schema_of(call.op.type).differentiable
+            if passes and any(name in found for name in call.op.inputs):
+                kinds = zip(call.op.outputs, call.output_types, strict=True)
+                found.update(name for name, kind in kinds if name and (through_all or is_float(kind.dtype)))
+        return found
+
+    def fixed(self, name: str) -> bool:
+        """True if a blob follows from parameters, and from nothing else that is fed."""
+        return name in self.of_parameters and name not in self.of_others
+
+    def _built(self, name: str, way: Way, shape: Shape) -> str:
+        """The blob of the core that stands for a blob of the step, seen through some views."""
+        key = name, tuple((id(call), i) for call, i in way), shape
+        if key not in self._made:
+            self._made[key] = self._new(name, way, shape)
+        return self._made[key]
+
+    def _new(self, name: str, way: Way, shape: Shape) -> str:
+        if name in self.active:
+            self._check_own_element(name, way, shape)
+        moves = name in self.of_parameters or name in self.of_states
+        if name in self.active or not moves or self.fixed(name):
+            return self._leaf(Leaf(name, way, None, moves), shape)
+        call, place = self.makers[name]
+        form = form_of(call)
+        if isinstance(form, Pointwise) and not form.begins:
+            return self._pointwise(call, way, shape)
+        if isinstance(form, View) and not form.all_inputs:
+            return self._built(call.op.inputs[0], ((call, place), *way), shape)
+        return self._leaf(self._product(call, way), shape)
+
+    def _pointwise(self, call: Call, way: Way, shape: Shape) -> str:
+        full, parts = call.output_types[0].shape, list[str]()
+        for i, operand in enumerate(call.op.inputs):
+            repeated = () if not operand or call.shape(i) == full else ((self._expansion(call.types[i], full), 0),)
+            parts.append(self._built(operand, (*repeated, *way), shape) if operand else "")
+        made = free_name(f"core/{call.op.outputs[0]}", self.taken)
+        self.ops.append(replace(call.op, inputs=tuple(parts), outputs=(made,)))
+        self.kinds[made] = Type(call.output_types[0].dtype, shape)
+        self.moving[made] = frozenset[str]().union(*(self.moving[part] for part in parts if part))
+        return made
+
+    def _expansion(self, kind: Type | None, shape: Shape) -> Call:
+        """The op that repeats an operand as broadcasting does."""
+        op = Op("Expand", ("",), ("expanded",), {"shape": shape})
+        return self._expansions.setdefault((kind, shape), Call(op, (kind,), (None,), self.program.net.name))
+
+    def _product(self, call: Call, way: Way) -> Leaf:
+        """A product of data and a matrix made of parameters. Raises _MixedError for another op."""
+        inputs = [*filter(None, call.op.inputs)]
+        still = inputs[0] not in self.of_parameters | self.of_states
+        if call.op.type in MATMULS and call.rank(0) == call.rank(1) == 2 and still and self.fixed(inputs[1]):
+            return Leaf(call.op.outputs[0], way, call, True)
+        raise _MixedError(call, [name for name in inputs if name in self.of_states])
+
+    def _leaf(self, leaf: Leaf, shape: Shape) -> str:
+        dtype = self.types[leaf.blob].dtype
+        made = free_name(f"leaf/{leaf.blob}", self.taken)
+        self.leaves[made], self.kinds[made] = leaf, Type(dtype, shape)
+        self.moving[made] = frozenset([made] if leaf.moves and is_float(dtype) else [])
+        return made
+
+    def _check_own_element(self, state: str, way: Way, shape: Shape) -> None:
+        """Raise GradientError where elements of a state reach others than their own."""
+        numbers = np.arange(1, 1 + prod(self.types[state].shape)).reshape(self.types[state].shape)
+        if shape != numbers.shape or not np.array_equal(seen(numbers, way), numbers):
+            moves = [call for call, _ in way if call.op.outputs[0] in self.makers]
+            if moves:
+                raise _MixedError(moves[0], moves[0].op.inputs[:1])
+            problem = f"this state reaches one of shape {list(shape)}, so that traces would be larger than parameters"
+            raise GradientError(problem, net=self.program.net.name, blob=state)
+
+    def _sources(self, names: Iterable[str]) -> set[str]:
+        found, waiting = set[str](), [*names]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self.makers[one][0].op.inputs if one in self.makers else ()
+        return found
+
+    def sources(self, name: str) -> list[str]:
+        """The inputs of the step that a blob follows from."""
+        found = self._sources([name])
+        return [spec.name for spec in self.program.net.input_specs if spec.name in found]
+
+
+def seen(numbers: Array, way: Way) -> Array:
+    """An array through the views of a way."""
+    for call, place in way:
+        if call.op.type == "Expand":
+            numbers = np.broadcast_to(numbers, call.op.attributes["shape"])
+            continue
+        found = schema_of(call.op.type).reference(call, numbers, *call.values[1:])
+        numbers = found[place] if isinstance(found, tuple) else found
+    return numbers
+
+
+class _OnlineWriter:
+    """Writes an online step: the ops of the step, the core and its slopes, the traces, the gradients.
+
+    Attributes:
+        states: leaf -> the state that it is.
+        partials: state -> leaf that its new value follows from -> slope, a blob of the state's shape.
+        traces: (state, leaf made of parameters) -> the input that holds the trace.
+    """
+
+    def __init__(
+        self, core: _ElementwiseCore, links: Mapping[str, str], parameters: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        self.core, self.links, self.parameters = core, links, parameters
+        self.program, self.outputs = core.program, outputs
+        program = core.program
+        self.states = {name: leaf.blob for name, leaf in self.core.leaves.items() if leaf.blob in self.core.active}
+        self.ops = list(program.net.ops)
+        self.inputs = [replace(spec, shape=program.types[spec.name].shape) for spec in program.net.input_specs]
+        self.values = {name: self._along(leaf.way, leaf.blob) for name, leaf in self.core.leaves.items()}
+        self._splice(self.core.ops, self.values)
+        self.partials = {state: self._slopes(end) for state, end in self.core.ends.items()}
+        self.traces: dict[tuple[str, str], str] = {}
+        self.shapes: dict[str, Shape] = {}
+
+    def written(self) -> OnlineStep:
+        """The step."""
+        prefix = free_prefix(self.program.net, "d")
+        direct = self._direct_gradients(prefix)
+        self._declare_traces()
+        made = {trace: self._next_trace(*key) for key, trace in self.traces.items()}
+        through = self._gradients_through(direct)
+        grads = {prefix + name: self._sum([direct[name], *through[name]]) for name in self.parameters}
+        outputs = {**self.program.net.output_blobs, **made, **grads}
+        net = Net(f"{self.program.net.name}_online").with_ops(self.ops, outputs, self.inputs)
+        links = {**self.links, **{trace: trace for trace in made}}
+        return OnlineStep(merge_equal_ops(prune(net.snapshot())), links, self.shapes)
+
+    # -- ops -------------------------------------------------------------------------------------------------------
+
+    def _op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        made = free_name(f"online/{kind.lower()}", self.core.taken)
+        self.ops.append(Op(kind, inputs, (made,), attributes))
+        return made
+
+    def _sum(self, terms: Sequence[str]) -> str:
+        total, *others = terms
+        for term in others:
+            total = self._op("Add", total, term)
+        return total
+
+    def _along(self, way: Way, blob: str) -> str:
+        """A blob through the views of a way."""
+        for call, place in way:
+            made = tuple(free_name(f"online/{call.op.type.lower()}", self.core.taken) for _ in call.op.outputs)
+            self.ops.append(replace(call.op, inputs=(blob, *call.op.inputs[1:]), outputs=made))
+            blob = made[place]
+        return blob
+
+    def _splice(self, ops: Iterable[Op], names: Mapping[str, str]) -> None:
+        """Append ops that read blobs under other names."""
+        self.ops += [replace(op, inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
+
+    def _gradients(
+        self, program: Program, wrt: Sequence[str], given: Mapping[str, str], names: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Append the ops of a gradient; by input of the program, the blob that is its gradient.
+
+        Args:
+            given: output -> the blob that is its gradient.
+            names: blob of the program -> blob here, where it has another name.
+        """
+        found = differentiate(program, wrt)
+        for error in found.refused.values():
+            raise error.again()
+        here = {**names, **{grad: given[output] for output, grad in found.output_grads.items()}}
+        for op in found.net.ops:
+            made = {name: free_name(f"online/{name}", self.core.taken) for name in op.outputs if name}
+            here.update(made)
+            read = tuple(here.get(name, name) for name in op.inputs)
+            self.ops.append(replace(op, inputs=read, outputs=tuple(made.get(name, "") for name in op.outputs)))
+        return {name: here.get(blob, blob) for name, blob in found.net.output_blobs.items()}
+
+    # -- slopes, and gradients of one step -------------------------------------------------------------------------
+
+    def _slopes(self, end: str) -> dict[str, str]:
+        """The gradient of each element of a new state for the same element of each leaf."""
+        kinds = {name: self.core.kinds[name] for name in self.core.leaves}
+        inputs = [Input(name, kind.dtype, kind.shape) for name, kind in kinds.items()]
+        net = Net("core").with_ops(self.core.ops, {"end": end}, inputs).snapshot()
+        program = prepare(prune(net), kinds, FLOAT)
+        ones = self._op("ConstantOfShape", shape=self.core.kinds[end].shape, value=1.0)
+        return self._gradients(program, sorted(self.core.moving[end]), {"end": ones}, self.values)
+
+    def _direct_gradients(self, prefix: str) -> dict[str, str]:
+        """Gradients of states and parameters within the step, for the gradients of its outputs that are given."""
+        blobs, types = {name: self.program.net.output_blobs[name] for name in self.outputs}, self.program.types
+        given = {name: prefix + name for name in blobs}
+        self.inputs += [Input(given[name], types[blob].dtype, types[blob].shape) for name, blob in blobs.items()]
+        some = self.program.net.with_ops(self.program.net.ops, blobs).snapshot()
+        program = prepare(some, {name: types[name] for name in some.input_names}, FLOAT)
+        return self._gradients(program, [*self.core.active, *self.parameters], given, {})
+
+    # -- traces ----------------------------------------------------------------------------------------------------
+
+    def _declare_traces(self) -> None:
+        """An input for each state and each leaf made of parameters that reaches it, now or by way of other states."""
+        reached: dict[str, set[str]] = {state: set() for state in self.partials}
+        while True:
+            more = {
+                state: {q for leaf in slopes for q in (reached[self.states[leaf]] if leaf in self.states else [leaf])}
+                for state, slopes in self.partials.items()
+            }
+            if more == reached:
+                break
+            reached = more
+        for state, leaves in reached.items():
+            for name in (one for one in self.core.leaves if one in leaves):
+                self._declare(state, name)
+
+    def _declare(self, state: str, name: str) -> None:
+        leaf, (rows, *features) = self.core.leaves[name], self.program.types[state].shape
+        shape = (rows, *features) if leaf.product is None else (rows, leaf.product.shape(1)[0], *features)
+        source = self.core.sources(leaf.blob if leaf.product is None else leaf.product.op.inputs[1])
+        taken = {*self.shapes, *self.program.types, *self.program.net.output_blobs}
+        trace = free_name("_".join(["trace", state, *source]).replace("/", "_"), taken)
+        self.core.taken.add(trace)
+        self.traces[state, name], self.shapes[trace] = trace, shape
+        self.inputs.append(Input(trace, self.program.types[state].dtype, shape))
+
+    def _next_trace(self, state: str, name: str) -> str:
+        slopes, leaf = self.partials[state], self.core.leaves[name]
+        terms = []
+        for own, other in self.states.items():
+            if own in slopes and (other, name) in self.traces:
+                terms.append(self._op("Mul", self._beside(slopes[own], leaf), self.traces[other, name]))
+        if name in slopes:
+            terms.append(slopes[name] if leaf.product is None else self._outer(leaf.product, slopes[name], state))
+        return self._sum(terms)
+
+    def _beside(self, blob: str, leaf: Leaf) -> str:
+        """A blob of a state's shape, with an axis for the rows of a matrix."""
+        return blob if leaf.product is None else self._op("Unsqueeze", blob, axes=(1,))
+
+    def _outer(self, product: Call, slope: str, state: str) -> str:
+        """Data times slopes: for each row of the batch, by how much each row of the matrix moves each element."""
+        rank = len(self.program.types[state].shape)
+        data = self._op("Unsqueeze", product.op.inputs[0], axes=tuple(range(2, rank + 1)))
+        return self._op("Mul", data, self._op("Unsqueeze", slope, axes=(1,)))
+
+    # -- gradients of parameters -----------------------------------------------------------------------------------
+
+    def _gradients_through(self, direct: Mapping[str, str]) -> dict[str, list[str]]:
+        """What states hand on to each parameter: the gradients of leaves, by way of the ops that make them."""
+        terms: dict[str, list[str]] = {}
+        for (state, name), trace in self.traces.items():
+            leaf = self.core.leaves[name]
+            moved = self._op("Mul", self._beside(direct[state], leaf), trace)
+            terms.setdefault(name, []).append(
+                moved if leaf.product is None else self._op("ReduceSum", moved, axes=(0,), keepdims=0)
+            )
+        ends = {name: self._end(self.core.leaves[name], name) for name in terms}
+        net = self.program.net.with_ops(self.ops, ends, self.inputs).snapshot()
+        types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in self.inputs}
+        program = prepare(prune(net), types, FLOAT)
+        given = {name: self._sum(some) for name, some in terms.items()}
+        found = self._gradients(program, self.parameters, given, {})
+        return {name: [found[name]] for name in self.parameters}
+
+    def _end(self, leaf: Leaf, name: str) -> str:
+        """The part of a leaf that follows from parameters: of a product the columns of its right operand."""
+        if leaf.product is None:
+            return self.values[name]
+        (height, _), (rows, columns) = leaf.product.shape(0), leaf.product.shape(1)
+        places = seen(np.arange(1, 1 + height * columns).reshape(height, columns), leaf.way) - 1
+        own = np.arange(len(places)).reshape(-1, *(1,) * (places.ndim - 1)) if height > 1 else 0
+        if places.min(initial=0) < 0 or (places // columns != own).any():
+            raise _MixedError(leaf.way[0][0], ()).told(self.program.net.name)
+        matrix, chosen = leaf.product.op.inputs[1], places[0] % columns
+        if chosen.shape == (columns,) and (chosen == np.arange(columns)).all():
+            return matrix
+        picked = self._op("Gather", matrix, self._op("Constant", value=chosen.ravel(), dtype="int64"), axis=1)
+        return self._op("Reshape", picked, shape=(rows, *chosen.shape))
