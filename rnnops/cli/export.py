@@ -100,7 +100,7 @@ def _checkpoint(path: Path) -> ReadModel:
     return ReadModel(net, params, shapes, {}, saved.settings.dtype, (note,))
 
 
-HELP = "write a model as an object file or C99 source, a C header and weights"
+HELP = "write a model as an object file or C99 source, a C header, weights and a manifest"
 SOURCES = ("object", "c99")
 WEIGHTS = ("int8",)
 
@@ -165,7 +165,7 @@ def export(options: ExportOptions) -> int:
 def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:
     code = files.source or files.object
     assert code is not None
-    show(f"wrote {code}, {files.header.name} and {files.weights.name}")
+    show(f"wrote {code}, {files.header.name}, {files.weights.name} and {files.manifest.name}")
     flags, library = ("-std=c99 -O2 ", " -lm") if files.source else ("", "")
     show(f"build: cc {flags}-I{files.header.parent} PROGRAM.c {code}{library}")
     for name, word in (*files.inputs.items(), *files.outputs.items()):

@@ -25,8 +25,8 @@ def export(*arguments: object) -> int:
 
 def program(folder: Path, name: str, given: str, made: str) -> Program:
     """What the command has written as C99, built and loaded."""
-    source, header, weights = (folder / f"{name}{ending}" for ending in (".c", ".h", ".weights"))
-    return Program(ExportedFiles(None, source, header, weights, {given: given}, {made: made}), name)
+    files = [folder / f"{name}{ending}" for ending in (".c", ".h", ".weights", ".json")]
+    return Program(ExportedFiles(None, *files, {given: given}, {made: made}), name)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     states = ("--state", "h_last=h", "--state", "c_last=c=")
     assert export(onnx_file, tmp_path / "made", "--shape", "x=4,1,3", *states, "--source", "c99", "--name", "tag") == 0
     printed = capsys.readouterr().out
-    assert "tag.c, tag.h and tag.weights" in printed
+    assert "tag.c, tag.h, tag.weights and tag.json" in printed
     assert "int tag_run(void *memory, const double *x, double *scores);" in printed
     made = program(tmp_path / "made", "tag", "x", "scores")
     model = ro.onnx.load_model(onnx_file)

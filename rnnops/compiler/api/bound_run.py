@@ -294,6 +294,7 @@ class BoundRun(Run):
         folder: str | os.PathLike[str],
         name: str | None,
         states: Mapping[str, str] | None,
+        initial: Mapping[str, Any] | None,
         source: str | None,
     ) -> ExportedFiles:
         """Writes the files of `export_native`.
@@ -322,7 +323,14 @@ class BoundRun(Run):
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
         written = program.float_dtype if source else None
         return export_native.export_recorded(
-            recorded, types, {} if states is None else states, folder, word, self.net.name, written
+            recorded,
+            types,
+            {} if states is None else states,
+            {} if initial is None else initial,
+            folder,
+            word,
+            self.net.name,
+            written,
         )
 
     @cached_property

@@ -279,6 +279,7 @@ class Run(ForwardMode):
         *dicts: Feeds,
         name: str | None = None,
         states: Mapping[str, str] | None = None,
+        initial: Mapping[str, Any] | None = None,
         dtype: Any = None,
         source: str | None = None,
         **feeds: Any,
@@ -286,11 +287,12 @@ class Run(ForwardMode):
         """Write a call as an object file, a C header and weights, which need no Python where they run.
 
         Args:
-            folder: for NAME.o (or NAME.c), NAME.h and NAME.weights; made if it is not there.
+            folder: for NAME.o (or NAME.c), NAME.h, NAME.weights and NAME.json; made if it is not there.
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
             name: that files and functions of C begin with; by default the net's name, or `model` where C cannot have
                 that: keywords of C and C++, names that C's library or compiler has taken, other letters.
             states: output -> input of the next call: these stay in the memory of the C program.
+            initial: input of a state -> an array that broadcasts to it, which it begins with; zeros if left out.
             dtype: of floats where no arrays are given.
             source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
                 those of other devices within rounding; None or `"object"` for an object for this processor, with the
@@ -313,7 +315,7 @@ class Run(ForwardMode):
 
         run = self if isinstance(self, bound_run.BoundRun) else self.bind()
         assert isinstance(run, bound_run.BoundRun)
-        return run.write_export(call, (dicts, feeds), folder, name, states, source)
+        return run.write_export(call, (dicts, feeds), folder, name, states, initial, source)
 
     @memory_named(of_run)
     @named_arguments

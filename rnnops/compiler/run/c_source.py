@@ -6,22 +6,23 @@ replace words. So no name is a keyword of C or C++, or a name or macro of their 
 **Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
 begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to
 call (a status, states), then results and scratch, which share memory where they live at different times. Weights are
-what lasts and is only read: packed matrices, bound inputs, constants.
+what lasts and is only read: packed matrices, bound inputs, constants, initial states that are not zero. They end with a
+digest of the code that reads them, so that weights of another export are refused.
 
 **The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory**. Its
 numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
 
-**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and three functions for C. All but
-`NAME_init`, `NAME_reset` and `NAME_run` is static. Tables hold offsets and no addresses, so that the text is for
-processors of any width; a memory begins with the address of its weights. Limits: one thread; little-endian processors,
-as weights are read as they lie in the file; bools of one byte, IEEE's floats.
+**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and `FUNCTIONS` for C. All else is static.
+Tables hold offsets and no addresses, so that the text is for processors of any width; a memory begins with the address
+of its weights. Limits: one thread; little-endian processors, as weights are read as they lie in the file; bools of one
+byte, IEEE's floats.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
 
+DIGEST, DIGEST_BYTES = -1, 32  # its place in the weights is known as that of a state, by a number that none has
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
 DEFAULT = "model"
 WORDS_OF_C = """
@@ -126,6 +128,7 @@ class MemoryMap:
         state_of: number of an array that a caller would give -> the state that it is.
         start: bytes of the memory that come before the arrays.
         own: arrays that the jobs keep from call to call.
+        initial: number of a state -> its bytes at first, where these are not zero.
     """
 
     recorded: Recorded
@@ -133,6 +136,7 @@ class MemoryMap:
     state_of: Mapping[int, int]
     start: int
     own: tuple[Array, ...] = ()
+    initial: Mapping[int, bytes] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -191,11 +195,25 @@ class MemoryMap:
                     at += rounded(key[1])
         return found
 
-    def weights(self) -> bytes:
+    @cached_property
+    def initial_offsets(self) -> dict[int, int]:
+        """Of initial states in the weights, by number; the digest lies behind them."""
+        at = max((rounded(at + size) for (_, size), (at, _) in self._held.items()), default=0)
+        ends = accumulate((rounded(len(array)) for array in self.initial.values()), initial=at)
+        return dict(zip((*self.initial, DIGEST), ends, strict=True))
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of the weights, their digest included."""
+        return self.initial_offsets[DIGEST] + DIGEST_BYTES
+
+    def weights(self, digest: str) -> bytes:
         """The memory that lasts and is only read; after the first call its matrices are packed."""
-        parts = bytearray()
-        for at, region in self._held.values():
-            parts += bytes(at - len(parts)) + region.frame.tobytes()
+        parts = bytearray(self.weights_bytes)
+        ends = {self.initial_offsets[number]: array for number, array in self.initial.items()}
+        ends |= {at: region.frame.tobytes() for at, region in self._held.values()}
+        for at, array in {**ends, self.initial_offsets[DIGEST]: digest.encode("ascii")}.items():
+            parts[at : at + len(array)] = array
         return bytes(parts)
 
     def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
@@ -218,6 +236,7 @@ def _address(array: Any) -> int:
 
 
 FLOATS = {"float32": "float", "float64": "double"}
+FUNCTIONS = ("init", "set_weights", "reset", "run")
 
 
 @dataclass(frozen=True)
@@ -255,14 +274,16 @@ def for_any_processor(name: str) -> str:
     return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
 
 
-def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, made: str) -> str:
+def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, digest: str, made: str) -> str:
     """The text.
 
     Args:
         nbytes, weights: of the memory and of the weights.
+        digest: of the code, which the weights end with.
         made: what is built with it, and for which processors.
     """
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
+    given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
     shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
     return f"""\
 /* Written by rnnops {made}.
@@ -275,12 +296,17 @@ extern "C" {{
 #endif
 
 enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
+#define {name}_DIGEST "{digest}" /* {name}.weights ends with it */
 
 /* Prepare {name}_MEMORY bytes, aligned to 64, for weights: the contents of {name}.weights, aligned to 64, which stay
-   where they are and may be shared by any number of memories. Its states are zero then. */
-void {name}_init(void *memory, const void *weights);
+   where they are and may be shared by any number of memories. Its states have their initial values then. Returns 0,
+   or 1 and prepares nothing where the weights are those of another export. */
+int {name}_init(void *memory, const void *weights);
 
-/* Set all states to zero. */
+/* Go on with other weights of the same net; states stay. Returns 0, or 1 and changes nothing, as {name}_init. */
+int {name}_set_weights(void *memory, const void *weights);
+
+/* Set all states to their initial values. */
 void {name}_reset(void *memory);
 
 /* One call; 0 if all went well, 1 where an index or a label is out of range. One thread at a time uses a memory. An
@@ -290,12 +316,26 @@ int {name}_run({taken});
 
 #ifdef __cplusplus
 }}
+
+/* A memory of its own. It is not copied, as it holds addresses; `ready` is false for weights of another export. */
+struct {name}_model {{
+    bool ready;
+    explicit {name}_model(const void *weights) : ready({name}_init(memory, weights) == 0) {{}}
+    {name}_model(const {name}_model &) = delete;
+    {name}_model &operator=(const {name}_model &) = delete;
+    bool set_weights(const void *weights) {{ return {name}_set_weights(memory, weights) == 0; }}
+    void reset() {{ {name}_reset(memory); }}
+    bool run({given}) {{ return {name}_run({passed}) == 0; }}
+
+  private:
+    alignas(64) unsigned char memory[{name}_MEMORY];
+}};
 #endif
 #endif
 """
 
 
-LIST_WORDS = 6
+LIST_WORDS = 7  # those of a list of jobs, and the address of the weights
 
 
 @dataclass(frozen=True)
@@ -368,6 +408,7 @@ class ListWords:
         head = ((0, 1), (1, barrier), (1, self._jobs_start), (0, count), (1, self._places_start), (0, len(self._given)))
         bases = jobs.NUMBER, jobs.MEMORY
         yield from (Word(i * WORD_BYTES, bases[base], value) for i, (base, value) in enumerate(head))
+        yield Word(len(head) * WORD_BYTES, jobs.WEIGHTS, 0)
         for n, job in enumerate(self.recorded.jobs):
             at = self._jobs_start + n * jobs.JOB_BYTES
             yield Word(at, jobs.DRIVER, self._numbers[symbol_of(job.driver)])
@@ -426,13 +467,13 @@ def c_source(plan: MemoryMap, name: str, dtype: str, arguments: Mapping[int, Arg
         f"#define NUMBER {c_type(dtype)}\n#define MOST_PLACES {most}",
     ]
     runtime = [path.read_text("ascii").strip() for path in (RUNTIME, JOBS)]
-    functions = [_init(name, plan), _reset(name, plan), _run(name, plan, arguments)]
+    functions = [_reset(name, plan), *_init(name, plan), _run(name, plan, arguments)]
     return "\n\n".join([*head, *runtime, *drivers, *_tables(plan, names), *functions]) + "\n"
 
 
 def _demands(plan: MemoryMap, dtype: str) -> Iterator[str]:
     """Lines that refuse processors for which the text is wrong."""
-    yield f"#if SIZE_MAX < {max(plan.nbytes, len(plan.weights()))}"
+    yield f"#if SIZE_MAX < {max(plan.nbytes, plan.weights_bytes)}"
     yield "#error The memory or the weights are larger than what this processor addresses."
     yield "#endif"
     yield "#if defined __BYTE_ORDER__ && defined __ORDER_BIG_ENDIAN__ && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__"
@@ -521,14 +562,21 @@ def _places(plan: MemoryMap, job: Job) -> Iterator[str]:
 # -- functions for C ----------------------------------------------------------------------------------------------
 
 
-def _init(name: str, plan: MemoryMap) -> str:
-    lines = [f"memset(memory, 0, {name}_MEMORY);", "*(char **)memory = (char *)weights;"]
-    return _function(f"void {name}_init(void *memory, const void *weights)", lines)
+def _init(name: str, plan: MemoryMap) -> Iterator[str]:
+    at = f"(const char *)weights + {plan.initial_offsets[DIGEST]}"
+    refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
+    kept = "*(char **)memory = (char *)weights;"
+    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, f"{name}_reset(memory);", "return 0;"]
+    yield _function(f"int {name}_init(void *memory, const void *weights)", first)
+    yield _function(f"int {name}_set_weights(void *memory, const void *weights)", [refused, kept, "return 0;"])
 
 
 def _reset(name: str, plan: MemoryMap) -> str:
-    states = plan.state_offsets.items()
-    lines = [f"memset((char *)memory + {offset}, 0, {plan.states[number]});" for number, offset in states]
+    lines = []
+    for number, offset in plan.state_offsets.items():
+        to, size = f"(char *)memory + {offset}", plan.states[number]
+        source = f"*(char **)memory + {plan.initial_offsets[number]}" if number in plan.initial else ""
+        lines.append(f"memcpy({to}, {source}, {size});" if source else f"memset({to}, 0, {size});")
     return _function(f"void {name}_reset(void *memory)", lines or ["(void)memory;"])
 
 

@@ -3,15 +3,17 @@
 A recorded plan as an object file: its drivers, what they call, and three functions for C.
 
 Everything is compiled for one thread of this processor. The functions are `NAME_init`, which writes the list of jobs
-into a caller's memory, `NAME_reset`, which sets states to zero, and `NAME_run`.
+into a caller's memory, `NAME_set_weights`, which writes it again, `NAME_reset`, which sets states, and `NAME_run`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
+    DIGEST,
+    DIGEST_BYTES,
+    FUNCTIONS,
+    LIST_WORDS,
     Argument,
     ListWords,
     MemoryMap,
@@ -59,6 +65,7 @@ from rnnops.kernels.cpu.native import (
 )
 from rnnops.kernels.cpu.processor import vector_width
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
+from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import FLOATS, Type
 from rnnops.util import LazyModule, replaced
 
@@ -115,11 +122,15 @@ def _matrix(packed: Packed, flat: Any) -> Any:
 
 
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
-FUNCTIONS = ("init", "reset", "run")
 
 
-def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
-    """The object.
+def digest_of(*texts: object) -> str:
+    """A digest of code and of all that decides how memory and weights are laid out."""
+    return sha256(chr(0).join(map(str, texts)).encode()).hexdigest()[:DIGEST_BYTES]
+
+
+def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> tuple[bytes, str]:
+    """The object, and the digest of its code.
 
     Args:
         name: that its functions begin with, a word of C.
@@ -129,10 +140,13 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
     words = ListWords(plan)
     drivers = [driver for driver in words.drivers.values() if isinstance(driver, NativeFunction)]
     own = [driver.write() for driver in drivers if driver.write is not None]
-    texts = [(_interface(words, name, arguments), LEVEL), *((text, LEVEL) for text in own)]
+    interface = _interface(words, name, arguments)
+    digest = digest_of(interface, *own, plan.nbytes, plan.weights_bytes)
+    given = f'@digest = internal constant [{DIGEST_BYTES} x i8] c"{digest}"'
+    texts = [(f"{interface}{given}\n", LEVEL), *((text, LEVEL) for text in own)]
     texts += [(text, PRODUCTS_LEVEL) for text in (write_runtime.exported(), *_runtime("\n".join(own)))]
     made: bytes = linked(texts, {f"{name}_{function}" for function in FUNCTIONS})
-    return made
+    return made, digest
 
 
 def _runtime(drivers: str) -> Iterator[str]:
@@ -155,7 +169,7 @@ def _runtime(drivers: str) -> Iterator[str]:
 
 
 def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
-    """The three functions, in LLVM IR."""
+    """The functions of C, in LLVM IR."""
     plan = listed.plan
     words = [number for word in listed.entries() for number in (word.offset, word.base, word.value)]
     names = [f'@"{symbol}"' for symbol in listed.drivers]
@@ -165,25 +179,40 @@ def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
     ]
     declared = [f"declare void {one}(i64, i64, ptr)" for one in names]
     declared += ["declare void @set_up(ptr, ptr, ptr, i64, ptr)", "declare void @perform_alone(ptr, ptr)"]
-    declared += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"]
-    functions = [_init(name, len(words) // 3, plan), _reset(name, plan), _run(name, plan, arguments)]
+    declared += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", "declare i32 @memcmp(ptr, ptr, i64)"]
+    declared += ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    functions = [*_init(name, len(words) // 3, plan), _reset(name, plan), _run(name, plan, arguments)]
     return "\n".join([*tables, *declared, *functions]) + "\n"
 
 
-def _init(name: str, entries: int, plan: MemoryMap) -> str:
-    lines = [
-        f"call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 {plan.nbytes}, i1 false)",
-        f"call void @set_up(ptr %memory, ptr %weights, ptr @entries, i64 {entries}, ptr @drivers)",
-        "ret void",
+def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
+    set_up = f"call void @set_up(ptr %memory, ptr %weights, ptr @entries, i64 {entries}, ptr @drivers)"
+    clear = f"call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 {plan.nbytes}, i1 false)"
+    refuse = [
+        f"%at = getelementptr i8, ptr %weights, i64 {plan.initial_offsets[DIGEST]}",
+        f"%order = call i32 @memcmp(ptr %at, ptr @digest, i64 {DIGEST_BYTES})",
+        "%other = icmp ne i32 %order, 0",
+        "br i1 %other, label %refused, label %prepared",
     ]
-    return _function(f"void @{name}_init(ptr %memory, ptr %weights)", lines)
+    ends = ["ret i32 0", "refused:", "ret i32 1"]
+    first = [*refuse, "prepared:", clear, set_up, f"call void @{name}_reset(ptr %memory)", *ends]
+    yield _function(f"i32 @{name}_init(ptr %memory, ptr %weights)", first)
+    yield _function(f"i32 @{name}_set_weights(ptr %memory, ptr %weights)", [*refuse, "prepared:", set_up, *ends])
 
 
 def _reset(name: str, plan: MemoryMap) -> str:
-    lines = []
+    lines = [
+        f"%base = getelementptr i8, ptr %memory, i64 {(LIST_WORDS - 1) * WORD_BYTES}",
+        "%weights = load ptr, ptr %base",
+    ]
     for number, offset in plan.state_offsets.items():
         lines.append(f"%s{number} = getelementptr i8, ptr %memory, i64 {offset}")
-        lines.append(f"call void @llvm.memset.p0.i64(ptr %s{number}, i8 0, i64 {plan.states[number]}, i1 false)")
+        if number in plan.initial:
+            lines.append(f"%i{number} = getelementptr i8, ptr %weights, i64 {plan.initial_offsets[number]}")
+        copied = f"@llvm.memcpy.p0.p0.i64(ptr %s{number}, ptr %i{number}, "
+        cleared = f"@llvm.memset.p0.i64(ptr %s{number}, i8 0, "
+        call = copied if number in plan.initial else cleared
+        lines.append(f"call void {call}i64 {plan.states[number]}, i1 false)")
     return _function(f"void @{name}_reset(ptr %memory)", [*lines, "ret void"])
 
 
@@ -226,6 +255,7 @@ class ExportedFiles:
         source: to be compiled, None where there is an object.
         header: what they declare.
         weights: whose bytes `NAME_init` takes.
+        manifest: what the header says, as JSON for other programs.
         inputs, outputs: the arrays of `NAME_run`, in order, inputs first: their names in the net, and in C.
     """
 
@@ -233,6 +263,7 @@ class ExportedFiles:
     source: Path | None
     header: Path
     weights: Path
+    manifest: Path
     inputs: dict[str, str]
     outputs: dict[str, str]
 
@@ -241,6 +272,7 @@ def export_recorded(
     recorded: Recorded,
     feeds: Mapping[str, Type],
     states: Mapping[str, str],
+    initial: Mapping[str, Any],
     folder: str | os.PathLike[str],
     name: str,
     net: str,
@@ -251,6 +283,7 @@ def export_recorded(
     Args:
         feeds: the inputs, in the order in which they are given.
         states: output -> input of the next call, which stay in the memory.
+        initial: input of a state -> what it begins with, where that is not zeros.
         net: its name, for errors.
         products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
 
@@ -269,19 +302,61 @@ def export_recorded(
     free = [number for number in range(len(given)) if number not in state_of]
     words = dict(zip(free, c_names([names[number] for number in free]), strict=True))
     arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
+    first = {numbers[one]: array.tobytes() for one, array in _initial(feeds, states, initial, net).items()}
     if products is None:
         _pack(recorded, feeds)
-        plan = MemoryMap(recorded, kept, state_of, list_bytes(recorded), (recorded.status, recorded.barrier))
-        ending, code, made = ".o", object_file(plan, name, [*arguments]), for_processor(name, *processor())
+        own = recorded.status, recorded.barrier
+        plan = MemoryMap(recorded, kept, state_of, list_bytes(recorded), own, first)
+        ending, (code, digest), made = ".o", object_file(plan, name, [*arguments]), for_processor(name, *processor())
     else:
-        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES)
-        ending, code, made = ".c", c_source(plan, name, products, arguments).encode("ascii"), for_any_processor(name)
-    weights = plan.weights()
-    declared = header(name, [*arguments.values()], plan.nbytes, len(weights), made).encode("ascii")
-    files = _written(Path(folder), name, {ending: code, ".h": declared, ".weights": weights})
+        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES, initial=first)
+        text = c_source(plan, name, products, arguments)
+        digest = digest_of(text, plan.nbytes, plan.weights_bytes)
+        ending, code, made = ".c", text.encode("ascii"), for_any_processor(name)
+    declared = header(name, [*arguments.values()], plan.nbytes, plan.weights_bytes, digest, made).encode("ascii")
     taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
     written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
-    return ExportedFiles(files.get(".o"), files.get(".c"), files[".h"], files[".weights"], taken, written)
+    told = {"name": name, "net": net, "digest": digest, "memory": plan.nbytes, "weights": plan.weights_bytes}
+    told |= {"inputs": _listed(taken, feeds), "outputs": _listed(written, outputs)}
+    told["states"] = [
+        {"output": output, "input": one, **_kind(feeds[one]), "initial": "given" if numbers[one] in first else "zero"}
+        for output, one in states.items()
+    ]
+    manifest = json.dumps(told, indent=1).encode("ascii") + b"\n"
+    texts = {ending: code, ".h": declared, ".weights": plan.weights(digest), ".json": manifest}
+    files = _written(Path(folder), name, texts)
+    code_files = files.get(".o"), files.get(".c")
+    return ExportedFiles(*code_files, files[".h"], files[".weights"], files[".json"], taken, written)
+
+
+def _listed(words: Mapping[str, str], kinds: Mapping[str, Type]) -> list[dict[str, Any]]:
+    """Arguments of a call for the manifest, in order."""
+    return [{"name": name, "c": word, **_kind(kinds[name])} for name, word in words.items()]
+
+
+def _kind(kind: Type) -> dict[str, Any]:
+    return {"dtype": kind.dtype, "shape": list(kind.shape)}
+
+
+def _initial(
+    feeds: Mapping[str, Type], states: Mapping[str, str], initial: Mapping[str, Any], net: str
+) -> dict[str, Any]:
+    """Initial states as they lie in memory. Raises FeedError for unknown names, and for arrays that do not fit."""
+    found = {}
+    for name, value in initial.items():
+        if name not in states.values():
+            wanted = f"one of {', '.join(states.values()) or 'none'}"
+            raise FeedError("initial= names no state", net=net, wanted=wanted, came=str(name))
+        kind, array = feeds[name], np.asarray(value)
+        try:
+            whole = np.broadcast_to(array, kind.shape)
+        except ValueError:
+            came = f"{array.dtype}{list(array.shape)}"
+            raise FeedError("an initial state of another shape", net=net, blob=name, wanted=kind, came=came) from None
+        if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
+            raise FeedError("an initial state of another dtype", net=net, blob=name, wanted=kind, came=array.dtype)
+        found[name] = np.ascontiguousarray(whole, kind.dtype)
+    return found
 
 
 def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:

@@ -20,15 +20,32 @@ static inline void pack_transposed_into(matrix b, NUMBER *packed) {
         for (int64_t j = 0; j < b.rows; j++) *packed++ = b.at[j * b.stride + k];
 }
 
-/* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along. */
+/* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along.
+   Sums of COLUMNS elements stay in registers while k runs; a compiler makes vectors of loops of a known length. */
+enum { COLUMNS = 16 };
 static inline void product(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const NUMBER *b, int64_t stride,
                            int64_t across, matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end, int64_t column,
                            int64_t column_end) {
     for (int64_t i = row; i < row_end; i++) {
+        const NUMBER *left = a + i * down;
         NUMBER *to = c.at + i * c.stride;
-        for (int64_t j = column; j < column_end && !accumulate; j++) to[j] = bias.count > 0 ? bias.at[j] : 0;
-        for (int64_t k = 0; k < inner; k++)
-            for (int64_t j = column; j < column_end; j++) to[j] += a[i * down + k * along] * b[k * stride + j * across];
+        const NUMBER *start = accumulate ? to : bias.at;
+        const bool from_zero = !accumulate && bias.count == 0;
+        int64_t j = column;
+        for (; j + COLUMNS <= column_end; j += COLUMNS) {
+            NUMBER sums[COLUMNS] = {0};
+            for (int n = 0; n < COLUMNS && !from_zero; n++) sums[n] = start[j + n];
+            for (int64_t k = 0; k < inner; k++) {
+                const NUMBER x = left[k * along], *right = b + k * stride + j * across;
+                for (int n = 0; n < COLUMNS; n++) sums[n] += x * right[n * across];
+            }
+            for (int n = 0; n < COLUMNS; n++) to[j + n] = sums[n];
+        }
+        for (; j < column_end; j++) {
+            NUMBER sum = from_zero ? 0 : start[j];
+            for (int64_t k = 0; k < inner; k++) sum += left[k * along] * b[k * stride + j * across];
+            to[j] = sum;
+        }
     }
 }
 static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool accumulate, vector bias, int64_t row,
@@ -96,7 +113,7 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
     }                                                                                                               \
     static inline T bfloat16_value_##T(T code) {                                                                    \
         union { uint32_t bits; float number; } word = {(uint32_t)code << 16};                                       \
-        return word.number;                                                                                         \
+        return (T)word.number;                                                                                      \
     }                                                                                                               \
     static inline T fmod_##T(T a, T b) { return fmod##f(a, b); }                                                    \
     static inline T pow_##T(T x, T y) { return pow##f(x, y); }                                                      \

@@ -160,7 +160,7 @@ def test_headers_go_behind_those_of_the_library(language: str, tmp_path: Path) -
     assert len(macros) > 300
     names = c_names([*macros, *WORDS_OF_CPP.split(), *WORDS_OF_C.split()])
     arguments = [Argument(name, Type("float32", (2,)), False) for name in names]
-    (tmp_path / "net.h").write_text(header("net", arguments, 64, 64, "here"))
+    (tmp_path / "net.h").write_text(header("net", arguments, 64, 64, "0", "here"))
     (tmp_path / "user.c").write_text('#include "all.h"\n#include "net.h"\n')
     built = subprocess.run([*compiler, str(tmp_path / "user.c")], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[:500]
