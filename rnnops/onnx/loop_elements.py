@@ -419,6 +419,13 @@ def cut(elements: Elements, node: onnx.NodeProto) -> Array:
     return array
 
 
+def nonzero(elements: Elements, node: onnx.NodeProto) -> Array:
+    array = elements.input(node, 0)
+    if not all(isinstance(element, bool) for element in array.flat):
+        raise ValueError("not known which")
+    return elements_of(np.array(np.nonzero(array.astype(bool)), np.int64))
+
+
 ELEMENT_RULES: dict[str, ElementRule] = {
     **dict.fromkeys(ARITHMETIC, by_element(lambda elements, op, *terms: combined(op, *terms))),
     **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), by_element(Elements.compared)),
@@ -431,9 +438,13 @@ ELEMENT_RULES: dict[str, ElementRule] = {
     "Concat": lambda elements, node: np.concatenate(elements.inputs(node), attributes_of(node)["axis"][1]),
     "Expand": expand,
     "Gather": gather,
+    "NonZero": nonzero,
     "Reshape": reshape,
     "Shape": Elements.shape,
     "Slice": cut,
     "Squeeze": squeeze,
+    "Transpose": lambda elements, node: np.transpose(
+        elements.input(node, 0), attributes_of(node).get("perm", (0, None))[1]
+    ),
     "Unsqueeze": lambda elements, node: np.expand_dims(elements.input(node, 0), elements.listed(node, 1)),
 }
