@@ -23,9 +23,7 @@ from rnnops.onnx.import_if import Operand, SequencePart, appended, check_names, 
 from rnnops.onnx.loop_body import LoopBody, Read, Trips, Write, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.node import Attributes, element_type, nodes_of
-from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import OnnxError, onnx
-from rnnops.types import Type
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
@@ -185,28 +183,21 @@ class LoopReader:
 
     def _rows(self, plan: Plan) -> Rows | None:
         """The size of the first axis of all states; without states, of all steps that are read. None if they differ."""
-        found = {self._first_axis(self.body.initial[name]) for name in plan.states}
+        found = {self._leading(self.body.initial[name]) for name in plan.states}
         if not plan.states:
             reads = (self.body.read_of(node) for node in plan.nodes)
-            found = {self._step_axis(read) for read in reads if read is not None and self._is_known(read.place)}
+            found = {
+                self._leading(read.data, read.axis) for read in reads if read is not None and self._is_known(read.place)
+            }
         return found.pop() if len(found) == 1 and not found & {None, ((), ())} else None
 
-    def _first_axis(self, name: str) -> Rows | None:
-        known = self._known(name)
-        return None if known is None else tuple(kind.shape[:1] for kind in known)
-
-    def _step_axis(self, read: Read) -> Rows | None:
-        """The first axis of a step."""
-        known = self._known(read.data)
+    def _leading(self, name: str, steps: int | None = None) -> Rows | None:
+        """The first axis of a value, or of its steps along another axis."""
+        value = self.reader.value(name)
+        known = self.reader.known(self.reader.blob(name).name) if value is None else [value, value]
         if known is None:
             return None
-        return tuple((*kind.shape[: read.axis], *kind.shape[read.axis + 1 :])[:1] for kind in known)
-
-    def _known(self, name: str) -> Known | None:
-        value = self.reader.value(name)
-        if value is not None:
-            return (kind := Type(value.dtype.name, value.shape)), kind
-        return self.reader.known(self.reader.blob(name).name)
+        return tuple(tuple(size for axis, size in enumerate(kind.shape) if axis != steps)[:1] for kind in known)
 
     def _is_known(self, place: LinearSum) -> bool:
         """True if a place is known before a run, but for the trip's number."""
@@ -218,7 +209,11 @@ class LoopReader:
         for node in plan.nodes:
             node = self._of_sequence(node)
             read = self.body.read_of(node)
-            if read is None or (rows is not None and self._step_axis(read) != rows) or not self._is_known(read.place):
+            if (
+                read is None
+                or (rows is not None and self._leading(read.data, read.axis) != rows)
+                or not self._is_known(read.place)
+            ):
                 nodes.append(self._plain(node))
                 continue
             if read.key not in steps:
@@ -404,7 +399,8 @@ class LoopSteps:
         if not read.place.factors.keys() - {TRIP} and read.place.number < 0:  # from the end of the array
             return around.append("Gather", [data, self._places(first, trips)])
         if self._is_whole(data, first, trips):
-            return data if self._is_certain(data, trips) else self._guarded(data, trips)
+            is_certain = isinstance(trips, int) and self.reader.is_certain(data)  # whatever the open sizes are
+            return data if is_certain else self._guarded(data, trips)
         end = around.node("Add", first, trips)
         cut = around.append("Slice", [data, self._listed(first), self._listed(end), [0]])
         return self._guarded(cut, trips)
@@ -462,10 +458,6 @@ class LoopSteps:
         if isinstance(number, int):
             return number, number
         return self.reader.likely_numbers(number)
-
-    def _is_certain(self, data: str, trips: int | str) -> bool:
-        """True if an array has as many steps as there are trips whatever the open sizes are."""
-        return isinstance(trips, int) and self.reader.is_certain(data)
 
     def _guarded(self, data: str, trips: int | str) -> str:
         """An array of so many steps; a run at which it has others is refused."""

@@ -1,4 +1,4 @@
-"""The values of a Loop's body from trip to trip: counters, constants, steps of an array, slices that move with it.
+"""The values of a Loop's body from trip to trip: counters, constants, steps that are read, arrays that are written.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
 
@@ -21,90 +21,21 @@ from rnnops.net.text import free_name
 from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import (
     ARITHMETIC,
-    FAR,
     TRIP,
     VIEWS,
     Around,
+    Cut,
     Elements,
     LinearSum,
     combined,
+    cuts_of,
     each,
-    is_far,
     is_number,
     whole_number,
 )
 from rnnops.onnx.node import attributes_of, constant_value, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The range that a Slice takes along one axis."""
-
-    axis: int
-    start: LinearSum
-    end: LinearSum
-    step: LinearSum
-
-    @property
-    def moves(self) -> bool:
-        """True if it is another part at each trip."""
-        return TRIP in self.start.factors
-
-    @property
-    def is_one(self) -> bool:
-        """True if it is one element: the end is the next place, or the step leads beyond the array."""
-        ends_after = self.end.equals(self.start.plus(LinearSum(1)))
-        return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
-
-    def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
-        """True if a trip may slice from -1 to 0. That is empty: -1 counts from the end, and 0 from the front.
-
-        Args:
-            trips: an upper bound of the number of trips, None where none is known.
-        """
-        first, slope = self.start.number, self.start.factors.get(TRIP, 0)
-        if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
-            return False
-        return trips is None or bool(trips.factors) or trips.number > -1 - first
-
-    @property
-    def is_fixed(self) -> bool:
-        return not (self.start.factors or self.end.factors or self.step.factors)
-
-    def is_whole(self, size: int | str | None) -> bool:
-        """True if it is all of an axis of this size, None where that is open."""
-        last = size if isinstance(size, int) else FAR
-        return (
-            self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
-        )
-
-
-def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
-    """The ranges that a Slice takes along each of its axes; empty if unknown."""
-    starts, ends = (listed(elements, name) for name in node.input[1:3])
-    if starts is None or ends is None:
-        return []
-    given = [elements.numbers(name) if name else None for name in node.input[3:5]]
-    if any(name and numbers is None for name, numbers in zip(node.input[3:5], given, strict=True)):
-        return []
-    axes, steps = (*given, None, None)[:2]
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    if not len(axes) == len(starts) == len(ends) == len(steps):
-        return []
-    places = zip(axes, starts, ends, steps, strict=True)
-    return [Cut(axis, start, end, LinearSum(step)) for axis, start, end, step in places]
-
-
-def listed(elements: Elements, name: str) -> list[LinearSum] | None:
-    """The sums in a list, None where it has anything else."""
-    found: Array | None = elements.of(name)
-    if found is None or found.ndim != 1 or not all(isinstance(element, LinearSum) for element in found):
-        return None
-    return list(found)
-
 
 SCATTERS = {"ScatterND": {"reduction"}, "ScatterElements": {"axis", "reduction"}}  # and their attributes
 SAME_SIZES = ("Identity", *SCATTERS)  # ops whose results have the sizes of their first input

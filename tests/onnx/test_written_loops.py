@@ -10,12 +10,12 @@ import onnx
 import pytest
 from devices import DEVICES
 from each import check_each
-from loop_models import evaluate, loop_feeds, loop_model
+from loop_models import BODY, ROW, YES, H, T, X, evaluate, loop_feeds, loop_model
 from rejection import rejects
-from written_loops import AT_TRIP, FORMS, STATES, H, X, written
+from written_loops import AROUND, AT_TRIP, CELL, FORMS, STATES, STEPS, ZEROS, written
 
 import rnnops as ro
-from rnnops.onnx import OnnxModel, export, load_model
+from rnnops.onnx import OnnxError, OnnxModel, export, load, load_model
 from rnnops.recurrent.recurrence import Recurrence
 
 Array = np.ndarray[Any, Any]
@@ -104,3 +104,13 @@ def test_an_array_that_is_too_short_is_an_error_in_a_run(device: str, tmp_path: 
         feeds["o0"] = feeds["o0"][:3]
         run = DEVICES[device](model.net)
         rejects(ro.TypeRuleError, lambda run=run, feeds=feeds: run(feeds), "net 'g'", "all/steps")
+
+
+def test_a_place_by_the_size_of_what_grows_is_refused(tmp_path: Path) -> None:
+    """A carried value that gets longer has not the size of its first value at every trip."""
+    text = f"""({X}, {H}) => ({STEPS} all) {{ {T} {YES} {AROUND} {ZEROS} g0 = Reshape (none, flat)
+        last, g9, all = Loop (trips, go, h, g0, o) <body = s ({BODY}, {ROW} a, float[K] g, {STEPS} u) =>
+            (bool c, {ROW} b, float[L] f, {STEPS} v) {{ {CELL} f = Concat <axis = 0> (g, g0) s = Shape (g)
+            n = Gather (s, zero) m = Neg (n) k = Add (i, m) j = Reshape (k, flat) v = ScatterND (u, j, b) }}> }}"""
+    onnx.save(loop_model(text), tmp_path / "loop.onnx")
+    rejects(OnnxError, lambda: load(tmp_path / "loop.onnx"), "a carried value has another type")
