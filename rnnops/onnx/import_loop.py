@@ -396,8 +396,10 @@ class LoopSteps:
         """The steps that a Loop reads, time first, in the order of the array; a run refuses another number."""
         around, data = self.around, self._time_first(read.data, read.axis)
         first = self._first_place(read.place, trips)
-        if not read.place.factors.keys() - {TRIP} and read.place.number < 0:  # from the end of the array
-            return around.append("Gather", [data, self._places(first, trips)])
+        if read.place.number < 0 and len(read.place.factors) == 1:  # from the end of the array
+            if read.place.number < -1 or read.place.factors[TRIP] > 0:  # which may go on at the front
+                return around.append("Gather", [data, self._places(first, trips)])
+            first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), first)
         if self._is_whole(data, first, trips):
             is_certain = isinstance(trips, int) and self.reader.is_certain(data)  # whatever the open sizes are
             return data if is_certain else self._guarded(data, trips)
