@@ -5,6 +5,7 @@ Where the number of trips follows from sizes, a Loop is read as a Scan:
 - a carried value becomes a state, but for counters, which are computed from the trip's number, and values that never
   change, which are read from around the loop;
 - an array that a trip reads at its own step becomes a scan input;
+- what trips write of a carried array that they do not read becomes a scan output;
 - a sequence that collects an element at each trip becomes a scan output.
 """
 
@@ -19,12 +20,10 @@ import numpy as np
 
 from rnnops.net.text import free_name
 from rnnops.onnx.import_if import Operand, SequencePart, appended, check_names, renamed
-from rnnops.onnx.loop_body import LoopBody, Read, Trips, without_trip
+from rnnops.onnx.loop_body import LoopBody, Read, Trips, Write, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.node import Attributes, element_type, nodes_of
-from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import OnnxError, onnx
-from rnnops.types import Type
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
@@ -57,6 +56,8 @@ class Plan:
         scanned: (the body's own output, the value of all its steps).
         reads: name of a step in the body -> what it is a step of.
         collected: (a sequence, its first value, the value of all steps of what it collects).
+        written: carried array -> the values of all that is written of it, and of all places computed in the body.
+        turned: values of all steps, those that are written from the last place to the first.
     """
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -64,6 +65,8 @@ class Plan:
     scanned: list[tuple[str, str]] = field(default_factory=list)
     reads: dict[str, Read] = field(default_factory=dict)
     collected: list[tuple[str, str, str]] = field(default_factory=list)
+    written: dict[str, list[str]] = field(default_factory=dict)
+    turned: set[str] = field(default_factory=set)
 
 
 class LoopReader:
@@ -81,6 +84,7 @@ class LoopReader:
         self.finals = dict(zip(self.carried, proto.output, strict=False))
         self.taken = self.body.own | {n for node in nodes_of(graph) for n in (*node.input, *node.output)}
         self.new_tensors: list[onnx.TensorProto] = []
+        self.nodes = list(graph.node)
 
     def read(self) -> None:
         """Append what the Loop becomes."""
@@ -95,6 +99,8 @@ class LoopReader:
         for sequence, start, every in plan.collected:
             first = self.reader.sequence(start) or ()
             self.reader.add_sequence(sequence, (*first, SequencePart(every, is_run=True)))
+        for name, written in plan.written.items():
+            self.steps.put(self.finals[name], self.body.initial[name], self.body.writes[name], written, trips)
         for name in self.carried:
             self._write_final(name, trips)
 
@@ -109,11 +115,13 @@ class LoopReader:
         sequences = [name for name in self.carried if self.body.is_sequence(self.body.initial[name])]
         for name in sequences:
             self._collect(plan, name)
+        for name, write in self.body.writes.items():
+            self._collect_steps(plan, name, write)
         states = [name for name in self.carried if name not in (*self.body.unchanged, *self.body.counters, *sequences)]
         wanted = self._states_read(states, [own for own, _ in plan.scanned])
         plan.states = [name for name in states if name in wanted]
         results = {*(self.body.results[name] for name in plan.states), *(own for own, _ in plan.scanned)}
-        plan.nodes, read = self.body.needed(list(self.graph.node), results)
+        plan.nodes, read = self.body.needed(self.nodes, results)
         if lost := read.intersection(sequences) - set(self.body.unchanged):
             raise OnnxError("a Loop reads a sequence that it collects", blob=min(lost))
         return plan
@@ -126,7 +134,7 @@ class LoopReader:
         found = {name for name in states if self._is_read(self.finals[name])}
         while True:
             roots = {*results, *(self.body.results[name] for name in found)}
-            _, read = self.body.needed(list(self.graph.node), roots)
+            _, read = self.body.needed(self.nodes, roots)
             more = found | read.intersection(states)
             if more == found:
                 return found
@@ -144,10 +152,27 @@ class LoopReader:
         if len(node.input) > 2 and node.input[2] and not self._is_end(node.input[2], name):
             raise OnnxError("a Loop puts an element of a sequence elsewhere than at its end", blob=node.input[2])
         if self._is_read(self.finals[name]):
-            every = free_name(f"{self.finals[name]}/steps", self.reader.taken)
-            self.reader.read_names.add(every)
-            plan.scanned.append((node.input[1], every))
+            every = self._every_step(plan, name, node.input[1])
             plan.collected.append((self.finals[name], self.body.initial[name], every))
+
+    def _every_step(self, plan: Plan, name: str, step: str) -> str:
+        """All steps of a value of the body, which make up the last value of a carried one."""
+        every = free_name(f"{self.finals[name]}/steps", self.reader.taken)
+        self.reader.read_names.add(every)
+        plan.scanned.append((step, every))
+        return every
+
+    def _collect_steps(self, plan: Plan, name: str, write: Write) -> None:
+        """A carried array that trips write in."""
+        if not self._is_read(self.finals[name]):
+            return
+        steps = write.read
+        if write.ones:
+            steps = [free_name(f"{steps[0]}/step", self.taken)]
+            self.nodes.append(self._with_axes("Squeeze", write.read[0], write.ones, steps[0]))
+        plan.written[name] = [self._every_step(plan, name, step) for step in steps]
+        if write.step is not None and write.step.place.factors[TRIP] < 0:
+            plan.turned.update(plan.written[name])
 
     def _is_end(self, place: str, name: str) -> bool:
         """True if a place is the length of a sequence at each trip."""
@@ -158,28 +183,21 @@ class LoopReader:
 
     def _rows(self, plan: Plan) -> Rows | None:
         """The size of the first axis of all states; without states, of all steps that are read. None if they differ."""
-        found = {self._first_axis(self.body.initial[name]) for name in plan.states}
+        found = {self._leading(self.body.initial[name]) for name in plan.states}
         if not plan.states:
             reads = (self.body.read_of(node) for node in plan.nodes)
-            found = {self._step_axis(read) for read in reads if read is not None and self._is_known(read.place)}
+            found = {
+                self._leading(read.data, read.axis) for read in reads if read is not None and self._is_known(read.place)
+            }
         return found.pop() if len(found) == 1 and not found & {None, ((), ())} else None
 
-    def _first_axis(self, name: str) -> Rows | None:
-        known = self._known(name)
-        return None if known is None else tuple(kind.shape[:1] for kind in known)
-
-    def _step_axis(self, read: Read) -> Rows | None:
-        """The first axis of a step."""
-        known = self._known(read.data)
+    def _leading(self, name: str, steps: int | None = None) -> Rows | None:
+        """The first axis of a value, or of its steps along another axis."""
+        value = self.reader.value(name)
+        known = self.reader.known(self.reader.blob(name).name) if value is None else [value, value]
         if known is None:
             return None
-        return tuple((*kind.shape[: read.axis], *kind.shape[read.axis + 1 :])[:1] for kind in known)
-
-    def _known(self, name: str) -> Known | None:
-        value = self.reader.value(name)
-        if value is not None:
-            return (kind := Type(value.dtype.name, value.shape)), kind
-        return self.reader.known(self.reader.blob(name).name)
+        return tuple(tuple(size for axis, size in enumerate(kind.shape) if axis != steps)[:1] for kind in known)
 
     def _is_known(self, place: LinearSum) -> bool:
         """True if a place is known before a run, but for the trip's number."""
@@ -191,7 +209,11 @@ class LoopReader:
         for node in plan.nodes:
             node = self._of_sequence(node)
             read = self.body.read_of(node)
-            if read is None or (rows is not None and self._step_axis(read) != rows) or not self._is_known(read.place):
+            if (
+                read is None
+                or (rows is not None and self._leading(read.data, read.axis) != rows)
+                or not self._is_known(read.place)
+            ):
                 nodes.append(self._plain(node))
                 continue
             if read.key not in steps:
@@ -225,12 +247,12 @@ class LoopReader:
         """The node that makes a value of the body of a step."""
         if not read.keeps_axis:
             return onnx.helper.make_node("Identity", [step], node.output)
-        return self._unsqueeze(step, read.axis, node.output[0])
+        return self._with_axes("Unsqueeze", step, (read.axis,), node.output[0])
 
-    def _unsqueeze(self, name: str, axis: int, result: str) -> onnx.NodeProto:
+    def _with_axes(self, op: str, name: str, axes: tuple[int, ...], result: str) -> onnx.NodeProto:
         if self.reader.model.opset < 13:
-            return onnx.helper.make_node("Unsqueeze", [name], [result], axes=[axis])
-        return onnx.helper.make_node("Unsqueeze", [name, self._tensor(np.array([axis]))], [result])
+            return onnx.helper.make_node(op, [name], [result], axes=axes)
+        return onnx.helper.make_node(op, [name, self._tensor(np.array(axes))], [result])
 
     def _tensor(self, value: np.ndarray[Any, Any]) -> str:
         """A constant of the body."""
@@ -266,6 +288,7 @@ class LoopReader:
             body=body,
             num_scan_inputs=len(sequences),
             scan_input_directions=directions,
+            scan_output_directions=[int(every in plan.turned) for _, every in plan.scanned] or None,
         )
         self.reader.read_node(node)
 
@@ -343,7 +366,7 @@ class LoopReader:
         final, initial = self.finals[name], self.body.initial[name]
         if not self._is_read(final):
             return
-        if name in self.body.unchanged:
+        if name in self.body.unchanged and name not in self.body.writes:
             self.reader.read_node(onnx.helper.make_node("Identity", [initial], [final]))
         elif name in self.body.counters:
             passed = self.around.node("Mul", trips, self.body.counters[name][1])
@@ -371,24 +394,59 @@ class LoopSteps:
 
     def sequence(self, read: Read, trips: int | str) -> str:
         """The steps that a Loop reads, time first, in the order of the array; a run refuses another number."""
-        around, data, place = self.around, read.data, without_trip(read.place)
-        if read.axis:
-            rank = around.rank(data) or 0
-            data = around.append("Transpose", [data], perm=[read.axis, *(k for k in range(rank) if k != read.axis)])
-        first = self._first_place(data, place, read.place.factors[TRIP], trips)
+        around, data = self.around, self._time_first(read.data, read.axis)
+        first = self._first_place(read.place, trips)
+        if read.place.number < 0 and len(read.place.factors) == 1:  # from the end of the array
+            if read.place.number < -1 or read.place.factors[TRIP] > 0:  # which may go on at the front
+                return around.append("Gather", [data, self._places(first, trips)])
+            first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), first)
         if self._is_whole(data, first, trips):
-            return data if self._is_certain(data, trips) else self._guarded(data, trips)
+            is_certain = isinstance(trips, int) and self.reader.is_certain(data)  # whatever the open sizes are
+            return data if is_certain else self._guarded(data, trips)
         end = around.node("Add", first, trips)
         cut = around.append("Slice", [data, self._listed(first), self._listed(end), [0]])
         return self._guarded(cut, trips)
 
-    def _first_place(self, data: str, place: LinearSum, slope: int, trips: int | str) -> int | str:
-        """The first of the places that are read, in the order of the array."""
-        around = self.around
-        first = around.computed(place)
-        if not place.factors and place.number < 0:
-            first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), place.number)
-        return first if slope > 0 else around.node("Sub", around.node("Add", first, 1), trips)
+    def put(self, final: str, initial: str, write: Write, every: list[str], trips: int | str) -> None:
+        """Append a carried array after the last trip: its first value with all that trips write.
+
+        Args:
+            every: the values of all trips, in the order of the array where it is one step each; their places.
+        """
+        if write.step is None:
+            node = deepcopy(write.node)
+            node.input[:], node.output[:] = [initial, every[1], every[0]], [final]
+            return self.reader.read_node(node)
+        around, axis = self.around, write.step.axis
+        data, first = self._time_first(initial, axis), self._first_place(write.step.place, trips)
+        before, after = (self.reader.known(self.reader.blob(name).name) for name in (data, every[0]))
+        if before is not None and before == after and self._both(first) == (0, 0):
+            guarded = self._guarded(every[0], self.size(data, 0))
+            done = around.append("Reshape", [guarded, around.append("Shape", [data])], allowzero=1)
+        elif before is None or after is None or before[0].shape[1:] == after[0].shape[1:]:
+            places = around.append("Reshape", [self._places(first, trips), [-1, 1]])
+            done = around.append("ScatterND", [data, places, every[0]])
+        else:  # parts of steps
+            places = around.append("Reshape", [self._places(first, trips), [-1, *(1 for _ in before[0].shape[1:])]])
+            places = around.append("Expand", [places, around.append("Shape", every)])
+            done = around.append("ScatterElements", [data, places, every[0]], axis=0)
+        perm = [*range(1, axis + 1), 0, *range(axis + 1, around.rank(initial) or 0)]
+        return self.reader.read_node(onnx.helper.make_node("Transpose", [done], [final], perm=perm))
+
+    def _time_first(self, data: str, axis: int) -> str:
+        """An array with an axis as its first one."""
+        rank = self.around.rank(data) or 0
+        perm = [axis, *(k for k in range(rank) if k != axis)]
+        return self.around.append("Transpose", [data], perm=perm) if axis else data
+
+    def _first_place(self, place: LinearSum, trips: int | str) -> int | str:
+        """The first of the places that trips read or write, in the order of the array."""
+        first = self.around.computed(without_trip(place))
+        return first if place.factors[TRIP] > 0 else self.around.node("Sub", self.around.node("Add", first, 1), trips)
+
+    def _places(self, first: int | str, trips: int | str) -> str:
+        """All places, in the order of the array."""
+        return self.around.append("Add", [self.around.append("Range", [0, trips, 1]), first])
 
     def _is_whole(self, data: str, first: int | str, trips: int | str) -> bool:
         """True if all steps of an array are read, as far as made-up sizes show."""
@@ -402,10 +460,6 @@ class LoopSteps:
         if isinstance(number, int):
             return number, number
         return self.reader.likely_numbers(number)
-
-    def _is_certain(self, data: str, trips: int | str) -> bool:
-        """True if an array has as many steps as there are trips whatever the open sizes are."""
-        return isinstance(trips, int) and self.reader.is_certain(data)
 
     def _guarded(self, data: str, trips: int | str) -> str:
         """An array of so many steps; a run at which it has others is refused."""

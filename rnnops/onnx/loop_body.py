@@ -1,4 +1,4 @@
-"""The values of a Loop's body from trip to trip: counters, constants, steps of an array, slices that move with it.
+"""The values of a Loop's body from trip to trip: counters, constants, steps that are read, arrays that are written.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
 
@@ -9,7 +9,7 @@ where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -21,14 +21,15 @@ from rnnops.net.text import free_name
 from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import (
     ARITHMETIC,
-    FAR,
     TRIP,
+    VIEWS,
     Around,
+    Cut,
     Elements,
     LinearSum,
     combined,
+    cuts_of,
     each,
-    is_far,
     is_number,
     whole_number,
 )
@@ -36,78 +37,12 @@ from rnnops.onnx.node import attributes_of, constant_value, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
 
-
-@dataclass(frozen=True)
-class Cut:
-    """The range that a Slice takes along one axis."""
-
-    axis: int
-    start: LinearSum
-    end: LinearSum
-    step: LinearSum
-
-    @property
-    def moves(self) -> bool:
-        """True if it is another part at each trip."""
-        return TRIP in self.start.factors
-
-    @property
-    def is_one(self) -> bool:
-        """True if it is one element: the end is the next place, or the step leads beyond the array."""
-        ends_after = self.end.equals(self.start.plus(LinearSum(1)))
-        return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
-
-    def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
-        """True if a trip may slice from -1 to 0. That is empty: -1 counts from the end, and 0 from the front.
-
-        Args:
-            trips: an upper bound of the number of trips, None where none is known.
-        """
-        first, slope = self.start.number, self.start.factors.get(TRIP, 0)
-        if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
-            return False
-        return trips is None or bool(trips.factors) or trips.number > -1 - first
-
-    @property
-    def is_fixed(self) -> bool:
-        return not (self.start.factors or self.end.factors or self.step.factors)
-
-    def is_whole(self, size: int | str | None) -> bool:
-        """True if it is all of an axis of this size, None where that is open."""
-        last = size if isinstance(size, int) else FAR
-        return (
-            self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
-        )
-
-
-def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
-    """The ranges that a Slice takes along each of its axes; empty if unknown."""
-    starts, ends = (listed(elements, name) for name in node.input[1:3])
-    if starts is None or ends is None:
-        return []
-    given = [elements.numbers(name) if name else None for name in node.input[3:5]]
-    if any(name and numbers is None for name, numbers in zip(node.input[3:5], given, strict=True)):
-        return []
-    axes, steps = (*given, None, None)[:2]
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    if not len(axes) == len(starts) == len(ends) == len(steps):
-        return []
-    places = zip(axes, starts, ends, steps, strict=True)
-    return [Cut(axis, start, end, LinearSum(step)) for axis, start, end, step in places]
-
-
-def listed(elements: Elements, name: str) -> list[LinearSum] | None:
-    """The sums in a list, None where it has anything else."""
-    found: Array | None = elements.of(name)
-    if found is None or found.ndim != 1 or not all(isinstance(element, LinearSum) for element in found):
-        return None
-    return list(found)
-
-
+SCATTERS = {"ScatterND": {"reduction"}, "ScatterElements": {"axis", "reduction"}}  # and their attributes
+SAME_SIZES = ("Identity", *SCATTERS)  # ops whose results have the sizes of their first input
+SIZES = ("Shape", "Size")
 WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 MOVABLE = (
-    *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
+    *(*SIZES, "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
     *("Cast", "Add", "Sub", "Mul"),
 )
 
@@ -130,6 +65,26 @@ class Read:
         return self.data, self.axis, self.place.number, tuple(sorted(self.place.factors.items()))
 
 
+@dataclass(frozen=True)
+class Write:
+    """What a body writes of a carried array at each trip.
+
+    Args:
+        node: the node that writes it.
+        step: the step that is written, where it is the next one at each trip, of the array's first value; else None.
+        ones: axes of the node's updates that a step does not have.
+    """
+
+    node: onnx.NodeProto
+    step: Read | None = None
+    ones: tuple[int, ...] = ()
+
+    @property
+    def read(self) -> list[str]:
+        """The values of the body that are written, and their places if these are not steps."""
+        return [*self.node.input[2:], *(self.node.input[1:2] if self.step is None else ())]
+
+
 class LoopBody:
     """A body, and what follows from it.
 
@@ -150,6 +105,7 @@ class LoopBody:
             name: start for name, start in self.initial.items() if self.handed_on(self.results[name]) == name
         }
         self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
+        self.writes: dict[str, Write] = {}  # carried array that trips only write in -> how
         self._asked: set[str] = set()
         self._parts: dict[tuple[str, tuple[object, ...]], str] = {}  # of arrays around, cut out before the Loop
         self._elements: Elements | None = None  # from when the number of trips is known
@@ -177,11 +133,11 @@ class LoopBody:
         """True if a value around the Loop is a sequence of arrays."""
         return self.reader.sequence(name) is not None
 
-    def handed_on(self, name: str) -> str:
-        """The value that Identity nodes hand on under this name."""
+    def handed_on(self, name: str, ops: Container[str] = ("Identity",)) -> str:
+        """The value that Identity nodes, or nodes of other ops, hand on under this name."""
         for _ in range(len(self.makers) + 1):
             node = self.makers.get(name)
-            if node is None or node.op_type != "Identity" or len(node.input) != 1:
+            if node is None or node.op_type not in ops or not node.input:
                 break
             name = node.input[0]
         return name
@@ -201,7 +157,8 @@ class LoopBody:
             self._asked.add(name)
             node = self.makers[name]
             if node.op_type in MOVABLE and len(node.output) == 1:
-                inputs = [self._around_of(source) if source else "" for source in node.input]
+                around_of = self._sizes_around if node.op_type in SIZES else self._around_of
+                inputs = [around_of(source) if source else "" for source in node.input]
                 if None not in inputs:
                     self.moved[name] = self._append(node, inputs)  # type: ignore[arg-type]
         return self.moved.get(name)
@@ -213,6 +170,13 @@ class LoopBody:
         if value is None or (value.dtype.kind == "f" and value.size > 1):  # a parameter stays one
             return around
         return self.around.append("Constant", [], value=onnx.numpy_helper.from_array(np.asarray(value)))
+
+    def _sizes_around(self, name: str) -> str | None:
+        """A value around the Loop that has the sizes of one of the body at every trip."""
+        carried = self.handed_on(name, SAME_SIZES)
+        if carried in self.initial and self.handed_on(self.results[carried], SAME_SIZES) == carried:
+            return self.initial[carried]
+        return self._around_of(name)
 
     def _append(self, node: onnx.NodeProto, inputs: list[str]) -> str:
         """Append a node of the body to the graph around the Loop."""
@@ -264,6 +228,7 @@ class LoopBody:
     def look_closer(self, trips: LinearSum | None) -> None:
         """Compare numbers with each other from now on, as the number of trips is never above this one."""
         self._elements = Elements(self, trips)
+        self._look_for_writes(self._elements)
 
     def fixed(self, name: str) -> Array | None:
         """A small array of integers or truth values that is computed and comes out the same at every trip."""
@@ -276,7 +241,7 @@ class LoopBody:
         return each(lambda element: element.number, found).astype(np.int64) if whole else None
 
     def _chosen(self, name: str) -> LinearSum | None:
-        """The one number that Where, Max or Min gives."""
+        """The one number that Where, Max, Min, Concat or Gather gives."""
         found = None if self._elements is None else self._elements.of(name)
         if found is None or found.size != 1 or found.ndim > 1 or not isinstance(found.item(), LinearSum):
             return None
@@ -286,7 +251,7 @@ class LoopBody:
         """The sum that a node makes of its inputs."""
         if node.op_type in ARITHMETIC:
             return combined(node.op_type, *(self.sum_of(name, known, depth) for name in node.input))
-        if node.op_type in ("Where", "Max", "Min", "Concat"):
+        if node.op_type in ("Where", "Max", "Min", "Concat", "Gather"):
             return self._chosen(node.output[0])
         if node.op_type not in ("Cast", "Squeeze", "Unsqueeze", "Reshape") or not node.input:
             return None
@@ -363,6 +328,39 @@ class LoopBody:
         sizes[read.axis : read.axis + 1] = [1] if read.keeps_axis else []
         found = tuple(size for size in sizes if isinstance(size, int))
         return found if dims is not None and len(found) == len(sizes) else None
+
+    # -- carried arrays that are written --------------------------------------------------------------------------
+
+    def _look_for_writes(self, elements: Elements) -> None:
+        """Note the carried arrays that trips write in and read nothing of but sizes: those of their first values."""
+        nodes = [node for node in self.graph.node if node.op_type not in SIZES]
+        found = {name: write for name in self.initial if (write := self._write_of(name, elements)) is not None}
+        while len(found) != len(self.writes):
+            self.writes = found
+            results = {value.name for value in self.graph.output[1 + len(self.initial) :]}
+            results.update(self.results[name] for name in self.initial if name not in found)
+            results.update(name for write in found.values() for name in write.read)
+            _, read = self.needed(nodes, results)
+            found = {name: write for name, write in found.items() if not read & {name, write.node.output[0]}}
+        for name, write in found.items():
+            self.unchanged[name] = self.moved[write.node.output[0]] = self.initial[name]
+
+    def _write_of(self, name: str, elements: Elements) -> Write | None:
+        """What a trip writes of a carried array, None where it does anything else to it."""
+        node = self.makers.get(self.handed_on(self.results[name]))
+        if node is None or node.op_type not in SCATTERS or self.handed_on(node.input[0]) != name:
+            return None
+        step, is_nd, given = None, node.op_type == "ScatterND", attributes_of(node)
+        made = self.makers.get(self.handed_on(node.input[1]))
+        is_larger = made is not None and made.op_type == "Expand" and not is_nd
+        places = elements.of(made.input[0] if made is not None and is_larger else node.input[1])
+        place = places.item() if places is not None and places.size == 1 and places.ndim >= is_nd else None
+        is_plain = given.keys() <= SCATTERS[node.op_type] and given.get("reduction", (0, "none"))[1] == "none"
+        if is_plain and isinstance(place, LinearSum) and place.factors.get(TRIP) in (1, -1):
+            step = self._read(self.initial[name], given.get("axis", (0, 0))[1], place, not is_nd)
+        if step is not None and places is not None:
+            return Write(node, step, tuple(range(places.ndim - 1)) if is_nd else (step.axis,))
+        return Write(node) if is_nd else None
 
     # -- what is needed -------------------------------------------------------------------------------------------
 
@@ -456,7 +454,7 @@ class Trips:
             return [limit for part in node.input for limit in self._limits(part, True, depth + 1)]
         if node.op_type == "Not":
             return self._limits(node.input[0], not wanted, depth + 1)
-        if node.op_type == "Cast" and self._is_bool(node):
+        if node.op_type in VIEWS and (node.op_type != "Cast" or self._is_bool(node)):
             return self._limits(node.input[0], wanted, depth + 1)
         limit = compared(
             node.op_type if wanted else OPPOSITE.get(node.op_type, ""), list(map(self.body.sum_of, node.input))

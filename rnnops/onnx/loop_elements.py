@@ -6,7 +6,8 @@ that are equal say the same number at every trip; sums that differ may still be 
 
 **Small arrays in a Loop's body element by element**: `[0, i]` where `i` counts trips, and what is compared with sizes.
 JAX's and TensorFlow's exporters write the place of a step as a list of places along all axes, and compare it with 0 and
-sizes before they use it. An element is a `LinearSum`, a truth value, or None where it is not known.
+sizes before they use it. An element is a `LinearSum`, a truth value, or None where it is not known. A Slice by such
+places is a `Cut` along each axis.
 """
 
 from __future__ import annotations
@@ -299,16 +300,80 @@ class Elements:
         return None if above is None else one if above == (op == "Max") else other
 
     def shape(self, node: onnx.NodeProto) -> Array | None:
-        """The sizes of a small array, or of a carried value where they are fixed."""
-        name = self.body.handed_on(node.input[0])
-        found = self.of(name)
-        if found is not None:
-            return elements_of(np.array(found.shape, np.int64)) if not node.attribute else None
-        start, reader = self.body.initial.get(name), self.body.reader
-        if start is None or self.body.is_sequence(start) or node.attribute or not reader.is_certain(start):
-            return None
-        dims = reader.dims(start)
-        return None if dims is None else elements_of(np.array(dims, np.int64))
+        """The sizes of a small array, or of a value that has those of one around the Loop at every trip."""
+        found, around = self.of(node.input[0]), self.body.outer(node.output[0])
+        if around is None:
+            return elements_of(np.array(found.shape, np.int64)) if found is not None and not node.attribute else None
+        value = self.body.reader.known_value(around)
+        return None if value is None else elements_of(value)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The range that a Slice takes along one axis."""
+
+    axis: int
+    start: LinearSum
+    end: LinearSum
+    step: LinearSum
+
+    @property
+    def moves(self) -> bool:
+        """True if it is another part at each trip."""
+        return TRIP in self.start.factors
+
+    @property
+    def is_one(self) -> bool:
+        """True if it is one element: the end is the next place, or the step leads beyond the array."""
+        ends_after = self.end.equals(self.start.plus(LinearSum(1)))
+        return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
+
+    def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
+        """True if a trip may slice from -1 to 0. That is empty: -1 counts from the end, and 0 from the front.
+
+        Args:
+            trips: an upper bound of the number of trips, None where none is known.
+        """
+        first, slope = self.start.number, self.start.factors.get(TRIP, 0)
+        if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
+            return False
+        return trips is None or bool(trips.factors) or trips.number > -1 - first
+
+    @property
+    def is_fixed(self) -> bool:
+        return not (self.start.factors or self.end.factors or self.step.factors)
+
+    def is_whole(self, size: int | str | None) -> bool:
+        """True if it is all of an axis of this size, None where that is open."""
+        last = size if isinstance(size, int) else FAR
+        return (
+            self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
+        )
+
+
+def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
+    """The ranges that a Slice takes along each of its axes; empty if unknown."""
+    starts, ends = (listed(elements, name) for name in node.input[1:3])
+    if starts is None or ends is None:
+        return []
+    given = [elements.numbers(name) if name else None for name in node.input[3:5]]
+    if any(name and numbers is None for name, numbers in zip(node.input[3:5], given, strict=True)):
+        return []
+    axes, steps = (*given, None, None)[:2]
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        return []
+    places = zip(axes, starts, ends, steps, strict=True)
+    return [Cut(axis, start, end, LinearSum(step)) for axis, start, end, step in places]
+
+
+def listed(elements: Elements, name: str) -> list[LinearSum] | None:
+    """The sums in a list, None where it has anything else."""
+    found: Array | None = elements.of(name)
+    if found is None or found.ndim != 1 or not all(isinstance(element, LinearSum) for element in found):
+        return None
+    return list(found)
 
 
 def is_far(element: Element) -> bool:
@@ -419,6 +484,13 @@ def cut(elements: Elements, node: onnx.NodeProto) -> Array:
     return array
 
 
+def nonzero(elements: Elements, node: onnx.NodeProto) -> Array:
+    array = elements.input(node, 0)
+    if not all(isinstance(element, bool) for element in array.flat):
+        raise ValueError("not known which")
+    return elements_of(np.array(np.nonzero(array.astype(bool)), np.int64))
+
+
 ELEMENT_RULES: dict[str, ElementRule] = {
     **dict.fromkeys(ARITHMETIC, by_element(lambda elements, op, *terms: combined(op, *terms))),
     **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), by_element(Elements.compared)),
@@ -431,9 +503,13 @@ ELEMENT_RULES: dict[str, ElementRule] = {
     "Concat": lambda elements, node: np.concatenate(elements.inputs(node), attributes_of(node)["axis"][1]),
     "Expand": expand,
     "Gather": gather,
+    "NonZero": nonzero,
     "Reshape": reshape,
     "Shape": Elements.shape,
     "Slice": cut,
     "Squeeze": squeeze,
+    "Transpose": lambda elements, node: np.transpose(
+        elements.input(node, 0), attributes_of(node).get("perm", (0, None))[1]
+    ),
     "Unsqueeze": lambda elements, node: np.expand_dims(elements.input(node, 0), elements.listed(node, 1)),
 }

@@ -185,6 +185,15 @@ def test_a_loop_of_many_trips_that_does_not_begin_makes_none(tmp_path: Path) -> 
     np.testing.assert_array_equal(out["last"], feeds["h"])
 
 
+def test_a_place_before_the_start_of_an_array_is_an_error_in_a_run(tmp_path: Path) -> None:
+    """Counted from the end: -5 of three steps is not the second one."""
+    for place in ("j = Add (m, i)", "j = Sub (m, i)"):
+        text = rows(f"m = Constant <value_int = -5> () {place} xt = Gather (x, j)")
+        net = load(written(text.replace("Gather (sizes, zero)", "Constant <value_int = 1> ()"), tmp_path))
+        run, feeds = ro.compile(net), loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=3)
+        rejects(ro.TypeRuleError, lambda run=run, feeds=feeds: run(feeds), "an index is out of range")
+
+
 def test_refused(tmp_path: Path) -> None:
     def check(name: str) -> None:
         text, problem = REFUSED[name]
