@@ -27,6 +27,11 @@ def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
     return translate
 
 
+def _inside(x: Blob, low: float, high: float) -> Blob:
+    """Bounded numbers. The bounds have no gradient, as PyTorch has it for activations; those of `clamp` have one."""
+    return ro.where((x <= low) | (x >= high), ro.stop_gradient(ro.clip(x, low, high)), x)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
     **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
@@ -39,8 +44,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "square": lambda x: x * x,
     "mish": lambda x: x * ro.tanh(ro.softplus(x)),
     "lerp": lambda a, b, weight: a + (b - a) * weight,
-    "hardsigmoid": lambda x: ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
-    "hardswish": lambda x: x * ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
+    "hardsigmoid": lambda x: _inside(x, -3.0, 3.0) * (1 / 6) + 0.5,
+    "hardswish": lambda x: x * (_inside(x, -3.0, 3.0) * (1 / 6) + 0.5),
+    "hardtanh": lambda x, low=-1.0, high=1.0: _inside(x, low, high),
 }
 RULES.update({name: _of_one_kind(function) for name, function in FUNCTIONS.items()})
 
@@ -171,6 +177,14 @@ def _exp2(node: AtenNode, x: Blob) -> Blob:
     return ro.pow(2.0, node.blob(x))
 
 
+@rule("sinc")
+def _sinc(node: AtenNode, x: Blob) -> Blob:
+    """`sin(pi x) / (pi x)`, without a division by 0."""
+    still, angle = ro.equal(x, 0.0), x * pi
+    angle = ro.where(still, 1.0, angle)
+    return ro.where(still, 1.0, ro.sin(angle) / angle)
+
+
 @rule("isnan")
 def _isnan(node: AtenNode, x: Blob) -> Blob:
     return ~ro.equal(x, x)
@@ -252,10 +266,8 @@ def _masked_fill(node: AtenNode, x: Blob, mask: Blob, value: Any) -> Blob:
     return ro.where(mask, node.blob(value), x)
 
 
-@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+@rule("clamp", "clamp_min", "clamp_max")
 def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bounds: Any) -> Blob:
-    if node.name == "hardtanh":
-        first, second = (-1.0 if first is None else first), (1.0 if second is None else second)
     low, high = bounds.get("min", first), bounds.get("max", second)
     if node.name == "clamp_max":
         low, high = None, first
