@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, autocast, dtype, empty_like, enable_grad, fx, rand_like
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -53,8 +53,14 @@ from rnnops.torch.step_modes import (
 from rnnops.types import FLOAT, Type
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
+MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # which the core list leaves out
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
-    op: rule for op, rule in core_aten_decompositions().items() if op._schema.name.removeprefix("aten::") not in RULES
+    op: rule
+    for op, rule in {
+        **core_aten_decompositions(),
+        **get_decompositions([getattr(torch.ops.aten, name) for name in MORE]),
+    }.items()
+    if op._schema.name.removeprefix("aten::") not in RULES
 }
 
 

@@ -69,6 +69,28 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
     "index_apart": lambda x: x.reshape(-1, 2, 1, 2)[:, [0, 1, 0], :, [1, 0, -1]].sum((0, 2))[0] * x,
     "roll": lambda x: torch.roll(x, 1, -1),
 }
+
+
+def changed(x: Any, index: Any, value: Any) -> Any:
+    x = x.clone()
+    x[index] = value
+    return x
+
+
+ORDERED.update({
+    "put": lambda x: changed(x, (slice(None), torch.tensor([0, -2])), x[:, :2].sin()),
+    "put_rows": lambda x: changed(x, (torch.arange(x.shape[0]), x.argmax(1)), x.sum(1)),
+    "put_apart": lambda x: changed(
+        x[:, None].repeat(1, 3, 1), (torch.tensor([0, 1]), slice(None), INDEX[:2]), x[:2, :3].cos()
+    )[:, 1],
+    "put_table": lambda x: changed(
+        x[:, None].repeat(1, 3, 1), (slice(None), torch.tensor([[0], [2]]), INDEX), x[:, None, :3] ** 2
+    )[:, 2],
+    "index_add": lambda x: x.index_add(1, torch.tensor([0, 0, 3]), x[:, :3]),
+    "fold": lambda x: F.fold(F.unfold(image(x), 2), (8, 8), 2).sum((1, 2))[:, :H],
+    "cdist": lambda x: torch.cdist(W + x[:, None], W).sum(1) + torch.cdist(W * x[:, None], W, 1.0)[:, 2],
+    "pdist": lambda x: torch.pdist(x).sum() * x + torch.dist(x, 2 * x),
+})  # fmt: skip
 image = lambda x: x[:, None, None, :].mul(W).repeat(1, 2, 2, 2)  # noqa: E731
 SPATIAL: dict[str, Callable[[Any], Any]] = {
     "max_pool2d": lambda x: F.max_pool2d(image(x), 2, padding=1).sum((1, 2))[:, :H],
@@ -102,6 +124,8 @@ SPATIAL.update({
     "bilinear_without_aliases": resized(size=(3, 2), mode="bilinear", antialias=True),
     "bicubic": resized(scale_factor=2, mode="bicubic", align_corners=True),
     "trilinear": resized(3, size=(3, 1, 5), mode="trilinear"),
+    "grid_sample": lambda x: F.grid_sample(image(x), W.tanh().reshape(1, 2, 4, 2).repeat(len(x), 1, 1, 1)).sum((1, 2)),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(image(x), (2, H)).sum((1, 2)),
     "area": resized(size=(3, 5), mode="area"),
 })  # fmt: skip
 UNIT = torch.eye(H, dtype=DOUBLE)
@@ -307,6 +331,8 @@ def test_second_derivatives_of_a_custom_function_are_refused() -> None:
 def test_an_op_with_an_effect_and_a_result_that_is_not_there_are_refused() -> None:
     with pytest.raises(StepError, match="has an effect besides its result"):
         rt.scan(lambda h, x: (torch.ops.aten._print("x"), (h, x))[1], numbers(3, H), numbers(2, 3, H))
+    with pytest.raises(StepError, match=r"index_put.* a mask says"):
+        rt.scan(lambda h, x: (h, x.clone().index_put_((x > 0,), x[0])), numbers(3, H), numbers(2, 3, H))
     with pytest.raises(StepError, match=r"linalg_inv_ex.*uses a result .* not translated; got result 1"):
         rt.scan(lambda h, x: (h * torch.linalg.inv_ex(W @ W.T)[1], x), numbers(3, H), numbers(2, 3, H))
 
@@ -327,3 +353,20 @@ def test_a_matrix_without_a_result_is_an_error(function: Callable[[Any], Any]) -
 def test_second_derivatives_of_matrices(name: str) -> None:
     run = lambda xs: rt.scan(lambda h, x: (0.5 * h + LINEAR[name](x),) * 2, numbers(2, H), xs)[1]  # noqa: E731
     assert torch.autograd.gradgradcheck(run, (numbers(2, 2, H),))
+
+
+def test_a_filter_whose_state_is_factored_and_solved() -> None:
+    """Kalman's, with sigma points: the self-check's states have to be positive definite, too."""
+
+    def step(carry: Any, z: Any) -> Any:
+        mean, P = carry
+        points = torch.tanh(mean[:, :, None] + torch.linalg.cholesky(P))
+        off = points - points.mean(-1, keepdim=True)
+        P = off @ off.mT / H + 0.1 * UNIT
+        S = P[:, :2, :2] + UNIT[:2, :2]
+        gain = torch.linalg.solve(S, P[:, :2]).mT
+        mean = points.mean(-1) + (gain @ (z - mean[:, :2])[:, :, None])[:, :, 0]
+        return (mean, P - gain @ P[:, :2]), torch.linalg.slogdet(S)[1]
+
+    init, zs = (numbers(3, H), UNIT.repeat(3, 1, 1).requires_grad_()), numbers(4, 3, 2)
+    expect_equal(rt.scan(step, init, zs), loop(step, init, zs), [zs, *init])

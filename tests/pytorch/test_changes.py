@@ -278,3 +278,11 @@ def test_masked_arrays_are_compared_with_their_masks() -> None:
     assert bytes_of(one) == bytes_of(one.copy())
     assert bytes_of(one) != bytes_of(other)
     assert bytes_of(np.ma.masked) == bytes_of(np.ma.masked)
+
+
+@pytest.mark.parametrize("kind", ["packet", "overload"])
+def test_ops_that_a_step_is_given_count(kind: str) -> None:
+    for packet in (torch.ops.aten.sin, torch.ops.aten.cos):
+        op = packet if kind == "packet" else packet.default
+        ys = rt.scan(lambda h, x, op=op: (h, op(x)), torch.zeros(2, 1), torch.ones(3, 2, 4))[1]
+        torch.testing.assert_close(ys, op(torch.ones(3, 2, 4)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, log, pi, prod
 from typing import Any
 
+import numpy as np
 import torch
 
 import rnnops as ro
@@ -385,6 +386,17 @@ def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: boo
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
     )
+
+
+@rule("_cdist_forward", "_pdist_forward")
+def _distances(node: AtenNode, x: Blob, *more: Any) -> Blob:
+    """Between each row of two matrices, or between each two rows of one."""
+    order = more[1] if node.name == "_cdist_forward" else more[0] if more else 2
+    node.known("order of a distance", order, 1, 2)
+    if node.name == "_cdist_forward":
+        return _norm(node, ro.unsqueeze(x, [-2]) - ro.unsqueeze(more[0], [-3]), order, -1)
+    pairs = [node.net.constant(index, "int64") for index in np.triu_indices(node.shape_of(0)[0], 1)]
+    return _norm(node, ro.gather(x, pairs[0]) - ro.gather(x, pairs[1]), order, -1)
 
 
 @rule("_softmax")

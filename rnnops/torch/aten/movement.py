@@ -421,13 +421,31 @@ def taken(node: AtenNode, x: Blob, shape: Sequence[int], axis: int, index: Blob)
     return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0, x.dtype)), [axis], keepdims=0)
 
 
-@rule("index_put")
+@rule("index_put", "_unsafe_index_put")
 def _index_put(node: AtenNode, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
-    """One value where a mask says so."""
+    """Values at places that integers say, or one value where a mask says so."""
+    given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
+    if all(blob.dtype != "bool" for _, blob in given):
+        return _put(node, x, given, node.blob(value), accumulate)
     mask, count = indices[0], node.node.args[2].meta["val"].numel()
-    if len(indices) != 1 or mask is None or mask.dtype != "bool" or accumulate or count != 1:
-        node.fail("a tensor is written at places that an index says", hint="Use torch.where, or one value by a mask.")
+    if len(indices) != 1 or mask is None or accumulate or count != 1:
+        node.fail("a tensor is written at places that a mask says", hint="Use torch.where, or one value by one mask.")
     missing = len(node.out_shape) - len(node.node.args[1][0].meta["val"].shape)
     rank = len(node.out_shape)
     wide = ro.unsqueeze(mask, list(range(rank - missing, rank))) if missing else mask
     return ro.where(wide, ro.reshape(node.blob(value), []), x)
+
+
+def _put(node: AtenNode, x: Blob, given: Sequence[tuple[int, Blob]], value: Blob, accumulate: bool) -> Blob:
+    """The axes of the indices go to the front, and back again."""
+    shape, axes = node.out_shape, [axis for axis, _ in given]
+    at = np.broadcast_shapes(*(tuple(node.shape(node.node.args[1][axis].meta["val"])) for axis in axes))
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    first = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0  # where the axes of the indices are in the value
+    sizes, order = [shape[axis] for axis in others], [*axes, *others]
+    places = ro.concat([ro.unsqueeze(ro.expand(node.blob(blob, "int64"), at), [-1]) for _, blob in given], axis=-1)
+    value = ro.expand(value, [*sizes[:first], *at, *sizes[first:]])
+    end = first + len(at)
+    value = ro.transpose(value, [*range(first, end), *range(first), *range(end, len(sizes) + len(at))])
+    y = ro.scatter_nd(ro.transpose(x, order), places, value, "add" if accumulate else "none")
+    return ro.transpose(y, [order.index(axis) for axis in range(len(shape))])
