@@ -420,7 +420,16 @@ def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     return _cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor, upper)
 
 
+def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    if (offset, dim1, dim2) != (0, -2, -1):
+        return torch.diag_embed(x, offset, dim1, dim2)
+    unit = torch.eye(x.shape[-1], dtype=torch.bool, device=x.device)
+    return torch.where(unit, x[..., None], torch.zeros((), dtype=x.dtype, device=x.device))
+
+
 CELLS: dict[Any, Callable[..., Any]] = {
+    torch.diag_embed: _diag_embed,
+    torch.Tensor.diag_embed: _diag_embed,
     torch.cholesky_inverse: _cholesky_inverse,
     torch.cholesky_solve: _cholesky_solve,
     torch.Tensor.cholesky_solve: _cholesky_solve,

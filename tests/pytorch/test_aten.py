@@ -36,6 +36,7 @@ SIZED: dict[str, Callable[[Any], Any]] = {
     "tile": lambda x: ONES.tile((x.shape[0], 1)) * x,
     "cosine_similarity": lambda x: x * F.cosine_similarity(x, x.flip(-1), dim=-1)[:, None],
     "baddbmm": lambda x: torch.baddbmm(ONES[None, None], x[None], W[None], beta=0.5, alpha=2)[0],
+    "diag_embed": lambda x: torch.diag_embed(x).mul(W).sum(1) + x.diag_embed(1).sum(1)[:, 1:],
     "eye": lambda x: torch.eye(x.shape[0], dtype=DOUBLE) @ x,
 }
 ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
