@@ -99,6 +99,7 @@ from rnnops.ops.functions import (
 )
 from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
 from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
+from rnnops.ops.linear_systems import cholesky as cholesky, slogdet as slogdet, solve as solve
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
     concat as concat,

@@ -177,7 +177,7 @@ class GradientError(RnnopsError):
 
 
 class NumericsError(RnnopsError):
-    """An output or a gradient is not finite, and a run was asked to look for that.
+    """An output or a gradient is not finite, and a run was asked to look for that; or a matrix has no inverse.
 
     Example:
         >>> net = ro.Net("n")

@@ -34,6 +34,7 @@ VALUES = {  # what is neither a class nor a function -> the module in which a do
     "TOLERANCES": "rnnops.testing.gradient_check",
 }
 FOREIGN = {"Expm1", "Log1p", "SelectValid", "StopGradient", "WithGradient"}  # ops that ONNX has not
+FOREIGN |= {"Solve", "Cholesky", "Slogdet"}
 WRITTEN_OPSET = 20  # that `ro.onnx.export` writes unless told
 YOUNGER = {"CumProd": 26, "RMSNormalization": 23}  # ops that this one does not have
 ON_ONE_LINE = re.compile(r"^(Args|Returns|Yields|Raises|Example): ", re.M)

@@ -46,6 +46,7 @@ INSTEAD = {  # of functions that have no op
     **dict.fromkeys(("conjugate", "angle"), COMPLEX),
     "norm": "Use ro.sqrt(ro.reduce_sum_square(x, axes=[-1])).", "ravel": "Use x.reshape(-1).", "flip": "Use x[::-1].",
     "isnan": "x != x is True where x is NaN.", "floor_divide": "Use ro.floor(x / y).", "sort": "Use ro.topk.",
+    "inv": "Use ro.solve(a, np.eye(n)).", "det": "Use sign, logarithm = ro.slogdet(x).",
     "exp2": "Use 2.0 ** x.", "fmax": "Use np.maximum.", "fmin": "Use np.minimum.", "repeat": "Use ro.tile.",
 }  # fmt: skip
 Axis = int | Sequence[int] | None

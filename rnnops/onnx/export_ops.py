@@ -158,7 +158,7 @@ SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
 def write_op(writer: GraphWriter, call: Call) -> None:
     """Write one op. Raises OnnxError for one that ONNX has no words for."""
     rule = WRITE_RULES.get(call.op.type, write_plain)
-    if call.op.type not in WRITE_RULES and schema_of(call.op.type).internal:
+    if call.op.type not in WRITE_RULES and not onnx.defs.has(call.op.type):
         raise OnnxError("ONNX has no words for this op", net=call.net, op=call.op.label)
     if SINCE.get(call.op.type, 0) > writer.opset:
         wanted = f"opset={SINCE[call.op.type]} or later"

@@ -211,6 +211,13 @@ class DetachWithoutGrad(TorchDispatchMode):
         return pytree.tree_map_only(Tensor, lambda t: detach(t) if t.is_floating_point() else t, out)
 
 
+class NoChecks(TorchDispatchMode):
+    """`torch.linalg` looks for singular matrices by ops of their own: here the op that replaces it raises."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if func is torch.ops.aten._linalg_check_errors.default else func(*args, **(kwargs or {}))
+
+
 class Decisions(TorchFunctionMode):
     """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left."""
 
@@ -397,7 +404,36 @@ def _cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) 
     return (one * other).sum(dim)
 
 
+def _solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    a = a.triu(int(unitriangular)) if upper else a.tril(-int(unitriangular))
+    if unitriangular:
+        a = a + torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return torch.linalg.solve(a, b[(None,) * (a.dim() - b.dim())], left=left)  # of one rank: b is not a vector
+
+
+def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    lower = factor.mT if upper else factor
+    return _solve_triangular(lower.mT, _solve_triangular(lower, b, upper=False), upper=True)
+
+
+def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    return _cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor, upper)
+
+
+def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    if (offset, dim1, dim2) != (0, -2, -1):
+        return torch.diag_embed(x, offset, dim1, dim2)
+    unit = torch.eye(x.shape[-1], dtype=torch.bool, device=x.device)
+    return torch.where(unit, x[..., None], torch.zeros((), dtype=x.dtype, device=x.device))
+
+
 CELLS: dict[Any, Callable[..., Any]] = {
+    torch.diag_embed: _diag_embed,
+    torch.Tensor.diag_embed: _diag_embed,
+    torch.cholesky_inverse: _cholesky_inverse,
+    torch.cholesky_solve: _cholesky_solve,
+    torch.Tensor.cholesky_solve: _cholesky_solve,
+    torch.linalg.solve_triangular: _solve_triangular,
     F.cosine_similarity: _cosine_similarity,
     torch.baddbmm: _baddbmm,
     torch.Tensor.baddbmm: _baddbmm,

@@ -110,10 +110,13 @@ def _exact_products() -> Iterator[None]:
 
 
 def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) -> Tensor:
-    """The same numbers on every device."""
+    """The same numbers on every device. Square matrices are positive definite, as states of Kalman filters are."""
     if not kind.dtype.is_floating_point:
         return torch.randint(0, 2, tuple(shape)).to(device, kind.dtype)
-    return torch.rand(tuple(shape), dtype=kind.dtype).to(device).requires_grad_()
+    numbers = torch.rand(tuple(shape), dtype=kind.dtype)
+    if len(kind.shape) > 2 and shape[-2] == shape[-1]:
+        numbers = numbers / shape[-1] + torch.eye(shape[-1], dtype=kind.dtype)
+    return numbers.to(device).requires_grad_()
 
 
 def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[TensorKind]) -> list[Tensor]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, autocast, dtype, empty_like, enable_grad, fx, rand_like
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -44,6 +44,7 @@ from rnnops.torch.step_modes import (
     Decisions,
     DetachWithoutGrad,
     ElementwiseFunctions,
+    NoChecks,
     NoReading,
     PlainCells,
     RandomFunctions,
@@ -52,8 +53,14 @@ from rnnops.torch.step_modes import (
 from rnnops.types import FLOAT, Type
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
+MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # which the core list leaves out
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
-    op: rule for op, rule in core_aten_decompositions().items() if op._schema.name.removeprefix("aten::") not in RULES
+    op: rule
+    for op, rule in {
+        **core_aten_decompositions(),
+        **get_decompositions([getattr(torch.ops.aten, name) for name in MORE]),
+    }.items()
+    if op._schema.name.removeprefix("aten::") not in RULES
 }
 
 
@@ -160,6 +167,7 @@ def trace_step(
                     enable_grad(),
                     ElementwiseFunctions(),
                     DetachWithoutGrad(),
+                    NoChecks(),
                     PlainCells(),
                     NoReading(),
                 ):
@@ -177,9 +185,7 @@ def trace_step(
         except AssertionError as error:
             if "EffectType" not in str(error):
                 raise
-            problem = (
-                "a step uses an op that is not translated, as it looks at its result (inv and solve of torch.linalg)"
-            )
+            problem = "a step uses an op that is not translated, as it has an effect besides its result"
             raise StepError(problem, came=str(error)[-60:], hint="Write it by other ops.") from error
         except RuntimeError as error:
             if any(said in str(error) for said in ("two different devices", "on the same device")):
@@ -373,7 +379,7 @@ def _translated(cell: _Cell, node: fx.Node) -> Any:
     """The values of a node: blobs for tensors, numbers for sizes."""
     arguments, options = fx.node.map_arg((node.args, node.kwargs), lambda given: cell.blobs[given])
     if node.target is operator.getitem:
-        return arguments[0][arguments[1]]
+        return _part(node, *arguments)
     if isinstance(node.meta.get("val"), int | torch.SymInt):
         return cell.trace.size(node.meta["val"], cell.layout.batch)
     if isinstance(node.meta.get("val"), torch.SymFloat):
@@ -382,6 +388,14 @@ def _translated(cell: _Cell, node: fx.Node) -> Any:
     if name not in RULES:
         raise StepError("a step uses an op that is not translated", op=str(node.target), hint="Write it by other ops.")
     return RULES[name](_node(cell, node), *arguments, **{k: v for k, v in options.items() if k not in IGNORED})
+
+
+def _part(node: fx.Node, values: Sequence[Any], number: int) -> Any:
+    """One of several results of an op."""
+    if values[number] is None:
+        problem, came = "a step uses a result of an op that is not translated", f"result {number}"
+        raise StepError(problem, op=str(node.all_input_nodes[0].target), came=came, hint="Write it by other ops.")
+    return values[number]
 
 
 def _check_states(cell: _Cell, results: Sequence[Any]) -> None:

@@ -25,11 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from rnnops.torch.code_reads import (
     MISSING,
+    PACKAGES,
     AsOneOfSeveral,
     Reads,
     bytes_of,
@@ -406,6 +408,7 @@ class Walk:
             held = None
         module = type(value).__module__
         every = self.reads.all_names and (module in DATA or not is_unread(module))
+        every |= module.partition(".")[0] in ("torch", *PACKAGES)  # whose code is not read for names
         if type(held) is dict:
             self._fetch_namespace(held, path, every)
         slots = [name for name in slots_of(type(value)) if every or name in self._names]
@@ -522,6 +525,7 @@ _HANDLERS: list[tuple[Any, Any]] = [
     (weakref.ref, Walk._reference),
     (threading.local, Walk._local),
     (NOT_FOLLOWED, Walk._opaque),
+    (OpOverload | OpOverloadPacket, Walk._opaque),
 ]
 
 

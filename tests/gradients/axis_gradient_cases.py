@@ -217,6 +217,26 @@ def _products() -> None:
                 case("Gemm", f"{trans_a}{trans_b} {shape}", lambda a, b, c, o=scaled: ro.gemm(a, b, c, **o), a, b, c)
 
 
+def _linear_systems() -> None:
+    unit = np.eye(3)
+    for a, b in (
+        ((3, 3), (3, 2)),
+        ((2, 3, 3), (3, 1)),
+        ((3, 3), (2, 3, 1)),
+        ((2, 1, 3, 3), (2, 3, 2)),
+        ((0, 3, 3), (3, 1)),
+    ):
+        case("Solve", f"{a} {b}", ro.solve, 3.0 * unit + apart(a), apart(b, turn=1))
+    case("Solve", "inverse", lambda a: ro.solve(a, unit), 3.0 * unit + apart((2, 3, 3)))
+    case("Solve", "by itself", lambda a: ro.solve(a, a @ a), 3.0 * unit + apart((3, 3)))
+    for shape in ((3, 3), (2, 3, 3), (1, 1)):
+        matrix = 4.0 * np.eye(shape[-1]) + apart(shape)
+        case("Cholesky", f"{shape}", ro.cholesky, matrix)
+        case("Slogdet", f"{shape}", lambda x: ro.slogdet(x)[1], matrix)
+        case("Slogdet", f"{shape}, both", ro.slogdet, -matrix)
+    case("Cholesky", "of a product", lambda x: ro.cholesky(x @ ro.transpose(x) + unit), apart((3, 3)))
+
+
 def _labels() -> None:
     for axis in (0, 1, -1):
         build = lambda i, v, a=axis: ro.one_hot(i, 3, v, axis=a)  # noqa: E731 - a line of the table
@@ -257,6 +277,7 @@ for _part in (
     _scatter,
     _normalization,
     _products,
+    _linear_systems,
     _labels,
     _losses,
 ):

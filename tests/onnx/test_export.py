@@ -299,6 +299,13 @@ def test_what_gradients_are_is_not_written(tmp_path: Path) -> None:
     assert {op.type for op in again.ops} == {"Exp", "Identity"}
 
 
+def test_an_op_that_onnx_lacks_is_named(tmp_path: Path) -> None:
+    net = ro.Net("system")
+    net.outputs(x=ro.solve(net.input("a"), net.input("b")))
+    shapes = {"a": (3, 3), "b": (3, 1)}
+    rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes=shapes), "Solve -> solve_0", "no words")
+
+
 def test_what_has_a_net_and_params_is_accepted(tmp_path: Path) -> None:
     net, feeds = CASES["GRU"]()
 

@@ -463,8 +463,36 @@ def cases_without_twin() -> Iterator[Case]:
     yield Case("StopGradient", "int64", ro.stop_gradient, (integers(7, dtype="int64"),), lambda x: (x,))
 
 
+def matrices(*shape: int) -> Array:
+    """Matrices without symmetry, whose symmetric part is positive definite."""
+    return floats(*shape) + 2 * shape[-1] * np.eye(shape[-1])
+
+
+def determinant(x: Array) -> tuple[Array, Array]:
+    product = np.prod(np.linalg.eigvals(x), axis=-1).real.astype(x.dtype)
+    return np.sign(product), np.log(abs(product))
+
+
+def linear_system_cases() -> Iterator[Case]:
+    for shape, other in (
+        ((2, 2), (2, 3)),
+        ((7, 3, 3), (3, 1)),
+        ((3, 3), (2, 3, 2)),
+        ((0, 2, 2), (2, 1)),
+        ((0, 0), (0, 2)),
+    ):
+        yield Case("Solve", "", ro.solve, (matrices(*shape), floats(*other)), lambda a, b: (np.linalg.inv(a) @ b,))
+    for shape in ((1, 1), (3, 3), (2, 3, 3), (0, 2, 2), (0, 0)):
+        factor = lambda x: (np.linalg.cholesky((x + np.swapaxes(x, -1, -2)) / 2),)  # noqa: E731
+        yield Case("Cholesky", "", ro.cholesky, (matrices(*shape),), factor)
+        yield Case("Slogdet", "", ro.slogdet, (matrices(*shape),), determinant)
+    flat = np.array([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    yield Case("Slogdet", "edges", ro.slogdet, (flat,), quiet(determinant))
+
+
 GROUPS = (
     cases_without_twin,
+    linear_system_cases,
     unary_cases,
     activation_cases,
     activation_cases_in_numpy,

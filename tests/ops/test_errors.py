@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,12 @@ WRONG_TYPES: list[tuple[Build, list[tuple[Any, ...]], str]] = [
     (ro.matmul, [(F, 2, 3), (F, 2)], "inner sizes"),
     (ro.matmul, [(F,), (F, 2)], "rank 1 or more"),
     (ro.matmul, [(F, 2, 1, 3), (F, 3, 3, 1)], "do not broadcast"),
+    (ro.solve, [(F, 2, 3), (F, 2, 1)], "not a square matrix"),
+    (ro.solve, [(F, 2, 2), (F, 2)], "a row for each row of a.*unsqueeze"),
+    (ro.solve, [(F, 2, 2), (F, 3, 1)], "a row for each row of a"),
+    (ro.solve, [(F, 3, 2, 2), (F, 2, 2, 1)], "do not broadcast"),
+    (ro.cholesky, [(F, 2)], "not a square matrix"),
+    (ro.slogdet, [(F, 3, 2)], "not a square matrix"),
     (ro.gemm, [(F, 2, 3), (F, 2, 3)], "inner sizes"),
     (ro.gemm, [(F, 2), (F, 2, 3)], "multiplies matrices"),
     (ro.gemm, [(F, 2, 3), (F, 3, 1), (F, 4)], "do not broadcast|does not broadcast"),
@@ -253,6 +260,23 @@ def test_labels_that_are_no_class(label: int, expanded: bool) -> None:
     message = rf"net 'bad', op '\w+ -> .*a label is not a class; wanted 0 to 2; got {label}"
     with pytest.raises(TypeRuleError, match=message):
         evaluate(net, arrays, "float64", RunContext())
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu", "cuda"])
+def test_matrices_without_a_result(device: str) -> None:
+    """In a cell, where the backward pass of a factor solves as well."""
+    net = ro.Net("model")
+    xs, h0 = net.inputs("xs", "h0")
+    step = ro.cell(lambda x, h: {"h": ro.solve(x, h) + ro.cholesky(x) * ro.unsqueeze(ro.slogdet(x)[1], [-2, -1])})
+    net.outputs(y=ro.scan(step, xs, h=h0, state_shapes={"h": (3, 3)})[1]["h"])
+    run, eye = ro.compile(net, device=device), np.eye(3)
+    feeds = {"xs": np.tile(2.0 * eye, (2, 2, 1, 1)), "h0": np.ones((2, 3, 3))}
+    assert np.isfinite(run.vjp(feeds)[1]({"y": np.ones((2, 2, 3, 3))})["xs"]).all()
+    for wrong, op in ((np.zeros((3, 3)), "(Solve|Cholesky)"), (-eye, "Cholesky")):
+        feeds["xs"][1, 1] = wrong
+        with pytest.raises(ro.NumericsError, match="singular or not positive definite") as caught:
+            run(feeds)
+        assert re.fullmatch(rf"{op} -> .*", caught.value.op or "")
 
 
 def test_integer_powers_below_zero() -> None:

@@ -199,9 +199,11 @@ def test_products_and_kernels_are_few_and_named() -> None:
     }
 
 
-def test_ops_without_a_form_are_few_and_known_before_a_run() -> None:
+def test_ops_without_a_form_are_few() -> None:
     runs = [run for run in RUNS.values() if form_of(run) is None]
-    assert {run.last.op.type for run in runs} == {"Range", "Shape", "Constant", "TopK", "ScatterElements", "ScatterND"}
+    systems = {"Solve", "Cholesky", "Slogdet"}
+    known = {"Range", "Shape", "Constant", "TopK", "ScatterElements", "ScatterND"}
+    assert {run.last.op.type for run in runs} == known | systems
 
 
 def test_every_scalar_function_has_a_meaning_here() -> None:

@@ -65,6 +65,16 @@ def namespace(v: Any) -> Place:
     return held_by(types.SimpleNamespace(value=v))
 
 
+def object_of_pytorch(v: Any) -> Place:
+    made = torch.distributions.transforms.AffineTransform(v, 1.0)
+    return Place(lambda: made(0.0), lambda v: setattr(made, "loc", v))
+
+
+def object_of_numpy(v: Any) -> Place:
+    made = np.vectorize(lambda x: x * v)
+    return Place(lambda: made(1.0).item(), lambda v: setattr(made, "pyfunc", lambda x: x * v))
+
+
 def parsed_arguments(v: Any) -> Place:
     return held_by(argparse.Namespace(value=v))
 
@@ -647,6 +657,7 @@ def text_that_is_parsed(v: Any) -> Place:
 
 
 BOTH = [
+    object_of_pytorch,
     attribute, nested, namespace, parsed_arguments, a_dataclass, a_frozen_dataclass_replaced, a_dataclass_as_dict,
     a_slot, a_class_attribute, a_base_class_attribute, a_class_attribute_hidden_by_another,
     a_class_attribute_hidden_by_the_object, the_class_of_an_object, a_property, a_descriptor, getattr_method,
@@ -660,6 +671,7 @@ BOTH = [
     a_cached_property, a_cached_function, a_metaclass, a_module_attribute, a_child_of_a_module,
 ]  # fmt: skip
 ALONE = [
+    object_of_numpy,
     a_set, a_numpy_array, a_numpy_number, an_array_of_objects, an_array_of_python, a_byte_array, an_enum,
     an_enum_member_by_name, the_environment, the_environment_by_getenv, a_training_flag, a_length,
     a_parameter_that_is_frozen, a_sign_of_zero, an_attribute_of_a_tensor, an_array_of_a_container, text_that_is_parsed,

@@ -12,9 +12,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 
 import torch.nn.functional as F  # noqa: E402, N812
 from test_torch import DOUBLE, expect_equal, loop, numbers  # noqa: E402
-from torch.distributions import Independent, Normal, kl_divergence  # noqa: E402
+from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from rnnops.errors import NumericsError  # noqa: E402
 from rnnops.torch import step_modes, traced  # noqa: E402
 from rnnops.torch.errors import StepError, UnseenWarning  # noqa: E402
 
@@ -35,6 +36,7 @@ SIZED: dict[str, Callable[[Any], Any]] = {
     "tile": lambda x: ONES.tile((x.shape[0], 1)) * x,
     "cosine_similarity": lambda x: x * F.cosine_similarity(x, x.flip(-1), dim=-1)[:, None],
     "baddbmm": lambda x: torch.baddbmm(ONES[None, None], x[None], W[None], beta=0.5, alpha=2)[0],
+    "diag_embed": lambda x: torch.diag_embed(x).mul(W).sum(1) + x.diag_embed(1).sum(1)[:, 1:],
     "eye": lambda x: torch.eye(x.shape[0], dtype=DOUBLE) @ x,
 }
 ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
@@ -68,6 +70,28 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
     "index_apart": lambda x: x.reshape(-1, 2, 1, 2)[:, [0, 1, 0], :, [1, 0, -1]].sum((0, 2))[0] * x,
     "roll": lambda x: torch.roll(x, 1, -1),
 }
+
+
+def changed(x: Any, index: Any, value: Any) -> Any:
+    x = x.clone()
+    x[index] = value
+    return x
+
+
+ORDERED.update({
+    "put": lambda x: changed(x, (slice(None), torch.tensor([0, -2])), x[:, :2].sin()),
+    "put_rows": lambda x: changed(x, (torch.arange(x.shape[0]), x.argmax(1)), x.sum(1)),
+    "put_apart": lambda x: changed(
+        x[:, None].repeat(1, 3, 1), (torch.tensor([0, 1]), slice(None), INDEX[:2]), x[:2, :3].cos()
+    )[:, 1],
+    "put_table": lambda x: changed(
+        x[:, None].repeat(1, 3, 1), (slice(None), torch.tensor([[0], [2]]), INDEX), x[:, None, :3] ** 2
+    )[:, 2],
+    "index_add": lambda x: x.index_add(1, torch.tensor([0, 0, 3]), x[:, :3]),
+    "fold": lambda x: F.fold(F.unfold(image(x), 2), (8, 8), 2).sum((1, 2))[:, :H],
+    "cdist": lambda x: torch.cdist(W + x[:, None], W).sum(1) + torch.cdist(W * x[:, None], W, 1.0)[:, 2],
+    "pdist": lambda x: torch.pdist(x).sum() * x + torch.dist(x, 2 * x),
+})  # fmt: skip
 image = lambda x: x[:, None, None, :].mul(W).repeat(1, 2, 2, 2)  # noqa: E731
 SPATIAL: dict[str, Callable[[Any], Any]] = {
     "max_pool2d": lambda x: F.max_pool2d(image(x), 2, padding=1).sum((1, 2))[:, :H],
@@ -77,6 +101,66 @@ SPATIAL: dict[str, Callable[[Any], Any]] = {
     "avg_pool1d": lambda x: F.avg_pool1d(image(x)[:, 0], 3, 1, 1).sum(1)[:, :H],
     "instance_norm": lambda x: F.instance_norm(image(x)).mul(image(x.detach())).sum((1, 2))[:, :H],
     "attention": lambda x: F.scaled_dot_product_attention(image(x), image(x).sin(), image(x)).sum((1, 2))[:, :H],
+}
+
+
+def resized(axes: int = 2, **options: Any) -> Callable[[Any], Any]:
+    """`interpolate` of images, or of their rows, or of volumes, weighted."""
+
+    def resize(x: Any) -> Any:
+        images = image(x).mul(x[:, :1, None, None])
+        y = F.interpolate(images[:, 0] if axes == 1 else images if axes == 2 else images[:, None], **options)
+        return x * y.mul(torch.arange(y[0].numel()).reshape(y[0].shape)).mean(tuple(range(1, y.dim())))[:, None]
+
+    return resize
+
+
+SPATIAL.update({
+    "nearest": resized(size=(3, 5)),
+    "nearest_exact": resized(scale_factor=1.3, mode="nearest-exact"),
+    "linear": resized(1, scale_factor=1.5, mode="linear"),
+    "bilinear": resized(size=(7, 3), mode="bilinear"),
+    "bilinear_of_corners": resized(size=(7, 3), mode="bilinear", align_corners=True),
+    "bilinear_of_a_scale": resized(scale_factor=(1.6, 0.7), mode="bilinear", recompute_scale_factor=False),
+    "bilinear_without_aliases": resized(size=(3, 2), mode="bilinear", antialias=True),
+    "bicubic": resized(scale_factor=2, mode="bicubic", align_corners=True),
+    "trilinear": resized(3, size=(3, 1, 5), mode="trilinear"),
+    "grid_sample": lambda x: F.grid_sample(image(x), W.tanh().reshape(1, 2, 4, 2).repeat(len(x), 1, 1, 1)).sum((1, 2)),
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(image(x), (2, H)).sum((1, 2)),
+    "area": resized(size=(3, 5), mode="area"),
+})  # fmt: skip
+UNIT = torch.eye(H, dtype=DOUBLE)
+
+
+def matrix(x: Any) -> Any:
+    """Matrices without symmetry, far from singular ones."""
+    return x[:, None].tanh() * x[:, :, None].sin() + 4 * UNIT + torch.diag_embed(x.square().mean(-1, keepdim=True), 3)
+
+
+def factor(x: Any) -> Any:
+    return torch.linalg.cholesky(matrix(x) + matrix(x).mT)
+
+
+LINEAR: dict[str, Callable[[Any], Any]] = {
+    "inv": lambda x: torch.linalg.inv(matrix(x))[:, 0] + torch.inverse(W @ W.T + UNIT)[0] + matrix(x).inverse()[:, 1],
+    "solve": lambda x: torch.linalg.solve(matrix(x), x) + torch.linalg.solve(W @ W.T + UNIT, matrix(x))[:, 0],
+    "solve_vector": lambda x: torch.linalg.solve(matrix(x), W[0]) + torch.linalg.solve(matrix(x), W)[:, 0],
+    "solve_right": lambda x: torch.linalg.solve(matrix(x), W[:2], left=False).sum(1),
+    "cholesky": lambda x: factor(x).sum(1) + torch.cholesky(matrix(x) + matrix(x).mT)[:, 2],
+    "cholesky_upper": lambda x: torch.linalg.cholesky(matrix(x), upper=True).mul(W).sum(1),
+    "cholesky_lower": lambda x: torch.linalg.cholesky(matrix(x)).mul(W).sum(1),
+    "det": lambda x: x * torch.linalg.det(matrix(x))[:, None] * torch.det(-matrix(x)[:, :3, :3])[:, None] * 1e-3,
+    "slogdet": lambda x: x * (torch.linalg.slogdet(-matrix(x))[1] + torch.logdet(matrix(x)))[:, None],
+    "solve_triangular": lambda x: torch.linalg.solve_triangular(matrix(x), W, upper=False)[:, 0],
+    "solve_triangular_right": lambda x: torch.linalg.solve_triangular(
+        matrix(x), W, upper=True, left=False, unitriangular=True
+    ).sum(1),
+    "cholesky_solve": lambda x: torch.cholesky_solve(W, factor(x)).sum(1) + W.cholesky_solve(factor(x).mT, True)[:, 0],
+    "cholesky_inverse": lambda x: torch.cholesky_inverse(factor(x)).mul(W).sum(1),
+    "matrix_power": lambda x: torch.linalg.matrix_power(matrix(x), -2)[:, 0],
+    "multivariate": lambda x: (
+        x * MultivariateNormal(x, scale_tril=factor(x), validate_args=False).log_prob(-x)[:, None]
+    ),
 }
 attention = torch.nn.MultiheadAttention(H, 2, batch_first=True).to(DOUBLE)
 RANDOM: dict[str, Callable[[Any], Any]] = {
@@ -88,7 +172,7 @@ RANDOM: dict[str, Callable[[Any], Any]] = {
     "kl_divergence": lambda x: kl_divergence(Normal(x, x.exp(), False), Normal(x.flip(-1), 1.0, False)),
     "independent": lambda x: x * Independent(Normal(x, x.exp(), False), 1, False).log_prob(x)[:, None],
 }
-OPS = {**SIZED, **ELEMENTWISE, **ORDERED, **SPATIAL, **RANDOM}
+OPS = {**SIZED, **ELEMENTWISE, **ORDERED, **SPATIAL, **LINEAR, **RANDOM}
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -124,6 +208,28 @@ def test_nan_infinity_ties_and_masks_that_leave_nothing(name: str) -> None:
         _, ys = run(step, torch.zeros(4, 1, dtype=DOUBLE), xs)
         found.append([ys, *torch.autograd.grad((ys * torch.arange(1, 5)).sum(), xs)])
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+AT_BOUNDS: dict[str, Callable[[Any], Any]] = {
+    "hardtanh": F.hardtanh,
+    "hardtanh_of_3": lambda x: F.hardtanh(x, -3, 3),
+    "relu6": F.relu6,
+    "clamp": lambda x: x.clamp(-1, 3),
+    "clamp_tensors": lambda x: x.clamp(-torch.ones_like(x), torch.ones_like(x)),
+    "hardswish": F.hardswish,
+    "hardsigmoid": lambda x: 6 * F.hardsigmoid(x),
+    "softshrink": F.softshrink,
+    "threshold": lambda x: F.threshold(x, 0.5, 2.0),
+    "sinc": torch.sinc,
+}
+
+
+@pytest.mark.parametrize("name", AT_BOUNDS)
+def test_gradients_at_bounds(name: str) -> None:
+    x = torch.tensor([[[-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0]]], requires_grad=True)
+    mine = rt.scan(lambda h, x: (h, AT_BOUNDS[name](x)), torch.zeros(1, 1), x)[1]
+    for one, other in zip(*([y, *torch.autograd.grad(y.sum(), x)] for y in (mine, AT_BOUNDS[name](x))), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_bound_of_nan() -> None:
@@ -223,6 +329,45 @@ def test_second_derivatives_of_a_custom_function_are_refused() -> None:
         moved.sum().backward()
 
 
-def test_an_op_that_looks_at_its_result_is_refused() -> None:
-    with pytest.raises(StepError, match="not translated"):
-        rt.scan(lambda h, x: (torch.linalg.inv(x[:, None] * W)[:, 0],) * 2, numbers(3, H), numbers(2, 3, H))
+def test_an_op_with_an_effect_and_a_result_that_is_not_there_are_refused() -> None:
+    with pytest.raises(StepError, match="has an effect besides its result"):
+        rt.scan(lambda h, x: (torch.ops.aten._print("x"), (h, x))[1], numbers(3, H), numbers(2, 3, H))
+    with pytest.raises(StepError, match=r"index_put.* a mask says"):
+        rt.scan(lambda h, x: (h, x.clone().index_put_((x > 0,), x[0])), numbers(3, H), numbers(2, 3, H))
+    with pytest.raises(StepError, match=r"linalg_inv_ex.*uses a result .* not translated; got result 1"):
+        rt.scan(lambda h, x: (h * torch.linalg.inv_ex(W @ W.T)[1], x), numbers(3, H), numbers(2, 3, H))
+
+
+@pytest.mark.parametrize("function", [torch.linalg.inv, torch.linalg.cholesky, lambda a: torch.linalg.solve(a, UNIT)])
+def test_a_matrix_without_a_result_is_an_error(function: Callable[[Any], Any]) -> None:
+    diagonals = torch.rand(3, 2, H, dtype=DOUBLE)
+    step = lambda h, x: (h, function(torch.diag_embed(x)))  # noqa: E731
+    assert rt.scan(step, torch.zeros(2, 1, dtype=DOUBLE), diagonals)[1].isfinite().all()
+    diagonals[2, 1, 3] = 0
+    with pytest.raises(NumericsError, match=r"op '(Solve|Cholesky) -> .*singular or not positive definite"):
+        rt.scan(step, torch.zeros(2, 1, dtype=DOUBLE), diagonals)
+    with pytest.raises(torch.linalg.LinAlgError):
+        loop(step, torch.zeros(2, 1, dtype=DOUBLE), diagonals)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "slogdet"])
+def test_second_derivatives_of_matrices(name: str) -> None:
+    run = lambda xs: rt.scan(lambda h, x: (0.5 * h + LINEAR[name](x),) * 2, numbers(2, H), xs)[1]  # noqa: E731
+    assert torch.autograd.gradgradcheck(run, (numbers(2, 2, H),))
+
+
+def test_a_filter_whose_state_is_factored_and_solved() -> None:
+    """Kalman's, with sigma points: the self-check's states have to be positive definite, too."""
+
+    def step(carry: Any, z: Any) -> Any:
+        mean, P = carry
+        points = torch.tanh(mean[:, :, None] + torch.linalg.cholesky(P))
+        off = points - points.mean(-1, keepdim=True)
+        P = off @ off.mT / H + 0.1 * UNIT
+        S = P[:, :2, :2] + UNIT[:2, :2]
+        gain = torch.linalg.solve(S, P[:, :2]).mT
+        mean = points.mean(-1) + (gain @ (z - mean[:, :2])[:, :, None])[:, :, 0]
+        return (mean, P - gain @ P[:, :2]), torch.linalg.slogdet(S)[1]
+
+    init, zs = (numbers(3, H), UNIT.repeat(3, 1, 1).requires_grad_()), numbers(4, 3, 2)
+    expect_equal(rt.scan(step, init, zs), loop(step, init, zs), [zs, *init])

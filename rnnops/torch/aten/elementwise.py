@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf, log, pi, prod
 from typing import Any
 
+import numpy as np
 import torch
 
 import rnnops as ro
@@ -27,6 +28,11 @@ def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
     return translate
 
 
+def _inside(x: Blob, low: float, high: float) -> Blob:
+    """Bounded numbers. The bounds have no gradient, as PyTorch has it for activations; those of `clamp` have one."""
+    return ro.where((x <= low) | (x >= high), ro.stop_gradient(ro.clip(x, low, high)), x)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
     **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
@@ -39,8 +45,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "square": lambda x: x * x,
     "mish": lambda x: x * ro.tanh(ro.softplus(x)),
     "lerp": lambda a, b, weight: a + (b - a) * weight,
-    "hardsigmoid": lambda x: ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
-    "hardswish": lambda x: x * ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
+    "hardsigmoid": lambda x: _inside(x, -3.0, 3.0) * (1 / 6) + 0.5,
+    "hardswish": lambda x: x * (_inside(x, -3.0, 3.0) * (1 / 6) + 0.5),
+    "hardtanh": lambda x, low=-1.0, high=1.0: _inside(x, low, high),
 }
 RULES.update({name: _of_one_kind(function) for name, function in FUNCTIONS.items()})
 
@@ -171,6 +178,14 @@ def _exp2(node: AtenNode, x: Blob) -> Blob:
     return ro.pow(2.0, node.blob(x))
 
 
+@rule("sinc")
+def _sinc(node: AtenNode, x: Blob) -> Blob:
+    """`sin(pi x) / (pi x)`, without a division by 0."""
+    still, angle = ro.equal(x, 0.0), x * pi
+    angle = ro.where(still, 1.0, angle)
+    return ro.where(still, 1.0, ro.sin(angle) / angle)
+
+
 @rule("isnan")
 def _isnan(node: AtenNode, x: Blob) -> Blob:
     return ~ro.equal(x, x)
@@ -252,10 +267,8 @@ def _masked_fill(node: AtenNode, x: Blob, mask: Blob, value: Any) -> Blob:
     return ro.where(mask, node.blob(value), x)
 
 
-@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+@rule("clamp", "clamp_min", "clamp_max")
 def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bounds: Any) -> Blob:
-    if node.name == "hardtanh":
-        first, second = (-1.0 if first is None else first), (1.0 if second is None else second)
     low, high = bounds.get("min", first), bounds.get("max", second)
     if node.name == "clamp_max":
         low, high = None, first
@@ -373,6 +386,17 @@ def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: boo
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
     )
+
+
+@rule("_cdist_forward", "_pdist_forward")
+def _distances(node: AtenNode, x: Blob, *more: Any) -> Blob:
+    """Between each row of two matrices, or between each two rows of one."""
+    order = more[1] if node.name == "_cdist_forward" else more[0] if more else 2
+    node.known("order of a distance", order, 1, 2)
+    if node.name == "_cdist_forward":
+        return _norm(node, ro.unsqueeze(x, [-2]) - ro.unsqueeze(more[0], [-3]), order, -1)
+    pairs = [node.net.constant(index, "int64") for index in np.triu_indices(node.shape_of(0)[0], 1)]
+    return _norm(node, ro.gather(x, pairs[0]) - ro.gather(x, pairs[1]), order, -1)
 
 
 @rule("_softmax")

@@ -11,6 +11,7 @@ import torch
 
 import rnnops as ro
 from rnnops.net.blob import Blob
+from rnnops.ops.products import swap_last_axes
 from rnnops.torch.aten.table import AtenNode, normal_axis, rule
 
 VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
@@ -72,6 +73,43 @@ def _addmm(node: AtenNode, bias: Blob, a: Blob, b: Blob, beta: float = 1, alpha:
     return y if beta == 0 else y + (bias if beta == 1 else bias * beta)
 
 
+@rule("linalg_inv_ex")
+def _inverse(node: AtenNode, x: Blob, **_: Any) -> tuple[Blob, None]:
+    return ro.solve(x, node.net.constant(np.eye(node.shape_of(0)[-1]), "float")), None
+
+
+@rule("_linalg_solve_ex")
+def _solve(node: AtenNode, a: Blob, b: Blob, *, left: bool = True, **_: Any) -> tuple[Blob, None, None, None]:
+    ranks = [len(node.shape_of(i)) for i in range(2)]
+    rank = node.result(0).dim()
+    if rank < ranks[0]:  # b is of vectors
+        x = ro.squeeze(ro.solve(a, ro.unsqueeze(b, [-1])), [-1])
+    elif left:
+        x = ro.solve(a, b)
+    else:
+        x = swap_last_axes(ro.solve(swap_last_axes(a, ranks[0]), swap_last_axes(b, ranks[1])), rank)
+    return x, None, None, None
+
+
+@rule("linalg_cholesky_ex", "cholesky")
+def _cholesky(node: AtenNode, x: Blob, upper: bool = False, **_: Any) -> Any:
+    """One half of the matrix is read, and both halves get the gradient."""
+    rank = len(node.shape_of(0))
+    x = swap_last_axes(x, rank) if upper else x
+    other, half = swap_last_axes(x, rank), np.tril(np.ones(node.shape_of(0)[-2:])).astype(bool)
+    both = (x + other) * 0.5
+    read = ro.where(node.net.constant(half, "bool"), x, other)
+    y = ro.cholesky(ro.stop_gradient(read) + (both - ro.stop_gradient(both)))
+    y = swap_last_axes(y, rank) if upper else y
+    return y if node.name == "cholesky" else (y, None)
+
+
+@rule("_linalg_det", "_linalg_slogdet")
+def _determinant(node: AtenNode, x: Blob) -> tuple[Blob | None, ...]:
+    sign, logarithm = ro.slogdet(x)
+    return (sign * ro.exp(logarithm) if node.name == "_linalg_det" else sign, logarithm, None, None)
+
+
 @rule("convolution")
 def _convolution(
     node: AtenNode, x: Blob, weight: Blob, bias: Blob | None, stride: Sequence[int], padding: Sequence[int],
@@ -122,6 +160,45 @@ def _pooled(
     x = ro.unsqueeze(x, [0]) if alone else x
     y = pool(x, list(kernel), pads=each(padding) * 2, strides=each(stride or kernel), **options)
     return ro.squeeze(y, [0]) if alone else y
+
+
+NEAREST = [f"{name}{count}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for count in (1, 2, 3)]
+LINEAR = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+LINEAR += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"]
+
+
+@rule(*NEAREST, *LINEAR)
+def _resize(node: AtenNode, x: Blob, sizes: Sequence[int], *options: Any) -> Blob:
+    """A product with a matrix along each axis, the last one first. The nearest elements are looked up."""
+    shape = node.shape_of(0)
+    for place in reversed(range(len(sizes))):
+        axis = len(shape) - len(sizes) + place
+        matrix = _resizing(node, shape[axis], sizes, place, options)
+        if node.name in NEAREST:
+            x = ro.gather(x, node.net.constant(matrix.argmax(0), "int64"), axis=axis)
+        elif axis == len(shape) - 1:
+            x = x @ node.net.constant(matrix, "float")
+        else:
+            x = ro.reshape(x, [*shape[: axis + 1], prod(shape[axis + 1 :])], allowzero=1)
+            x = node.net.constant(matrix.T, "float") @ x
+        shape[axis] = sizes[place]
+        x = ro.reshape(x, shape, allowzero=1)
+    return x
+
+
+def _resizing(node: AtenNode, count: int, sizes: Sequence[int], place: int, options: Sequence[Any]) -> Any:
+    """The matrix `[count, size]` along an axis: the result of PyTorch's op for a unit matrix."""
+
+    def only(value: Any, other: Any) -> list[Any]:
+        return [value if i == place else other for i in range(len(sizes))]
+
+    flags = [option for option in options if isinstance(option, bool)]
+    scales = only(options[len(flags) + place], None) if len(options) > len(flags) else []
+    unit = torch.eye(count, dtype=torch.float64).reshape(1, count, *only(count, 1))
+    resize: Any = node.node.target
+    # two of each other axis: antialiasing of PyTorch is wrong where the last one has size 1
+    result = resize(unit.repeat(1, 1, *only(1, 2)), only(sizes[place], 2), *flags, *scales)
+    return result.movedim(place + 2, 2).flatten(3)[0, ..., 0].numpy() if len(sizes) > 1 else result[0].numpy()
 
 
 END = 2**62  # beyond any axis
@@ -344,13 +421,31 @@ def taken(node: AtenNode, x: Blob, shape: Sequence[int], axis: int, index: Blob)
     return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0, x.dtype)), [axis], keepdims=0)
 
 
-@rule("index_put")
+@rule("index_put", "_unsafe_index_put")
 def _index_put(node: AtenNode, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
-    """One value where a mask says so."""
+    """Values at places that integers say, or one value where a mask says so."""
+    given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
+    if all(blob.dtype != "bool" for _, blob in given):
+        return _put(node, x, given, node.blob(value), accumulate)
     mask, count = indices[0], node.node.args[2].meta["val"].numel()
-    if len(indices) != 1 or mask is None or mask.dtype != "bool" or accumulate or count != 1:
-        node.fail("a tensor is written at places that an index says", hint="Use torch.where, or one value by a mask.")
+    if len(indices) != 1 or mask is None or accumulate or count != 1:
+        node.fail("a tensor is written at places that a mask says", hint="Use torch.where, or one value by one mask.")
     missing = len(node.out_shape) - len(node.node.args[1][0].meta["val"].shape)
     rank = len(node.out_shape)
     wide = ro.unsqueeze(mask, list(range(rank - missing, rank))) if missing else mask
     return ro.where(wide, ro.reshape(node.blob(value), []), x)
+
+
+def _put(node: AtenNode, x: Blob, given: Sequence[tuple[int, Blob]], value: Blob, accumulate: bool) -> Blob:
+    """The axes of the indices go to the front, and back again."""
+    shape, axes = node.out_shape, [axis for axis, _ in given]
+    at = np.broadcast_shapes(*(tuple(node.shape(node.node.args[1][axis].meta["val"])) for axis in axes))
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    first = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0  # where the axes of the indices are in the value
+    sizes, order = [shape[axis] for axis in others], [*axes, *others]
+    places = ro.concat([ro.unsqueeze(ro.expand(node.blob(blob, "int64"), at), [-1]) for _, blob in given], axis=-1)
+    value = ro.expand(value, [*sizes[:first], *at, *sizes[first:]])
+    end = first + len(at)
+    value = ro.transpose(value, [*range(first, end), *range(first), *range(end, len(sizes) + len(at))])
+    y = ro.scatter_nd(ro.transpose(x, order), places, value, "add" if accumulate else "none")
+    return ro.transpose(y, [order.index(axis) for axis in range(len(shape))])
