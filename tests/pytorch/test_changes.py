@@ -280,7 +280,6 @@ def test_masked_arrays_are_compared_with_their_masks() -> None:
     assert bytes_of(np.ma.masked) == bytes_of(np.ma.masked)
 
 
-<<<<<<< HEAD
 def test_a_step_may_hold_masked_arrays() -> None:
     """A step that changes one runs by PyTorch's own loop; the trace before it has put numbers and masks back."""
     cell = Tagged()
@@ -300,11 +299,11 @@ def test_a_step_may_hold_masked_arrays() -> None:
     rt.RNN(cell, masking)(xs, h0)
     assert cell.held["numbers"].mask.tolist() == [bool(T % 2), not T % 2]
     assert cell.held["numbers"].data.tolist() == [1.0, 2.0 + T]
-=======
+
+
 @pytest.mark.parametrize("kind", ["packet", "overload"])
 def test_ops_that_a_step_is_given_count(kind: str) -> None:
     for packet in (torch.ops.aten.sin, torch.ops.aten.cos):
         op = packet if kind == "packet" else packet.default
         ys = rt.scan(lambda h, x, op=op: (h, op(x)), torch.zeros(2, 1), torch.ones(3, 2, 4))[1]
         torch.testing.assert_close(ys, op(torch.ones(3, 2, 4)))
->>>>>>> side-b

@@ -503,7 +503,7 @@ class _OnlineWriter:
     # -- gradients of parameters -----------------------------------------------------------------------------------
 
     def _gradients_through(self, direct: Mapping[str, str]) -> dict[str, list[str]]:
-        """What states hand on to each parameter: the gradients of leaves, by way of the ops that make them."""
+        """The gradients that states hand on to each parameter: those of leaves, by way of the ops that make them."""
         terms: dict[str, list[str]] = {}
         for (state, name), trace in self.traces.items():
             leaf = self.core.leaves[name]
