@@ -111,15 +111,14 @@ def online_net(
                [1., 1., 1.]], dtype=float32)
     """
     if isinstance(cell, CellFunction):
-        net, links = cell.net, {name: name for name in cell.states}
+        net, links = cell.net, dict(zip(cell.states, cell.states, strict=True))
         parameters = cell.parameters if parameters is None else parameters
     else:
         require_net(cell, "Give what ro.cell made, or the net of a step.")
-        net, links = cell.snapshot(), {} if states is None else states
+        net, links = cell.snapshot(), _checked_links(cell, states)
     check_flags("online_net", approximate=approximate)
     kinds, _ = types_of_feeds(net, (), shapes)
     types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
-    _check_links(net, links)
     others = [name for name in net.input_names if name not in links.values() and is_float(types[name].dtype)]
     chosen = _chosen(net, "parameters", others, () if parameters is None else parameters)
     program = prepare(live_net(net), types, FLOAT)
@@ -139,15 +138,17 @@ def online_net(
         return _OnlineWriter(_core(program, links, chosen, bool(approximate)), links, chosen, given).written()
 
 
-def _check_links(net: Net, links: Mapping[str, str]) -> None:
-    if not isinstance(links, Mapping):
+def _checked_links(net: Net, links: Mapping[str, str] | None) -> dict[str, str]:
+    if not isinstance(links, Mapping | None):
         raise FeedError("states= is not a dict", net=net.name, wanted="output -> input", came=repr(links)[:60])
-    for output, name in links.items():
+    found = dict(links or {})
+    for output, name in found.items():
         if output not in net.output_blobs or name not in net.input_names:
             wanted = f"one of {', '.join(net.output_blobs)} -> one of {', '.join(net.input_names)}"
             raise FeedError("states names no output and input", net=net.name, wanted=wanted, came=f"{output} -> {name}")
-    if len(set(links.values())) < len(links):
-        raise FeedError("two outputs feed one input", net=net.name, came=str(dict(links)))
+    if len(set(found.values())) < len(found):
+        raise FeedError("two outputs feed one input", net=net.name, came=str(found))
+    return found
 
 
 def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str, ...]:
