@@ -263,6 +263,23 @@ def test_a_state_of_one_number() -> None:
     assert (out["trace_h_a"], out["d_a"]) == (1.0, 1.0)
 
 
+def test_dtypes_that_a_net_declares() -> None:
+    sizes = {"x": (N, D), "h": (N, H), "w": (D, H)}
+    for kinds in (dict.fromkeys("xhw", "float64"), {"x": "float32", "h": "float64", "w": "float32"}):
+        net = ro.Net("declared")
+        x, h, w = (net.input(name, dtype=kind) for name, kind in kinds.items())
+        net.outputs(h_next=0.5 * h + ro.cast(x @ w, "float64"))
+        if kinds["w"] == "float64":
+            online = ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
+            out = ro.compile(online.net)({spec.name: np.ones(spec.shape) for spec in online.net.input_specs})
+            np.testing.assert_array_equal(out["d_w"], np.full((D, H), 1.5 * N))
+        else:
+            with pytest.raises(
+                ro.GradientError, match=r"blob 'h': a state follows .*float64; got 'mat_mul_0', float32"
+            ):
+                ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
+
+
 def test_some_parameters_and_the_net_of_a_step() -> None:
     states, params = drawn(1, EXACT[sru][0]), drawn(2, EXACT[sru][1])
     xs = drawn(3, {"xs": (9, N, D)})["xs"]

@@ -465,7 +465,8 @@ class _OnlineWriter:
         inputs = [Input(name, kind.dtype, kind.shape) for name, kind in kinds.items()]
         net = Net("core").with_ops(self.core.ops, {"end": end}, inputs).snapshot()
         program = prepare(prune(net), kinds, FLOAT)
-        ones = self._op("ConstantOfShape", shape=self.core.kinds[end].shape, value=1.0)
+        kind = self.core.kinds[end]
+        ones = self._op("ConstantOfShape", shape=kind.shape, value=1.0, dtype=kind.dtype)
         return self._gradients(program, sorted(self.core.moving[end]), {"end": ones}, self.values)
 
     def _direct_gradients(self, prefix: str) -> dict[str, str]:
@@ -495,7 +496,16 @@ class _OnlineWriter:
                 self._declare(state, name)
 
     def _declare(self, state: str, name: str) -> None:
-        leaf, shape = self.core.leaves[name], self.program.types[state].shape
+        leaf, kind = self.core.leaves[name], self.program.types[state]
+        if self.core.kinds[name].dtype != kind.dtype:
+            problem, came = (
+                "a state follows from a blob of another dtype",
+                f"'{leaf.blob}', {self.core.kinds[name].dtype}",
+            )
+            raise GradientError(
+                problem, net=self.program.net.name, blob=state, wanted=kind.dtype, came=came, hint=TRAIN
+            )
+        shape = kind.shape
         if leaf.product is not None:
             shape = (*shape[:1], leaf.product.shape(1)[0], *shape[1:])
         source = self.core.sources(leaf.blob if leaf.product is None else leaf.product.op.inputs[1])
@@ -503,7 +513,7 @@ class _OnlineWriter:
         trace = free_name("_".join(["trace", state, *source]).replace("/", "_"), taken)
         self.core.taken.add(trace)
         self.traces[state, name], self.shapes[trace] = trace, shape
-        self.inputs.append(Input(trace, self.program.types[state].dtype, shape))
+        self.inputs.append(Input(trace, kind.dtype, shape))
 
     def _next_trace(self, state: str, name: str) -> str:
         slopes, leaf = self.partials[state], self.core.leaves[name]
