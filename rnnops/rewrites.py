@@ -233,3 +233,9 @@ def first_live_random_op(net: Net, training: bool) -> str | None:
             if isinstance(value, Net) and (label := first_live_random_op(value, training)):
                 return label
     return None
+
+
+def draws(op: Op, training: bool) -> bool:
+    """True if an op, or one in a cell of it, draws numbers."""
+    cells = [value for value in op.attributes.values() if isinstance(value, Net)]
+    return schema_of(op.type).draws(op, training) or any(first_live_random_op(cell, training) for cell in cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,37 @@ def reversed_columns(x, h, *, w):
     return {"h": 0.9 * h + np.tanh(x @ w)[:, ::-1]}
 
 
+@ro.cell
+def between_bounds(x, h, *, w):
+    return {"h": ro.clip(0.9 * h + ro.clip((x @ w)[:, ::-1], None, 0.5), -0.8, 0.8)}
+
+
+@ro.cell
+def of_gemm(x, h, *, w, b):
+    return {"h": 0.9 * h + ro.gemm(x, w, b, 0.5, 2.0, transB=1)}
+
+
+@ro.cell
+def expanded(x, h, *, w, u):
+    """Views repeat a product, and sizes of 1 leave a state as it is."""
+    return {"h": ro.expand(u * h, (1, H)) + ro.expand((x @ w)[:, :1], (1, H))}
+
+
+@ro.cell
+def decayed(a, g):
+    return {"g": 0.5 * g + a * a}
+
+
+@ro.cell
+def with_scans(x, h, *, w, v):
+    """One recurrence follows from a parameter only, the other one is on the way to an output."""
+    initial = np.zeros((1, H))
+    of_v, _ = ro.scan(decayed, ro.unsqueeze(v, [0]), g=initial)
+    h = ro.tanh(of_v["g"] * h + x @ w)
+    last, _ = ro.scan(decayed, ro.unsqueeze(h, [0]), g=h, scope="out")
+    return {"h": h, "y": last["g"]}
+
+
 EXACT: dict[Any, tuple[Shapes, Shapes]] = {
     ind_rnn: ({"h": (N, H)}, {"w": (D, H), "u": (H,), "b": (1, H)}),
     min_gru: ({"h": (N, H)}, {"w": (D, 2 * H), "b": (2 * H,)}),
@@ -92,6 +124,10 @@ EXACT: dict[Any, tuple[Shapes, Shapes]] = {
         {"nu": (H,), "theta": (H,), "b_re": (D, H), "b_im": (D, H), "c": (H, 2)},
     ),
     reversed_columns: ({"h": (N, H)}, {"w": (D, H)}),
+    between_bounds: ({"h": (N, H)}, {"w": (D, H)}),
+    of_gemm: ({"h": (N, H)}, {"w": (H, D), "b": (H,)}),
+    expanded: ({"h": (N, H)}, {"w": (D, H), "u": (H,)}),
+    with_scans: ({"h": (N, H)}, {"w": (D, H), "v": (1, H)}),
 }
 
 
@@ -184,6 +220,66 @@ def test_approximate_gradients_are_those_of_a_cell_that_stops_them(gates: Any) -
             np.testing.assert_allclose(found[name], array, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
+@partial(ro.cell, dtypes={"n": "int32", "t": "int32"})
+def until(x, n, t, h, *, w):
+    return {"h": ro.select_valid(0.9 * h + x @ w, h, n, t)}
+
+
+def test_rows_that_end_early() -> None:
+    states, params = drawn(1, {"h": (N, H)}), drawn(2, {"w": (D, H)})
+    xs, ends = drawn(3, {"xs": (9, N, D)})["xs"], np.array([3, 9, 5], "int32")
+    online = ro.online_net(until, x=(N, D), n=(N,), t=(1,), **states, **params)
+    run, found = ro.compile(online.net), 0.0
+    carried = {**states, "trace_h_w": np.zeros((N, D, H))}
+    weights = drawn(7, {"h": (9, N, H)})["h"]
+    for t, x in enumerate(xs):
+        out = run({"x": x, "n": ends, "t": np.array([t], "int32"), **carried, **params, "d_h": weights[t]})
+        carried, found = {"h": out["h"], "trace_h_w": out["trace_h_w"]}, found + out["d_w"]
+    net = ro.Net("model")
+    _, hs = ro.scan(plain, net.input("xs"), h=net.input("h"), w=net.input("w"))
+    net.outputs(h=hs["h"])
+    for n, end in enumerate(ends):  # a row by itself; the steps that follow have its last state
+        given = np.concatenate([weights[: end - 1, n], weights[end - 1 :, n].sum(0, keepdims=True)])[:, None]
+        feeds = {"xs": xs[:end, [n]], "h": states["h"][[n]], **params}
+        _, pullback = ro.compile(net, device="reference").vjp(feeds, wrt="w")
+        found = found - pullback({"h": given})["w"]
+    np.testing.assert_allclose(found, 0.0, atol=1e-12)
+
+
+@ro.cell
+def plain(x, h, *, w):
+    return {"h": 0.9 * h + x @ w}
+
+
+def test_a_state_of_one_number() -> None:
+    @ro.cell
+    def smooth(x, h, *, a):
+        return {"h": a * h + x}
+
+    online = ro.online_net(smooth, x=(), h=(), a=())
+    assert dict(online.traces) == {"trace_h_a": ()}
+    feeds = {"x": 1.0, "h": 0.5, "a": 0.25, "trace_h_a": 2.0, "d_h": 1.0}
+    out = ro.compile(online.net)({name: np.array(number) for name, number in feeds.items()})
+    assert (out["trace_h_a"], out["d_a"]) == (1.0, 1.0)
+
+
+def test_dtypes_that_a_net_declares() -> None:
+    sizes = {"x": (N, D), "h": (N, H), "w": (D, H)}
+    for kinds in (dict.fromkeys("xhw", "float64"), {"x": "float32", "h": "float64", "w": "float32"}):
+        net = ro.Net("declared")
+        x, h, w = (net.input(name, dtype=kind) for name, kind in kinds.items())
+        net.outputs(h_next=0.5 * h + ro.cast(x @ w, "float64"))
+        if kinds["w"] == "float64":
+            online = ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
+            out = ro.compile(online.net)({spec.name: np.ones(spec.shape) for spec in online.net.input_specs})
+            np.testing.assert_array_equal(out["d_w"], np.full((D, H), 1.5 * N))
+        else:
+            with pytest.raises(
+                ro.GradientError, match=r"blob 'h': a state follows .*float64; got 'mat_mul_0', float32"
+            ):
+                ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
+
+
 def test_some_parameters_and_the_net_of_a_step() -> None:
     states, params = drawn(1, EXACT[sru][0]), drawn(2, EXACT[sru][1])
     xs = drawn(3, {"xs": (9, N, D)})["xs"]
@@ -249,7 +345,49 @@ def of_two_sizes(x, h, g, *, w):
     return {"h": x @ w + h + g, "g": 0.5 * g + ro.reduce_mean(x @ w, [1])}
 
 
-SIZES = {"x": (N, D), "h": (N, H), "w": (D, H), "v": (H, H), "g": (N, 1)}
+@ro.cell
+def columns_as_rows(row, h_t, *, w):
+    return {"h_t": 0.9 * h_t + ro.transpose(row @ w)}
+
+
+@ro.cell
+def in_two_rows(row, h_2, *, w_2):
+    return {"h_2": 0.9 * h_2 + ro.reshape(row @ w_2, (2, H))}
+
+
+@ro.cell
+def filled(row, h_p, *, w):
+    return {"h_p": 0.9 * h_p + ro.pad(row @ w, [0, 1, 0, 1], 1.0)}
+
+
+@ro.cell
+def filled_by_parameter(x, h, *, w, c):
+    return {"h": ro.pad(h[:, 1:], [0, 1, 0, 0], c) + x @ w}
+
+
+@ro.cell
+def bound_by_parameter(x, h, *, w, c):
+    return {"h": ro.clip(h, None, c) + x @ w}
+
+
+@ro.cell
+def dropped(x, h, *, w):
+    return {"h": 0.9 * h + x @ ro.dropout(w, 0.5)}
+
+
+@ro.cell
+def dropping(a, g):
+    return {"g": 0.5 * g + ro.dropout(a, 0.5)}
+
+
+@ro.cell
+def dropped_in_scan(x, h, *, w, b):
+    last, _ = ro.scan(dropping, ro.unsqueeze(b, [0]), g=np.zeros((1, H)))
+    return {"h": last["g"] * h + x @ w}
+
+
+SIZES = {"x": (N, D), "h": (N, H), "w": (D, H), "v": (H, H), "g": (N, 1), "b": (1, H), "c": ()}
+SIZES |= {"row": (1, D), "h_t": (H, 1), "h_2": (2, H), "w_2": (D, 2 * H), "h_p": (1, H + 2)}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +397,17 @@ SIZES = {"x": (N, D), "h": (N, H), "w": (D, H), "v": (H, H), "g": (N, 1)}
         (rolled, "Concat -> concat_0': this op mixes elements of what states move"),
         (flipped, r"Slice -> slice_0': this op mixes elements of what states move \(h\)"),
         (other_rows, "Slice -> slice_0': this op mixes elements of parameters"),
-        (of_two_sizes, r"blob 'g': this state reaches one of shape \[3, 5\]"),
+        (of_two_sizes, r"blob 'g': this state reaches one of shape \[3, 5\].*Train such a step by run.vjp"),
+        (
+            columns_as_rows,
+            "Transpose -> transpose_0': this op mixes elements of parameters.*Train such a step by run.vjp",
+        ),
+        (in_two_rows, "Reshape -> reshape_0': this op mixes elements of parameters"),
+        (filled, "Pad -> pad_0': this op mixes elements of parameters"),
+        (filled_by_parameter, r"Pad -> pad_0': this op mixes elements of what states move \(slice_0\)"),
+        (bound_by_parameter, "Clip -> clip_0': this op mixes elements of what states move"),
+        (dropped, "MatMul -> mat_mul_0': this op mixes elements of parameters"),
+        (dropped_in_scan, "RecurrentNetwork -> .*: this op mixes elements of parameters"),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
@@ -294,5 +442,9 @@ def test_bad_arguments(options: dict[str, Any], message: str) -> None:
 def test_bad_states() -> None:
     with pytest.raises(ro.FeedError, match=r"states names no output and input.*got new -> h"):
         ro.online_net(ind_rnn.net, ["w"], states={"new": "h"}, x=(N, D), h=(N, H), **EXACT[ind_rnn][1])
+    sizes = {"x": (N, D), "h": (N, H), "w": (D, H), "b": (1, H), "v": (1, H)}
+    for states, message in (({"h": "h", "y": "h"}, "two outputs feed one input"), ("h", "states= is not a dict")):
+        with pytest.raises(ro.FeedError, match=message):
+            ro.online_net(with_scans.net, ["w"], states=states, **{n: sizes[n] for n in with_scans.net.input_names})
     with pytest.raises(ro.NetError, match=r"this is not a net.*ro.cell"):
         ro.online_net("cell")

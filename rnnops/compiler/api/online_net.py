@@ -27,19 +27,23 @@ from rnnops.arguments import check_flags, named_arguments
 from rnnops.autodiff import differentiate
 from rnnops.compiler.api.feeds import names_of, types_of_feeds
 from rnnops.compiler.api.gradient_net import free_prefix
+from rnnops.compiler.lower.lower_ops import expand_ops
+from rnnops.compiler.lower.movements import moved_numbers
 from rnnops.compiler.run.pipeline import live_net
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Program, fold_constants, prepare, prepare_again
-from rnnops.net.loop_forms import MATMULS, Pointwise, View
+from rnnops.net.loop_forms import MATMULS, PRODUCTS, Pointwise, View
 from rnnops.net.net import Net, require_net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.scan import CellFunction
-from rnnops.rewrites import merge_equal_ops, prune, rewritten
+from rnnops.recurrent.training_form import open_form
+from rnnops.rewrites import draws, merge_equal_ops, prune, prune_cells, rewritten
 from rnnops.types import FLOAT, Array, Shape, Type, is_float
 
 HINT = "Pass approximate=True to leave such ways out (e-prop), or train by run.vjp."
+TRAIN = "Train such a step by run.vjp."
 
 
 @dataclass(frozen=True)
@@ -107,19 +111,20 @@ def online_net(
                [1., 1., 1.]], dtype=float32)
     """
     if isinstance(cell, CellFunction):
-        net, links = cell.net, {name: name for name in cell.states}
+        net, links = cell.net, dict(zip(cell.states, cell.states, strict=True))
         parameters = cell.parameters if parameters is None else parameters
     else:
         require_net(cell, "Give what ro.cell made, or the net of a step.")
-        net, links = cell.snapshot(), dict(states or {})
+        net, links = cell.snapshot(), _checked_links(cell, states)
     check_flags("online_net", approximate=approximate)
     kinds, _ = types_of_feeds(net, (), shapes)
     types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
-    _check_links(net, links)
     others = [name for name in net.input_names if name not in links.values() and is_float(types[name].dtype)]
     chosen = _chosen(net, "parameters", others, () if parameters is None else parameters)
     program = prepare(live_net(net), types, FLOAT)
-    program = prepare_again(program, fold_constants(program), types)
+    program = expand_ops(prepare_again(program, fold_constants(program), types), only=PRODUCTS)
+    moved = [*chosen, *(name for name in links.values() if is_float(types[name].dtype))]
+    program = prepare_again(program, open_form(program, moved), types)
     floats = [name for name, blob in program.net.output_blobs.items() if is_float(program.types[blob].dtype)]
     given = _chosen(
         net, "outputs", floats, [n for n in floats if n not in links] or floats if outputs is None else outputs
@@ -133,11 +138,17 @@ def online_net(
         return _OnlineWriter(_core(program, links, chosen, bool(approximate)), links, chosen, given).written()
 
 
-def _check_links(net: Net, links: Mapping[str, str]) -> None:
-    for output, name in links.items():
+def _checked_links(net: Net, links: Mapping[str, str] | None) -> dict[str, str]:
+    if not isinstance(links, Mapping | None):
+        raise FeedError("states= is not a dict", net=net.name, wanted="output -> input", came=repr(links)[:60])
+    found = dict(links or {})
+    for output, name in found.items():
         if output not in net.output_blobs or name not in net.input_names:
             wanted = f"one of {', '.join(net.output_blobs)} -> one of {', '.join(net.input_names)}"
             raise FeedError("states names no output and input", net=net.name, wanted=wanted, came=f"{output} -> {name}")
+    if len(set(found.values())) < len(found):
+        raise FeedError("two outputs feed one input", net=net.name, came=str(found))
+    return found
 
 
 def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str, ...]:
@@ -164,7 +175,7 @@ class _MixedError(Exception):
         """The error for people."""
         mixed = f"elements of what states move ({', '.join(self.names)})" if self.names else "elements of parameters"
         problem = f"this op mixes {mixed} on the way to a new state, so that traces would be larger than parameters"
-        return GradientError(problem, net=net, op=self.call.op.label, hint=HINT if self.names else None)
+        return GradientError(problem, net=net, op=self.call.op.label, hint=HINT if self.names else TRAIN)
 
 
 def _core(program: Program, links: Mapping[str, str], parameters: Sequence[str], approximate: bool) -> _ElementwiseCore:
@@ -229,7 +240,8 @@ class _ElementwiseCore:
         self.active = self._active_states(links, parameters)
         self.of_parameters = self._following(parameters)
         self.of_states = self._following(self.active)
-        self.of_others = self._following({*program.net.input_names} - {*parameters}, through_all=True)
+        drawn = {name for op in program.net.ops if draws(op, training=True) for name in op.outputs}
+        self.of_others = self._following({*program.net.input_names, *drawn} - {*parameters}, through_all=True)
         self.ops: list[Op] = []
         self.leaves: dict[str, Leaf] = {}
         self.kinds: dict[str, Type] = {}
@@ -260,7 +272,7 @@ class _ElementwiseCore:
         return found
 
     def fixed(self, name: str) -> bool:
-        """True if a blob follows from parameters, and from nothing else that is fed."""
+        """True if a blob follows from parameters, and from nothing else that is fed or drawn."""
         return name in self.of_parameters and name not in self.of_others
 
     def _built(self, name: str, way: Way, shape: Shape) -> str:
@@ -273,22 +285,37 @@ class _ElementwiseCore:
     def _new(self, name: str, way: Way, shape: Shape) -> str:
         if name in self.active:
             self._check_own_element(name, way, shape)
-        moves = name in self.of_parameters or name in self.of_states
+        moves = self._moves(name)
         if name in self.active or not moves or self.fixed(name):
             return self._leaf(Leaf(name, way, None, moves), shape)
         call, place = self.makers[name]
         form = form_of(call)
-        if isinstance(form, Pointwise) and not form.begins:
+        if isinstance(form, Pointwise) and self._is_elementwise(call, form, way):
             return self._pointwise(call, way, shape)
-        if isinstance(form, View) and not form.all_inputs:
+        if isinstance(form, View) and not form.all_inputs and not any(map(self._moves, call.op.inputs[1:])):
             return self._built(call.op.inputs[0], ((call, place), *way), shape)
         return self._leaf(self._product(call, way), shape)
+
+    def _moves(self, name: str) -> bool:
+        return name in self.of_parameters or name in self.of_states
+
+    def _is_elementwise(self, call: Call, form: Pointwise, way: Way) -> bool:
+        """True if the op may read what moves, and what views show of others, in the shape of its result."""
+        full = call.output_types[0].shape
+        others = [i for i, name in enumerate(call.op.inputs) if name and call.shape(i) != full]
+        seen_whole = [i for i in others if self._moves(call.op.inputs[i]) or (way and call.shape(i) != ())]
+        return not seen_whole or (schema_of(call.op.type).broadcasts and not form.begins)
 
     def _pointwise(self, call: Call, way: Way, shape: Shape) -> str:
         full, parts = call.output_types[0].shape, list[str]()
         for i, operand in enumerate(call.op.inputs):
-            repeated = () if not operand or call.shape(i) == full else ((self._expansion(call.types[i], full), 0),)
-            parts.append(self._built(operand, (*repeated, *way), shape) if operand else "")
+            if not operand:
+                parts.append("")
+            elif not self._moves(operand) and (not way or call.shape(i) == ()):  # the op repeats it
+                parts.append(self._built(operand, (), call.shape(i)))
+            else:
+                repeated = () if call.shape(i) == full else ((self._expansion(call.types[i], full), 0),)
+                parts.append(self._built(operand, (*repeated, *way), shape))
         made = free_name(f"core/{call.op.outputs[0]}", self.taken)
         self.ops.append(replace(call.op, inputs=tuple(parts), outputs=(made,)))
         self.kinds[made] = Type(call.output_types[0].dtype, shape)
@@ -297,8 +324,9 @@ class _ElementwiseCore:
 
     def _expansion(self, kind: Type | None, shape: Shape) -> Call:
         """The op that repeats an operand as broadcasting does."""
-        op = Op("Expand", ("",), ("expanded",), {"shape": shape})
-        return self._expansions.setdefault((kind, shape), Call(op, (kind,), (None,), self.program.net.name))
+        assert kind is not None
+        op, made = Op("Expand", ("repeated",), ("expanded",), {"shape": shape}), Type(kind.dtype, shape)
+        return self._expansions.setdefault((kind, shape), Call(op, (kind,), (None,), self.program.net.name, (made,)))
 
     def _product(self, call: Call, way: Way) -> Leaf:
         """A product of data and a matrix made of parameters. Raises _MixedError for another op."""
@@ -323,7 +351,7 @@ class _ElementwiseCore:
             if moves:
                 raise _MixedError(moves[0], moves[0].op.inputs[:1])
             problem = f"this state reaches one of shape {list(shape)}, so that traces would be larger than parameters"
-            raise GradientError(problem, net=self.program.net.name, blob=state)
+            raise GradientError(problem, net=self.program.net.name, blob=state, hint=TRAIN)
 
     def _sources(self, names: Iterable[str]) -> set[str]:
         found, waiting = set[str](), [*names]
@@ -341,13 +369,9 @@ class _ElementwiseCore:
 
 
 def seen(numbers: Array, way: Way) -> Array:
-    """An array through the views of a way."""
+    """Numbers of elements, from 1 on, through the views of a way; 0 for what they fill in."""
     for call, place in way:
-        if call.op.type == "Expand":
-            numbers = np.broadcast_to(numbers, call.op.attributes["shape"])
-            continue
-        found = schema_of(call.op.type).reference(call, numbers, *call.values[1:])
-        numbers = found[place] if isinstance(found, tuple) else found
+        numbers = np.append(0, numbers)[moved_numbers(call, [0], [1])[place]]
     return numbers
 
 
@@ -386,7 +410,7 @@ class _OnlineWriter:
         outputs = {**self.program.net.output_blobs, **made, **grads}
         net = Net(f"{self.program.net.name}_online").with_ops(self.ops, outputs, self.inputs)
         links = {**self.links, **{trace: trace for trace in made}}
-        return OnlineStep(merge_equal_ops(prune(net.snapshot())), links, self.shapes)
+        return OnlineStep(merge_equal_ops(prune_cells(prune(net.snapshot()))), links, self.shapes)
 
     # -- ops -------------------------------------------------------------------------------------------------------
 
@@ -441,7 +465,8 @@ class _OnlineWriter:
         inputs = [Input(name, kind.dtype, kind.shape) for name, kind in kinds.items()]
         net = Net("core").with_ops(self.core.ops, {"end": end}, inputs).snapshot()
         program = prepare(prune(net), kinds, FLOAT)
-        ones = self._op("ConstantOfShape", shape=self.core.kinds[end].shape, value=1.0)
+        kind = self.core.kinds[end]
+        ones = self._op("ConstantOfShape", shape=kind.shape, value=1.0, dtype=kind.dtype)
         return self._gradients(program, sorted(self.core.moving[end]), {"end": ones}, self.values)
 
     def _direct_gradients(self, prefix: str) -> dict[str, str]:
@@ -471,14 +496,24 @@ class _OnlineWriter:
                 self._declare(state, name)
 
     def _declare(self, state: str, name: str) -> None:
-        leaf, (rows, *features) = self.core.leaves[name], self.program.types[state].shape
-        shape = (rows, *features) if leaf.product is None else (rows, leaf.product.shape(1)[0], *features)
+        leaf, kind = self.core.leaves[name], self.program.types[state]
+        if self.core.kinds[name].dtype != kind.dtype:
+            problem, came = (
+                "a state follows from a blob of another dtype",
+                f"'{leaf.blob}', {self.core.kinds[name].dtype}",
+            )
+            raise GradientError(
+                problem, net=self.program.net.name, blob=state, wanted=kind.dtype, came=came, hint=TRAIN
+            )
+        shape = kind.shape
+        if leaf.product is not None:
+            shape = (*shape[:1], leaf.product.shape(1)[0], *shape[1:])
         source = self.core.sources(leaf.blob if leaf.product is None else leaf.product.op.inputs[1])
         taken = {*self.shapes, *self.program.types, *self.program.net.output_blobs}
         trace = free_name("_".join(["trace", state, *source]).replace("/", "_"), taken)
         self.core.taken.add(trace)
         self.traces[state, name], self.shapes[trace] = trace, shape
-        self.inputs.append(Input(trace, self.program.types[state].dtype, shape))
+        self.inputs.append(Input(trace, kind.dtype, shape))
 
     def _next_trace(self, state: str, name: str) -> str:
         slopes, leaf = self.partials[state], self.core.leaves[name]
@@ -526,9 +561,10 @@ class _OnlineWriter:
         (height, _), (rows, columns) = leaf.product.shape(0), leaf.product.shape(1)
         places = seen(np.arange(1, 1 + height * columns).reshape(height, columns), leaf.way) - 1
         own = np.arange(len(places)).reshape(-1, *(1,) * (places.ndim - 1)) if height > 1 else 0
-        if places.min(initial=0) < 0 or (places // columns != own).any():
+        chosen = places[0] % columns
+        if places.min(initial=0) < 0 or (places // columns != own).any() or (places % columns != chosen).any():
             raise _MixedError(leaf.way[0][0], ()).told(self.program.net.name)
-        matrix, chosen = leaf.product.op.inputs[1], places[0] % columns
+        matrix = leaf.product.op.inputs[1]
         if chosen.shape == (columns,) and (chosen == np.arange(columns)).all():
             return matrix
         picked = self._op("Gather", matrix, self._op("Constant", value=chosen.ravel(), dtype="int64"), axis=1)

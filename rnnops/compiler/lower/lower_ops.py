@@ -161,17 +161,21 @@ def _scalar(value: Any) -> Any:
 DEEPEST = 16  # expansions within expansions: those of the library go three deep
 
 
-def expand_ops(program: Program) -> Program:
+def expand_ops(program: Program, only: Collection[str] | None = None) -> Program:
     """Replace every op of loop form `Expansion` by simpler ops, until none is left; nets in attributes stay.
+
+    Args:
+        only: types of the ops that are replaced; all if left out.
 
     rewrite: `y = Softmax(x)`  -->
         `a = ReduceMax(x, axes=[-1]); b = Sub(x, a); c = Exp(b); d = ReduceSum(c, axes=[-1]); y = Div(c, d)`
     """
     for _ in range(DEEPEST):
-        if not any(map(_is_expansion, program.calls)):
+        expansions = [c for c in program.calls if _is_expansion(c) and (only is None or c.op.type in only)]
+        if not expansions:
             return program
-        program = _expanded_once(program)
-    endless = next(filter(_is_expansion, program.calls))
+        program = _expanded_once(program, expansions)
+    endless = expansions[0]
     problem = f"its loop form is Expansion(), and after {DEEPEST} rounds there is still something to expand"
     raise OpError(problem, net=program.net.name, op=endless.op.label, hint="`expand` uses simpler ops than its own.")
 
@@ -180,12 +184,12 @@ def _is_expansion(call: Call) -> bool:
     return isinstance(form_of(call), Expansion)
 
 
-def _expanded_once(program: Program) -> Program:
-    taken = set(program.types)
-    expanded = [_parts(call, program.net, taken) if _is_expansion(call) else [call.op] for call in program.calls]
+def _expanded_once(program: Program, expansions: Collection[Call]) -> Program:
+    taken, keys = set(program.types), {call.op.key for call in expansions}
+    expanded = [_parts(call, program.net, taken) if call.op.key in keys else [call.op] for call in program.calls]
     net = program.net.with_ops(list(chain.from_iterable(expanded)))
     found = prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
-    for call in filter(_is_expansion, program.calls):
+    for call in expansions:
         for name, kind in zip(call.op.outputs, call.output_types, strict=True):
             if name and found.types[name] != kind:
                 problem = "`expand` makes something else than `shapes` and `dtypes` say"

@@ -71,7 +71,7 @@ FAMILIES = re.compile(
     r"| M_[A-Z0-9_]+(f\d*x?|l)",
     re.VERBOSE,
 )  # of macros in headers of C, with what POSIX adds to them
-OWN = "memory weights"  # of exported headers
+OWN = "memory weights ready"  # of exported headers
 HEADERS_OF_C = """
 assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit
 stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"""
@@ -104,15 +104,16 @@ def checked_name(name: object, net: str) -> str:
     return name
 
 
-def c_names(names: Sequence[str]) -> list[str]:
-    """Words of C for names of blobs, each another."""
-    found: list[str] = []
+def c_names(names: Sequence[str], header: str) -> list[str]:
+    """Words of C for names of blobs, each another, and none that the header of this name declares or defines."""
+    parts, found = (*FUNCTIONS, "model", "MEMORY", "WEIGHTS", "DIGEST"), list[str]()
+    taken = {*RESERVED, f"RNNOPS_{header}_H", *(f"{header}_{part}" for part in parts)}
     for name in names:
         word = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:50] or "blob"
         word = f"_{word}" if word[0].isdigit() else word
         word = f"{word}_value" if FAMILIES.fullmatch(word) else word
         unique, count = word, 1
-        while unique in found or unique in RESERVED:
+        while unique in found or unique in taken:
             count += 1
             unique = f"{word}_{count}"
         found.append(unique)
@@ -298,9 +299,9 @@ extern "C" {{
 enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
 #define {name}_DIGEST "{digest}" /* {name}.weights ends with it */
 
-/* Prepare {name}_MEMORY bytes, aligned to 64, for weights: the contents of {name}.weights, aligned to 64, which stay
-   where they are and may be shared by any number of memories. Its states have their initial values then. Returns 0,
-   or 1 and prepares nothing where the weights are those of another export. */
+/* Prepare {name}_MEMORY bytes, aligned to 64, for weights: {name}_WEIGHTS bytes, the contents of {name}.weights,
+   aligned to 64. They stay where they are and may be shared by any number of memories. Their number is not checked.
+   States have their initial values then. Returns 0, or 1 and prepares nothing for weights of another export. */
 int {name}_init(void *memory, const void *weights);
 
 /* Go on with other weights of the same net; states stay. Returns 0, or 1 and changes nothing, as {name}_init. */

@@ -300,7 +300,7 @@ def export_recorded(
     state_of |= {len(feeds) + [*outputs].index(output): numbers[one] for output, one in states.items()}
     kept = {number: given[number].nbytes for number in sorted(set(state_of.values()))}
     free = [number for number in range(len(given)) if number not in state_of]
-    words = dict(zip(free, c_names([names[number] for number in free]), strict=True))
+    words = dict(zip(free, c_names([names[number] for number in free], name), strict=True))
     arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
     first = {numbers[one]: array.tobytes() for one, array in _initial(feeds, states, initial, net).items()}
     if products is None:
@@ -343,15 +343,18 @@ def _initial(
 ) -> dict[str, Any]:
     """Initial states as they lie in memory. Raises FeedError for unknown names, and for arrays that do not fit."""
     found = {}
+    if not isinstance(initial, Mapping):
+        raise FeedError("initial= is not a dict", net=net, wanted="input -> array", came=repr(initial)[:60])
     for name, value in initial.items():
         if name not in states.values():
             wanted = f"one of {', '.join(states.values()) or 'none'}"
             raise FeedError("initial= names no state", net=net, wanted=wanted, came=str(name))
-        kind, array = feeds[name], np.asarray(value)
+        kind, came = feeds[name], "rows of different lengths"
         try:
+            array = np.asarray(value)
+            came = f"{array.dtype}{list(array.shape)}"
             whole = np.broadcast_to(array, kind.shape)
         except ValueError:
-            came = f"{array.dtype}{list(array.shape)}"
             raise FeedError("an initial state of another shape", net=net, blob=name, wanted=kind, came=came) from None
         if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
             raise FeedError("an initial state of another dtype", net=net, blob=name, wanted=kind, came=array.dtype)

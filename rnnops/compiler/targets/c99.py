@@ -104,10 +104,10 @@ def _argument(argument: kernel.Argument) -> str:
     if isinstance(argument, kernel.Pointer):
         return f"{argument.buffer}_ + {_value(argument.offset)}"
     if isinstance(argument, kernel.Vector):
-        return f"(vector){{{argument.buffer}_ + {_value(argument.start)}, {_value(argument.count)}}}"
+        return f"vector_at({argument.buffer}_ + {_value(argument.start)}, {_value(argument.count)})"
     if isinstance(argument, kernel.MatrixOperand):
         sizes = ", ".join(map(_value, (argument.rows, argument.stride, argument.columns)))
-        return f"(matrix){{{argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes}}}"
+        return f"matrix_at({argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes})"
     assert isinstance(argument, ir.Expr)
     return _value(argument)
 

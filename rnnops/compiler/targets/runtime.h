@@ -9,6 +9,14 @@
 
 typedef struct { NUMBER *at; int64_t rows, stride, columns; } matrix; /* rows are `stride` numbers apart */
 typedef struct { NUMBER *at; int64_t count; } vector;
+static inline matrix matrix_at(NUMBER *at, int64_t rows, int64_t stride, int64_t columns) { /* C++ has no (matrix){} */
+    const matrix it = {at, rows, stride, columns};
+    return it;
+}
+static inline vector vector_at(NUMBER *at, int64_t count) {
+    const vector it = {at, count};
+    return it;
+}
 
 /* -- products: B lies in `packed` row by row ------------------------------------------------------------------- */
 static inline void pack_into(matrix b, NUMBER *packed) {
@@ -54,15 +62,15 @@ static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool ac
 }
 static inline void gemm_tn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
                            int64_t end) {
-    product(a.at, 1, a.stride, a.rows, b.at, b.stride, 1, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+    product(a.at, 1, a.stride, a.rows, b.at, b.stride, 1, c, accumulate, vector_at(0, 0), row, row_end, column, end);
 }
 static inline void gemm_nn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
                            int64_t end) {
-    product(a.at, a.stride, 1, a.columns, b.at, b.stride, 1, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+    product(a.at, a.stride, 1, a.columns, b.at, b.stride, 1, c, accumulate, vector_at(0, 0), row, row_end, column, end);
 }
 static inline void gemm_nt(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
                            int64_t end) {
-    product(a.at, a.stride, 1, a.columns, b.at, 1, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+    product(a.at, a.stride, 1, a.columns, b.at, 1, b.stride, c, accumulate, vector_at(0, 0), row, row_end, column, end);
 }
 
 /* The same of whole numbers of a byte each. */

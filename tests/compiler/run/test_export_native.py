@@ -16,7 +16,7 @@ from native_programs import CC, Arrays, Program, exported, needs_compiler, point
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.compiler.run.c_source import HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, Argument, c_names, header
+from rnnops.compiler.run.c_source import FUNCTIONS, HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, Argument, c_names, header
 from rnnops.types import Type
 
 NOT_IN_CPP = ("stdatomic", "threads", "tgmath", "stdnoreturn", "stdalign", "iso646", "stdbool", "complex")
@@ -158,7 +158,9 @@ def test_headers_go_behind_those_of_the_library(language: str, tmp_path: Path) -
     )
     macros = re.findall(r"#define ([A-Za-z]\w*) ", listed.stdout)
     assert len(macros) > 300
-    names = c_names([*macros, *WORDS_OF_CPP.split(), *WORDS_OF_C.split()])
+    own = [f"net_{word}" for word in (*FUNCTIONS, "model", "MEMORY", "WEIGHTS", "DIGEST", "other")]
+    names = c_names([*macros, *WORDS_OF_CPP.split(), *WORDS_OF_C.split(), *own, "RNNOPS_net_H", "ready"], "net")
+    assert "net_other" in names
     arguments = [Argument(name, Type("float32", (2,)), False) for name in names]
     (tmp_path / "net.h").write_text(header("net", arguments, 64, 64, "0", "here"))
     (tmp_path / "user.c").write_text('#include "all.h"\n#include "net.h"\n')

@@ -123,7 +123,7 @@ def test_the_class_of_the_header(compiler: str, source: str, tmp_path: Path) -> 
     files = program(tmp_path, source, initial={"h": np.full(H, 0.5)}).files
     code = tmp_path / "main.cpp"
     code.write_text(CPP)
-    flags = ["-std=c++17", *SOURCE_FLAGS[1:-1]]
+    flags = ["-std=c++17", *SOURCE_FLAGS[1:], "-Wshadow"]
     built = [str(files.object)] if files.source is None else ["-x", "c++", str(files.source)]
     command = [compiler, *flags, f"-I{tmp_path}", str(code), *built, "-o", str(tmp_path / "main"), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -139,6 +139,10 @@ def test_initial_states_that_do_not_fit(tmp_path: Path) -> None:
         return lambda: run.export_native(tmp_path, states={"h_next": "h"}, initial=initial)
 
     rejects(ro.FeedError, export(x=np.zeros(D)), "initial= names no state", "one of h")
+    rejects(
+        ro.FeedError, export(h=[[1.0], [1.0, 2.0]]), "an initial state of another shape", "'h'", "rows of different"
+    )
+    rejects(ro.FeedError, lambda: run.export_native(tmp_path, states={"h_next": "h"}, initial=[1.0]), "not a dict")
     rejects(ro.FeedError, export(h=np.zeros(H + 1)), "an initial state of another shape", "'h'", "float64[6]")
     rejects(ro.FeedError, export(h=np.zeros(H, "complex64")), "an initial state of another dtype", "'h'")
     assert not [*tmp_path.iterdir()]
