@@ -85,7 +85,7 @@ class ScanSettings(NamedTuple):
     reverse: bool
     options: tuple[tuple[str, Any], ...]
     threads: int | None
-    truncate: int | None
+    truncate: int | None = None
 
     def rounding(self, dtype: torch.dtype) -> ScanSettings:
         """These settings with products of operands of this dtype, unless they say another one."""

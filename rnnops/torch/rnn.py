@@ -217,7 +217,8 @@ class RNN(Module):
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
             raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
         if torch.compiler.is_dynamo_compiling():
-            is_between = is_packed(xs) or any(x is not None and x.is_cuda for x in pytree.tree_leaves(xs))
+            leaves = pytree.tree_leaves((xs, init))
+            is_between = is_packed(xs) or any(isinstance(x, Tensor) and x.is_cuda for x in leaves)
             if is_between and not torch.compiler.is_exporting():
                 return between_graphs(self, xs, init, lengths, steps)
             if torch.compiler.is_exporting():

@@ -305,6 +305,13 @@ def test_all_states_are_cut_with_every_option() -> None:
         for carry, _ in (rt.scan(step, h0, xs, truncate=3), loop(step, h0, T, xs, 3))
     ]
     expect_equal(*grads, [W, xs])
+    weights, ones = W.detach(), (torch.ones_like(h0), torch.ones_like(xs))
+
+    def fixed(h: Any, x: Any) -> Any:
+        return (torch.tanh(h @ weights + x),) * 2
+
+    ways = lambda h, x: rt.scan(fixed, h, x, truncate=3)[1], lambda h, x: loop(fixed, h, T, x, 3)[1]
+    torch.testing.assert_close(*(torch.func.jvp(way, (h0.detach(), xs.detach()), ones)[1] for way in ways))
     torch._dynamo.reset()
     rnn = rt.RNN(torch.nn.Linear(H, H).double(), lambda cell, h, x: (torch.tanh(cell(h) + x),) * 2, truncate=3)
     compiled = torch.compile(rnn, fullgraph=True, backend="aot_eager")
