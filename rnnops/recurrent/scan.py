@@ -7,18 +7,24 @@ from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
+import numpy as np
+
 from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.errors import RecurrentError
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.net import Net, common_net
+from rnnops.ops.comparison import cast, where
 from rnnops.ops.indexing import select_valid
+from rnnops.ops.internal import stop_gradient
 from rnnops.ops.movement import squeeze
+from rnnops.ops.shapes import shape
 from rnnops.recurrent.build import recurrent_net
-from rnnops.types import Array, dtype_name
+from rnnops.types import FLOATS, Array, dtype_name
 
 LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end
+STEPS = "steps"  # the input T of cells whose gradients end, in reverse
 TIMESTEP_DTYPE = "int32"
-OPTIONS = ("lengths", "reverse", "steps", "scope", "recompute", "state_shapes", "forward_only")  # of `scan`
+OPTIONS = ("lengths", "reverse", "steps", "scope", "recompute", "state_shapes", "forward_only", "truncate")  # of `scan`
 NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -115,20 +121,25 @@ class CellFunction:
             tuple(name for name in given if name not in kinds),
         )
 
-    def _written(self, ends: bool) -> Net:
+    def _written(self, ends: bool, truncate: int | None = None, reverse: bool = False) -> Net:
         """The net that one more call of the function writes.
 
         Args:
             ends: whether it has `seq_lengths` and a timestep: past a row's end states stay, and other outputs are 0.
+            truncate: after how many steps gradients of states end, if they do; with `reverse` it has `steps`, too.
         """
         net = Net(self.name)
         net.labels.in_functions = True  # the function ends before the net is of use
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
         steps = (
             {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, TIMESTEP_DTYPE)}
-            if ends or self.timestep
+            if ends or truncate or self.timestep
             else {}
         )
+        if truncate:
+            (t,), T = steps.values(), net.input(STEPS, TIMESTEP_DTYPE) if reverse else None
+            kept = truncated([blobs[name] for name in self.states], truncate, t, T)
+            blobs.update(zip(self.states, kept, strict=True))
         returned = self._returned({**blobs, **(steps if self.timestep else {})})
         if ends:
             (t,), lengths = steps.values(), net.input(LENGTHS, "int32")
@@ -211,6 +222,7 @@ def scan(
     recompute: str | Sequence[str] = (),
     state_shapes: Mapping[str, Sequence[int]] | None = None,
     forward_only: bool = False,
+    truncate: int | None = None,
     **bound: Operand,
 ) -> tuple[dict[str, Blob], Any]:
     """Step a cell over sequences: `states, ys = ro.scan(step, xs, h=h0)`.
@@ -225,6 +237,7 @@ def scan(
         recompute: blobs of the cell that were `.named`, which are computed again on the backward pass.
         state_shapes: state -> sizes of its feature axes, where they are not one axis.
         forward_only: no gradient, and nothing kept for one.
+        truncate: gradients of states do not flow back over the start of step k, 2k, ... in the order that steps run.
         bound: by argument: an initial state for each state, `[N, ...]` or `[D]`, a blob or an array; sequences;
             parameters. One that is not given is found in the net by its name, `<scope>/<name>` with a scope, or becomes
             an input of that name.
@@ -257,14 +270,14 @@ def scan(
     _check_names(cell, bound)
     net = common_net([*over.values(), *bound.values(), lengths])
     given = {name: net.operands([value], cell.dtypes.get(name))[0] for name, value in bound.items()}
-    ends = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
+    stepped, ends = _ending(net, cell, over, lengths, truncate, reverse, steps)
     results = recurrent_net(
         net,
-        cell.net if lengths is None else cell._written(ends=True),
+        stepped,
         inputs=list(over.items()),
         initial_cell_inputs=[(name, given[name]) for name in cell.states],
         links={name: name for name in cell.states},
-        timestep=cell.timestep or (TIMESTEP if ends else None),
+        timestep=cell.timestep or (None if stepped is cell.net else TIMESTEP),
         scope=scope,
         recompute_blobs_on_backward=recompute,
         forward_only=forward_only,
@@ -311,6 +324,39 @@ def _not_returned(name: str) -> str:
     """The hint for an argument that may be meant as a state."""
     is_sequence = f"The cell does not return '{name}', so it is a sequence."
     return f"{is_sequence} A state is returned: dict({name}=...). A parameter stands after `*`."
+
+
+def truncated(states: Sequence[Blob], every: int, t: Blob, steps: Blob | None) -> list[Blob]:
+    """States of a step through which no gradient passes at every so many steps.
+
+    Args:
+        t: `[1] int32`, the number of the step.
+        steps: `[1] int32`, T; None where steps run from the first to the last.
+    """
+    ran = t if steps is None else steps - 1 - t
+    is_border = (ran % every == 0) & (ran > 0)
+    return [where(is_border, stop_gradient(h), h) if h.dtype in FLOATS else h for h in states]
+
+
+def steps_of(sequence: Blob) -> Blob:
+    """T as `[1] int32`."""
+    return cast(shape(sequence, 0, 1), TIMESTEP_DTYPE)
+
+
+def _ending(
+    net: Net, cell: CellFunction, over: Mapping[str, Blob], lengths: Any, truncate: Any, reverse: bool, steps: Any
+) -> tuple[Net, dict[str, Blob]]:
+    """The net of the cell, and the blobs that it reads where rows or gradients end. Raises RecurrentError."""
+    if truncate is not None and (not isinstance(truncate, int) or isinstance(truncate, bool) or truncate < 1):
+        cell.fail("truncate= is not a number of steps", wanted="an integer of 1 or more", came=repr(truncate)[:60])
+    if lengths is None and truncate is None:
+        return cell.net, {}
+    read = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
+    if truncate is not None and reverse:
+        number = np.array([steps or 0])  # `recurrent_net` refuses None
+        known = [steps_of(blob) for blob in over.values()][:1] or net.operands([number], TIMESTEP_DTYPE)
+        read[STEPS] = known[0]
+    return cell._written(lengths is not None, truncate, reverse), read
 
 
 def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor, inference_mode
+from torch import SymInt, Tensor, inference_mode
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import Module, Parameter
@@ -223,14 +223,32 @@ class FlatStep:
         return leaves if self.wide is None else [widened(x, self.wide) for x in leaves]
 
 
-def inputs_of(xs: Any) -> TensorTree:
-    """Inputs of a scan, one at least."""
+def inputs_of(xs: Any, steps: Any) -> TensorTree:
+    """Inputs of a scan. Raises StepError where neither they nor `steps=` say T, or both do and differ."""
     inputs = tensors_of("inputs", xs)
-    if not inputs.leaves:
-        raise StepError(
-            "there are no inputs", wanted="a tensor [T, N, ...], or a structure of such", came=repr(xs)[:60]
-        )
+    checked_count("steps", steps, 0)
+    if not inputs.leaves and steps is None:
+        wanted, hint = "a tensor [T, N, ...], or a structure of such", "Without inputs give steps=."
+        raise StepError("there are no inputs", wanted=wanted, came=repr(xs)[:60], hint=hint)
+    if inputs.leaves and steps not in (None, *inputs.leaves[0].shape[:1]):
+        wanted, came = f"inputs [{steps}, ...]", [*inputs.leaves[0].shape]
+        raise StepError("steps= disagrees with the inputs", wanted=wanted, came=came)
     return inputs
+
+
+def with_steps(inputs: TensorTree, carry: TensorTree, steps: Any, batch_axis: int | None) -> TensorTree:
+    """Inputs that say T and N: where there are none, integers [T, N] that the step does not see.
+
+    N is as long as an axis of the states: `batch_axis`, else the first one of the state with the fewest axes.
+    """
+    if inputs.leaves:
+        return inputs
+    if not carry.leaves:
+        raise StepError("there are neither inputs nor states", wanted="init=, tensors [N, ...]")
+    state, axis = min(carry.leaves, key=lambda x: x.dim() or LONGEST), batch_axis or 0
+    counted = state.new_zeros((steps, *state.shape[axis:][:1]), dtype=torch.int32)
+    tree = inputs.tree if isinstance(inputs.tree, WithNone) else WithNone(inputs.tree, ())
+    return TensorTree([counted], tree)
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -255,11 +273,11 @@ def checked_axis(axis: Any) -> int | None:
     return axis
 
 
-def checked_recheck(calls: Any) -> int | None:
-    """After how many calls the self-check runs again. Raises StepError for what is not a positive integer."""
-    if calls is None or (isinstance(calls, int) and not isinstance(calls, bool) and calls > 0):
-        return calls
-    raise StepError("recheck= must be a positive number of calls", came=repr(calls)[:60], hint="recheck=100, or None.")
+def checked_count(name: str, count: Any, least: int = 1) -> Any:
+    """A number of steps or calls, or None. Raises StepError for what is neither."""
+    if count is None or (isinstance(count, int | SymInt) and not isinstance(count, bool) and count >= least):
+        return count
+    raise StepError(f"{name}= must be an integer of {least} or more", came=repr(count)[:60])
 
 
 def is_packed(xs: Any) -> bool:

@@ -18,7 +18,7 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
-from rnnops.torch.arguments import TensorLayout
+from rnnops.torch.arguments import TensorLayout, checked_count
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
@@ -43,6 +43,8 @@ def run_plainly(
         axes: of the batch, for each state.
     """
     carried, rows, steps = list(states), [], inputs[0].shape[0]
+    if not steps:
+        raise StepError("PyTorch's own loop runs no step, so that its results have no shape", wanted="1 step or more")
     for t in reversed(range(steps)) if reverse else range(steps):
         results = list(function(*carried, *[sequence[t] for sequence in inputs]))
         found, ys = results[: len(states)], results[len(states) :]
@@ -77,11 +79,13 @@ class ScanSettings(NamedTuple):
     Args:
         options: what `rnnops.compile` takes besides.
         threads: as many as PyTorch uses if None.
+        truncate: after how many steps gradients of states end, if they do.
     """
 
     reverse: bool
     options: tuple[tuple[str, Any], ...]
     threads: int | None
+    truncate: int | None = None
 
     def rounding(self, dtype: torch.dtype) -> ScanSettings:
         """These settings with products of operands of this dtype, unless they say another one."""
@@ -90,15 +94,16 @@ class ScanSettings(NamedTuple):
 
     def now(self) -> ScanSettings:
         """These settings with the number of threads that PyTorch uses now."""
-        return self if self.threads else ScanSettings(self.reverse, self.options, torch.get_num_threads())
+        return self if self.threads else self._replace(threads=torch.get_num_threads())
 
 
-def settings_of(reverse: bool, options: Mapping[str, Any]) -> ScanSettings:
+def settings_of(reverse: bool, truncate: Any, options: Mapping[str, Any]) -> ScanSettings:
     """Settings of a recurrence by its options."""
     check_flags("rnnops.torch", reverse=reverse)
     others = {name: value for name, value in options.items() if name != "threads"}
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in others.items()}
-    return ScanSettings(reverse, tuple(sorted(hashable.items())), options.get("threads"))
+    ends = checked_count("truncate", truncate)
+    return ScanSettings(reverse, tuple(sorted(hashable.items())), options.get("threads"), ends)
 
 
 @dataclass(frozen=True)
@@ -384,8 +389,10 @@ class Prepared:
     def _compile(self, traced: TracedStep, layout: TensorLayout, lengths: bool) -> CompiledStep | PlainLoop:
         full = traced.effects.full(layout)
         if traced.trace is None or (lengths and full.batch != layout.batch):  # what the step sets has no rows
-            return PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
-        translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
+            loop = PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
+            return loop.refuse("truncate= needs a step that is compiled") if self.settings.truncate else loop
+        reverse, truncate = self.settings.reverse, self.settings.truncate
+        translation = translate(traced.trace, full, reverse, lengths, len(layout.states), truncate)
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         tensor_run = self._run_of(translation.net, traced.trace.has_slopes)

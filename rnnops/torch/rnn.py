@@ -30,14 +30,15 @@ from rnnops.torch.arguments import (
     TensorTree,
     checked_answers,
     checked_axis,
+    checked_count,
     checked_lengths,
     checked_options,
-    checked_recheck,
     inputs_of,
     is_packed,
     packed_as,
     padded,
     tensors_of,
+    with_steps,
 )
 from rnnops.torch.code_reads import reads_of
 from rnnops.torch.errors import StepError, UnseenWarning
@@ -144,6 +145,7 @@ class RNN(Module):
         batch_first: whether inputs and results are [N, T, ...].
         reverse: from the last step to the first.
         batch_axis: of the states; left out, the first of the inputs' batch size along which the step keeps rows apart.
+        truncate: gradients of states do not flow back over the start of step k, 2k, ..., as if they were detached.
         assume: answers to `if tensor:` in the step, in order.
         recheck: run the self-check again at every n-th call, for steps that read what cannot be compared.
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
@@ -169,6 +171,7 @@ class RNN(Module):
         batch_first: bool = False,
         reverse: bool = False,
         batch_axis: int | None = None,
+        truncate: int | None = None,
         assume: Sequence[bool] = (),
         recheck: int | None = None,
         **options: Any,
@@ -182,14 +185,17 @@ class RNN(Module):
         check_flags("RNN", batch_first=batch_first)
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
-        self._assume, self._settings = checked_answers(assume), settings_of(reverse, checked_options(options))
-        self._recheck, self._calls = checked_recheck(recheck), 0
+        settings = settings_of(reverse, truncate, checked_options(options))
+        self._assume, self._settings = checked_answers(assume), settings
+        self._recheck, self._calls = checked_count("recheck", recheck), 0
         self._prepared: dict[Any, Prepared] = {}
         self._made: ScanRequest | None = None  # of the last call
         self._taken: tuple[Module, Any, int] | None = None  # a cell, a step, and how many states these take
         self._number = _number(self)
 
-    def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, xs: Any, init: Any = None, lengths: Tensor | None = None, steps: int | None = None
+    ) -> tuple[Any, Any]:
         """Results of all steps, and the last carry.
 
         Args:
@@ -198,6 +204,7 @@ class RNN(Module):
             init: states, [N, H], nested as the step takes them; zeros if left out, for a cell that has
                 `hidden_size` and takes one tensor or a tuple of two.
             lengths: integers [N]; past a row's end its results are zero and its state stays.
+            steps: T, where xs is None: the step gets None as x.
 
         Returns:
             What the step gives as y, stacked over time, and the carry. Results of a PackedSequence are packed.
@@ -210,18 +217,19 @@ class RNN(Module):
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
             raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
         if torch.compiler.is_dynamo_compiling():
-            is_between = is_packed(xs) or any(x is not None and x.is_cuda for x in pytree.tree_leaves(xs))
+            leaves = pytree.tree_leaves((xs, init))
+            is_between = is_packed(xs) or any(isinstance(x, Tensor) and x.is_cuda for x in leaves)
             if is_between and not torch.compiler.is_exporting():
-                return between_graphs(self, xs, init, lengths)
+                return between_graphs(self, xs, init, lengths, steps)
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
             named = self.cell.named_parameters(remove_duplicate=False), self.cell.named_buffers(remove_duplicate=False)
             held = {name: tensor for tensors in named for name, tensor in tensors}
             _guard_values(self.cell)
-            given = {"init": init, "lengths": lengths}
+            given = {"xs": xs, "init": init, "lengths": lengths, "steps": steps}
             present = {name: value for name, value in given.items() if value is not None}  # None is not a value there
-            return in_graph(self._number, xs, present, held)
-        return self.over_time(xs, init, lengths)
+            return in_graph(self._number, present, held)
+        return self.over_time(xs, init, lengths, steps)
 
     def forget(self) -> None:
         """Drop all traces: the next call traces the step again, and checks it.
@@ -252,11 +260,13 @@ class RNN(Module):
             last.refuse("there is no net")
         return last.translation.net
 
-    def plan(self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True) -> PlannedRun:
+    def plan(
+        self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True, steps: int | None = None
+    ) -> PlannedRun:
         """The plan of a call with such tensors: loops, memory, generated source. Only their shapes are read.
 
         Args:
-            xs, init, lengths: as `forward`'s.
+            xs, init, lengths, steps: as `forward`'s.
             backward: whether the plan is of training.
 
         Raises:
@@ -267,18 +277,20 @@ class RNN(Module):
             xs, lengths = padded(xs, lengths)
         else:
             xs = self._turned(xs)
-        step, given, made = self._asked(xs, init, lengths)
+        step, given, made = self._asked(xs, init, lengths, steps)
         given, made = in_wide(given, made)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("there is no plan")
         return compiled.plan(given.tensors, backward)
 
-    def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
+    def over_time(
+        self, xs: Any, init: Any, lengths: Any, steps: Any, held: Mapping[str, Tensor] | None = None
+    ) -> tuple[Any, Any]:
         """`forward` where no compiler reads it.
 
         Args:
-            xs, init, lengths: as `forward`'s.
+            xs, init, lengths, steps: as `forward`'s.
             held: what a graph has in place of the cell's parameters and buffers, by name.
 
         Raises:
@@ -286,11 +298,12 @@ class RNN(Module):
         """
         if is_packed(xs):
             rows, ends = padded(xs, lengths)
-            carry, ys = self._over_rows(rows, init, ends, held)
+            carry, ys = self._over_rows(rows, init, ends, steps, held)
             return packed_as(xs, ys, ends), carry
         xs = self._turned(xs)
-        found = self._repeated(xs, init) if lengths is None and not held and type(xs) in PLAIN else None
-        carry, ys = self._over_rows(xs, init, lengths, held) if found is None else found
+        is_plain = lengths is None and steps is None and not held and type(xs) in PLAIN
+        found = self._repeated(xs, init) if is_plain else None
+        carry, ys = self._over_rows(xs, init, lengths, steps, held) if found is None else found
         return self._turned(ys), carry
 
     def _turned(self, tree: Any) -> Any:
@@ -300,9 +313,11 @@ class RNN(Module):
         is_one = isinstance(tree, Tensor)  # most are
         return _turned(tree) if is_one else pytree.tree_map_only(Tensor, _turned, tree, is_leaf=is_packed)
 
-    def _over_rows(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
+    def _over_rows(
+        self, xs: Any, init: Any, lengths: Any, steps: Any, held: Mapping[str, Tensor] | None
+    ) -> tuple[Any, Any]:
         """The last carry, and results of all steps, for time-major inputs."""
-        step, given, made = self._asked(xs, init, lengths, held)
+        step, given, made = self._asked(xs, init, lengths, steps, held)
         return run_scan(step, given, made, self._prepared)
 
     def _repeated(self, xs: Tensor, init: Any) -> tuple[Any, Any] | None:
@@ -314,22 +329,25 @@ class RNN(Module):
         return repeated(made, self._zeros(cell, TensorTree([xs], LEAF), made) if init is None else init, xs)
 
     def _asked(
-        self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None
+        self, xs: Any, init: Any, lengths: Any, steps: Any, held: Mapping[str, Tensor] | None = None
     ) -> tuple[StepFunction, Given, ScanRequest]:
-        inputs, made = inputs_of(xs), self._request(self.cell, held or {})
+        inputs, made = inputs_of(xs, steps), self._request(self.cell, held or {})
         carry = tensors_of("states", self._zeros(self.cell, inputs, made) if init is None else init)
+        inputs = with_steps(inputs, carry, steps, self.batch_axis)
         return self._one_step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
 
     def _zeros(self, cell: Any, inputs: TensorTree, made: ScanRequest) -> Any:
         """States of zeros for a cell that says H. Raises StepError for others."""
-        x, width = inputs.leaves[0], getattr(cell, "hidden_size", None)
+        width = getattr(cell, "hidden_size", None)
+        if not inputs.leaves:
+            raise StepError("init is left out, and there are no inputs to tell N", hint="Give init=, tensors [N, ...].")
         if not isinstance(width, int):
             raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
         if isinstance(cell, OWN_CELLS) or _has_hooks(cell):  # most are; hooks would see the trial
             count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
         else:
             count = self._states_taken(cell, inputs, width, made)
-        zeros = x.new_zeros(x.shape[1], width)
+        zeros = inputs.leaves[0].new_zeros(inputs.leaves[0].shape[1], width)
         return zeros if count == 1 else (zeros,) * count
 
     def _states_taken(self, cell: Module, inputs: TensorTree, width: int, made: ScanRequest) -> int:
@@ -392,19 +410,20 @@ def _number(rnn: RNN) -> int:
 
 
 @torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN of CUDA tensors into no graph")
-def between_graphs(rnn: RNN, xs: Any, init: Any, lengths: Any) -> tuple[Any, Any]:
+def between_graphs(rnn: RNN, xs: Any, init: Any, lengths: Any, steps: Any) -> tuple[Any, Any]:
     """The result of a module, outside of graphs that Dynamo makes of what is around it."""
-    return rnn.over_time(xs, init, lengths)
+    return rnn.over_time(xs, init, lengths, steps)
 
 
 @torch._dynamo.nonstrict_trace
-def in_graph(number: int, xs: Any, given: dict[str, Any], held: dict[str, Tensor]) -> tuple[Any, Any]:
+def in_graph(number: int, given: dict[str, Any], held: dict[str, Tensor]) -> tuple[Any, Any]:
     """The result of a module whose parameters and buffers are a graph's; Dynamo does not look inside.
 
     Args:
-        given: `init` and `lengths`, where they are.
+        given: arguments of `forward`, where they are not None.
     """
-    return _modules[number].over_time(xs, given.get("init"), given.get("lengths"), held)
+    named = {name: given.get(name) for name in ("xs", "init", "lengths", "steps")}
+    return _modules[number].over_time(**named, held=held)
 
 
 def _guard_values(cell: Module) -> None:
@@ -455,8 +474,10 @@ def scan(
     xs: Any,
     *,
     lengths: Tensor | None = None,
+    steps: int | None = None,
     reverse: bool = False,
     batch_axis: int | None = None,
+    truncate: int | None = None,
     assume: Sequence[bool] = (),
     **options: Any,
 ) -> tuple[Any, Any]:
@@ -469,8 +490,10 @@ def scan(
         init: the carry before the first step, [N, ...].
         xs: [T, N, ...], or a PackedSequence; results are packed, too, then.
         lengths: integers [N]; past a row's end its results are zero and its carry stays.
+        steps: T, where xs is None: the step gets None as x.
         reverse: from the last step to the first.
         batch_axis: of the carry; left out, the first of the inputs' batch size along which the step keeps rows apart.
+        truncate: gradients of the carry do not flow back over the start of step k, 2k, ..., as if it were detached.
         assume: answers to `if tensor:` in the step, in order.
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 
@@ -490,7 +513,7 @@ def scan(
         (torch.Size([7, 2, 3]), torch.Size([3, 3]))
     """
     require_step(step)
-    settings = settings_of(reverse, checked_options(options)).now()
+    settings = settings_of(reverse, truncate, checked_options(options)).now()
     how = settings, checked_answers(assume), checked_axis(batch_axis)
     code = code_of(step)
     _, recent = _recent.setdefault((id(code), *how), (code, {}))
@@ -498,10 +521,12 @@ def scan(
     packed = xs if is_packed(xs) else None
     if packed is not None:
         xs, lengths = padded(packed, lengths)
-    result = repeated(made, init, xs) if recent and lengths is None and type(xs) in PLAIN else None
+    is_plain = lengths is None and steps is None and type(xs) in PLAIN
+    result = repeated(made, init, xs) if recent and is_plain else None
     if result is None:
-        inputs = inputs_of(xs)
-        given = Given(tensors_of("states", init), inputs, checked_lengths(lengths, inputs.leaves[0]))
+        carry = tensors_of("states", init)
+        inputs = with_steps(inputs_of(xs, steps), carry, steps, made.batch_axis)
+        given = Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0]))
         result = run_scan(step, given, made, _known)
     for known in (_known, _recent):
         while len(known) > KEPT:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Module
@@ -423,7 +424,7 @@ def _loop_dtypes(step: TorchStep, given: Given, made: ScanRequest, steps: int) -
         try:
             dtypes = [x.dtype for x in tried(step, layout)]
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise error if isinstance(error, RnnopsError) else _failed(error, states, inputs) from error
+            raise error if isinstance(error, RnnopsError) else _failed(error, given) from error
         found = [*dtypes[:count], *map(torch.promote_types, found[count:] or dtypes[count:], dtypes[count:])]
         kinds = zip(layout.states, dtypes, strict=False)
         layout = replace(layout, states=tuple(replace(kind, dtype=dtype) for kind, dtype in kinds))
@@ -518,18 +519,20 @@ def compiled_for(
             return prepared.for_shapes(
                 step, shapes, given.lengths is not None, lambda: layouts_of(states, inputs, axis)
             )
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         if isinstance(error, RnnopsError):
             raise
         check_traceable()
-        raise _failed(error, states, inputs) from error
+        raise _failed(error, given) from error
 
 
-def _failed(error: Exception, states: Sequence[Tensor], inputs: Sequence[Tensor]) -> StepError:
+def _failed(error: Exception, given: Given) -> StepError:
     """The error for a step that fails: the sizes that it got, and a hint where rows come before steps."""
-    got = ", ".join(str([*state.shape]) for state in states), ", ".join(str([*x.shape[1:]]) for x in inputs)
+    states, xs = given.carry.leaves, nested(given.xs.leaves, given.xs.tree)
+    inputs = [x for x in pytree.tree_leaves(xs) if x is not None]  # that the step sees
+    got = ", ".join(str([*state.shape]) for state in states), ", ".join(str([*x.shape[1:]]) for x in inputs) or None
     hint, batches = None, {state.shape[0] for state in states if state.dim() > 1}
-    if all(x.dim() > 2 and {x.shape[0]} == batches != {x.shape[1]} for x in inputs):
+    if inputs and all(x.dim() > 2 and {x.shape[0]} == batches != {x.shape[1]} for x in inputs):
         N, T = inputs[0].shape[:2]
         rows = f"xs {[*inputs[0].shape]} is read as {N} steps of {T} rows"
         hint = (

@@ -33,6 +33,7 @@ import rnnops as ro
 from rnnops.interpreter import prepare
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
+from rnnops.recurrent.scan import STEPS, TIMESTEP, steps_of, truncated
 from rnnops.recurrent.training_form import rows_are_apart
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import RULES, AtenNode, op_name
@@ -282,22 +283,29 @@ class _Cell:
     float_dtype: torch.dtype
     closed_over: list[Tensor]
     blobs: dict[fx.Node, Any]
+    states: list[Blob]  # as a step reads them
 
 
 def translate(
-    trace: Trace, layout: TensorLayout, reverse: bool, lengths: bool, ending: int | None = None
+    trace: Trace,
+    layout: TensorLayout,
+    reverse: bool,
+    lengths: bool,
+    ending: int | None = None,
+    truncate: int | None = None,
 ) -> Translation:
     """The nets of a traced step.
 
     Args:
         lengths: whether rows end: their states stay, and their results are zero.
         ending: how many of the states, the first ones, stay where a row ends; all if None. Others go on as in a loop.
+        truncate: after how many steps gradients of states end, if they do.
 
     Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
     """
-    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), [], {})
-    _read_arguments(cell)
-    ends = [cell.net.input(name, "int32") for name in ("lengths", "timestep")] if lengths else []
+    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), [], {}, [])
+    _read_arguments(cell, reverse, truncate)
+    ends = [cell.net.input("lengths", "int32"), _timestep(cell)] if lengths else []
     results: Sequence[Any] = ()
     for node in trace.module.graph.nodes:
         if node.op == "get_attr":
@@ -308,7 +316,7 @@ def translate(
             results = node.args[0]
     _check_states(cell, results)
     produced = _declare_outputs(cell, results, ends, len(layout.states) if ending is None else ending)
-    return _around(cell, produced, results, reverse, lengths)
+    return _around(cell, produced, results, reverse)
 
 
 def _float_dtype(trace: Trace, layout: TensorLayout) -> torch.dtype:
@@ -324,12 +332,22 @@ def _names(layout: TensorLayout) -> list[str]:
     return [*(f"state_{i}" for i in range(len(layout.states))), *(f"input_{i}" for i in range(len(layout.inputs)))]
 
 
-def _read_arguments(cell: _Cell) -> None:
+def _read_arguments(cell: _Cell, reverse: bool, truncate: int | None) -> None:
     """Inputs of the cell as the step has them: with the batch where the step has it, without the row of one."""
     places = [node for node in cell.trace.module.graph.nodes if node.op == "placeholder"]
-    for place, name, kind in zip(places, _names(cell.layout), cell.layout.kinds, strict=True):
-        blob = cell.net.input(name, _kind(cell, place, kind.dtype))
+    named = zip(_names(cell.layout), places, cell.layout.kinds, strict=True)
+    blobs = [cell.net.input(name, _kind(cell, place, kind.dtype)) for name, place, kind in named]
+    count = len(cell.layout.states)
+    if truncate is not None:
+        steps = cell.net.input(STEPS, "int32") if reverse else None
+        blobs[:count] = truncated(blobs[:count], truncate, _timestep(cell), steps)
+    cell.states = blobs[:count]
+    for place, kind, blob in zip(places, cell.layout.kinds, blobs, strict=True):
         cell.blobs[place] = _as_in_step(cell.layout, kind, blob)
+
+
+def _timestep(cell: _Cell) -> Blob:
+    return cell.net.blob(TIMESTEP) if TIMESTEP in cell.net else cell.net.input(TIMESTEP, "int32")
 
 
 def _as_in_step(layout: TensorLayout, kind: TensorKind, blob: Blob) -> Blob:
@@ -427,7 +445,7 @@ def _declare_outputs(cell: _Cell, results: Sequence[Any], ends: Sequence[Blob], 
             kind = layout.states[number]
             blob = _as_in_cell(layout, kind, blob)
             if ends and number < ending:
-                blob = ro.select_valid(blob, cell.net.blob(f"state_{number}"), ends[0], ends[1])
+                blob = ro.select_valid(blob, cell.states[number], ends[0], ends[1])
         else:
             blob = ro.unsqueeze(blob, [0]) if layout.batch is None else blob
             blob = ro.select_valid(blob, blob, ends[0], ends[1], drop=1) if ends else blob
@@ -438,12 +456,15 @@ def _declare_outputs(cell: _Cell, results: Sequence[Any], ends: Sequence[Blob], 
     return produced
 
 
-def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: bool, lengths: bool) -> Translation:
+def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: bool) -> Translation:
     layout, names, net = cell.layout, _names(cell.layout), ro.Net("scan")
     count = len(layout.states)
-    given = {spec.name: net.add_input(spec) for spec in cell.net.input_specs if spec.name != "timestep"}
+    given = {spec.name: net.add_input(spec) for spec in cell.net.input_specs if spec.name not in (TIMESTEP, STEPS)}
     states = [_as_in_cell(layout, kind, given[name]) for kind, name in zip(layout.states, names, strict=False)]
     inputs = [ro.unsqueeze(given[name], [1]) if layout.batch is None else given[name] for name in names[count:]]
+    references = {name: blob for name, blob in given.items() if name not in names}
+    if STEPS in cell.net:
+        references[STEPS] = steps_of(inputs[0])
     rank = 2 if layout.batch is not None else 1  # of states whose shape need not be said
     shapes = {
         name: _features(layout, kind)
@@ -452,9 +473,8 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
     }
     found = ro.recurrent_net(
         net, cell.net, list(zip(names[count:], inputs, strict=True)), list(zip(names, states, strict=False)),
-        {f"state_{i}": f"result_{i}" for i in range(count)}, timestep="timestep" if lengths else None,
-        references={name: blob for name, blob in given.items() if name not in names}, reverse=reverse,
-        state_shapes=shapes,
+        {f"state_{i}": f"result_{i}" for i in range(count)}, timestep=TIMESTEP if TIMESTEP in cell.net else None,
+        references=references, reverse=reverse, state_shapes=shapes,
     )  # fmt: skip
     declared = list(dict.fromkeys(produced))
     every = dict(zip(declared, found[::2], strict=True))

@@ -250,7 +250,7 @@ def test_torch_compile_runs_a_module_between_graphs() -> None:
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
 
     def model(xs: Any) -> Any:
-        return rt.rnn.between_graphs(rnn, xs * 2, None, None)[0] + 1
+        return rt.rnn.between_graphs(rnn, xs * 2, None, None, None)[0] + 1
 
     compiled = torch.compile(model, backend="aot_eager")
     found, wanted = compiled(xs), rnn(xs * 2)[0] + 1
