@@ -42,6 +42,7 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 
 html_theme = "furo"
+html_static_path, html_css_files = ["_static"], ["site.css"]
 html_title = f"rnnops {VERSION}"
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False

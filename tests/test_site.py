@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from browser import brightness, page_after_scripts
 
 DOCS = Path(__file__).parent.parent / "docs"
+WIDTHS = (390, 1280)  # of a phone and of a desk, in pixels
 FLAGS = ("-W", "--keep-going", "-q")
 SPHINX = "import sys; from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
 pytestmark = pytest.mark.packages  # the extra `docs`
@@ -105,8 +108,10 @@ def test_every_page_and_public_name_is_there(site: Path) -> None:
     assert "\\*" not in cells  # signs that are markup elsewhere
     assert "**options" in re.sub("<[^>]*>", "", cells)
     assert (site / "_images" / "memory_budget.png").is_file()
-    linked = re.findall(r'<a ([^>]*)><span [^>]*><img alt="[^"]*" src="_images/', (site / "pictures.html").read_text())
-    assert len(linked) == 4
+    pages = (site / "pictures.html", *(site / "guide").glob("*.html"))
+    text = "".join(page.read_text() for page in pages)
+    linked = re.findall(r'<a ([^>]*)><span [^>]*><img alt="[^"]*" src="[./]*_images/', text)
+    assert len(linked) == 16
     assert not [one for one in linked if "download=" in one], "they open"
 
 
@@ -120,6 +125,35 @@ def test_the_first_page_and_the_search_work_in_a_browser(site: Path) -> None:
     assert "Where to go" in page_after_scripts((site / "index.html").as_uri())
     results = page_after_scripts(f"{(site / 'search.html').as_uri()}?q=LSTMCell")
     assert "reference/cells.html#rnnops.cells.LSTMCell" in results
+
+
+def cut(site: Path) -> dict[str, list[str]]:
+    """Page and width -> what a reader does not see: the page scrolls sideways, or a part ends without a scroll bar."""
+    names = json.dumps([str(path.relative_to(site)) for path in sorted(site.rglob("*.html"))])
+    page, script = site / "measured.html", (Path(__file__).parent / "pages.js").read_text()
+    tell = 'document.getElementById("found").textContent = JSON.stringify(found)'
+    run = f"measure({names}, {list(WIDTHS)}).then((found) => {{ {tell}; }});"
+    page.write_text(f'<!DOCTYPE html><body><pre id="found"></pre><script>{script}{run}</script></body>')
+    told = re.search(r'<pre id="found">(.*?)</pre>', page_after_scripts(page.as_uri()), re.S)
+    page.unlink()
+    found: dict[str, list[str]] = json.loads(html.unescape(told[1] if told else ""))
+    return found
+
+
+def test_nothing_is_cut_on_small_and_on_large_screens(site: Path) -> None:
+    assert cut(site) == {}
+
+
+def test_cut_parts_are_found(tmp_path: Path) -> None:
+    wide = '<table><tr><td><div style="width: 700px">a</div></table>'
+    for name, style in (("scrolls", "auto"), ("hides", "hidden"), ("shows", "visible")):
+        text = f'<body style="margin: 0"><article><div style="overflow: {style}">{wide}</div></article>'
+        (tmp_path / f"{name}.html").write_text(f"<!DOCTYPE html>{text}")
+    found = cut(tmp_path)
+    assert {name: [one.split(":")[0] for one in told] for name, told in found.items()} == {
+        "hides.html at 390": ["TABLE is cut"],
+        "shows.html at 390": ["the page is 706 pixels wide", "TABLE is cut"],
+    }
 
 
 def test_pages_are_light_or_dark_as_the_user_prefers(site: Path, tmp_path: Path) -> None:

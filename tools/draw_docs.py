@@ -1,43 +1,39 @@
-"""Draw the pictures of docs/pictures.md: `python tools/draw_docs.py` writes them to docs/pictures.
+"""Draw the pictures of the pages: `python tools/draw_docs.py [NAME ...]` writes them to docs/pictures.
 
-Bytes of packed weights depend on the processor that plans are made for, and so do some numbers in the pictures.
+It runs each page that saves pictures, or those that save a picture of a name. Bytes of packed weights depend on the
+processor that plans are made for, and so do some numbers in the pictures.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import rnnops as ro
-from rnnops.pictures.svg import Picture
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
-T, N, D, H, LABELS = 100, 16, 32, 64, 50
+from page_blocks import run_code_blocks  # noqa: E402
 
-
-def tagger() -> ro.Net:
-    """An LSTM with a label for each step."""
-    net = ro.Net("tagger")
-    h_all, *_ = ro.LSTM(net, net.input("x"), None, None, D, H, scope="lstm")
-    scores = ro.reshape(h_all, [-1, H]) @ net.parameter("w", (H, LABELS), ("xavier", H))
-    net.outputs(loss=ro.softmax_cross_entropy_loss(scores, ro.reshape(net.input("labels", "int32"), [-1])))
-    return net
+FOLDER = ROOT / "docs" / "pictures"
+SAVED = re.compile(r'^[^#\n]*\.save\("(\w+)\.svg"\)', re.M)
 
 
-def pictures() -> dict[str, Picture]:
-    """Name of a file -> what is drawn."""
-    run = ro.compile(tagger(), threads=2)
-    shapes = {"x": (T, N, D), "labels": (T, N)}
-    plan = run.plan(shapes)
-    return {
-        "net": plan.draw_net(),
-        "schedule": plan.draw(),
-        "memory": plan.memory_curve(),
-        "budget": run.budget_curve(shapes),
-    }
+def pages(names: list[str]) -> list[Path]:
+    """Pages whose code saves pictures of these names, or any."""
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    saved = {page: SAVED.findall(page.read_text()) for page in every}
+    return [page for page, found in saved.items() if found and (not names or set(names) & set(found))]
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name, picture in pictures().items():
-        picture.save(FOLDER / f"{name}.svg")
-        print(f"wrote {FOLDER / name}.svg: {picture.text.splitlines()[0]}")
+    for page in pages(sys.argv[1:]):
+        with TemporaryDirectory() as folder:
+            os.chdir(folder)
+            run_code_blocks(page)
+            for drawn in sorted(Path(folder).glob("*.svg")):
+                shutil.copy(drawn, FOLDER)
+                print(f"{page.relative_to(ROOT)}: {drawn.name}")

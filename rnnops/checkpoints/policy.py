@@ -25,6 +25,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.types import OPAQUE, Type
+from rnnops.util import counted
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
 SEGMENTS = "segments"
@@ -63,7 +64,7 @@ class Slots:
     cost: int = 1
 
     def __str__(self) -> str:
-        return f"{self.count} slots of kind {self.kind} for parts of {self.steps} steps"
+        return f"{counted(self.count, 'slot')} of kind {self.kind} for parts of {counted(self.steps, 'step')}"
 
 
 @dataclass(frozen=True)

@@ -437,7 +437,9 @@ class _Drawer:
 
 
 def _shortened(op: Op) -> str:
-    """The attributes of an op, shortened."""
+    """The attributes of an op, shortened; of a constant only the value, as its name has its dtype."""
+    if op.type == "Constant":
+        return f" {svg.cut(format_value(op.attributes['value']), LONGEST)}"
     said = [f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
     return f" {', '.join(said)}" if said else ""
 

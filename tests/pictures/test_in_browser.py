@@ -17,6 +17,7 @@ from rnnops.pictures.drawing import Drawing
 from rnnops.pictures.svg import Picture
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+DOCS = Path(__file__).parent.parent.parent / "docs" / "pictures"
 READABLE = 4.5  # of contrast, for texts of this size
 
 
@@ -52,6 +53,18 @@ def test_no_text_leaves_its_box_or_lies_on_another(light: dict[str, Any]) -> Non
             assert not one["problems"], one["problems"][:6]
 
     check_each(light["sections"], check)
+
+
+def test_no_text_of_the_docs_lies_on_another(tmp_path: Path) -> None:
+    drawn = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("*.svg")}
+    sections = measured(tmp_path, drawn, {})["sections"]
+
+    def check(name: str) -> None:
+        problems = sections[name]["pictures"][0]["problems"]
+        assert not problems, problems[:6]
+
+    assert len(sections) > 10
+    check_each(sections, check)
 
 
 def test_texts_are_readable_by_day_and_by_night(

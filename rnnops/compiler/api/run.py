@@ -334,7 +334,7 @@ class Run(ForwardMode):
             rows: of the batch; 1 if left out.
             shapes: input name -> numbers, and a name in place of the number of rows, as `(1, "N", 64)`. Shapes that are
                 declared need not be said, nor those of initial arrays; their axis of rows is then the one of `rows=`
-                elements, if that is said. Inputs that are not states are looked past: `OnnxModel.shapes` will do.
+                elements, if that is said. Inputs that are not states are ignored, so `OnnxModel.shapes` will do.
             initial: input name -> what a state begins with, an array that broadcasts to its shape; zeros if left out.
             dtype: of float states where no arrays are given; float32 if left out.
 

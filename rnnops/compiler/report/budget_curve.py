@@ -168,14 +168,14 @@ def _taken(by: By, budget: int, tile: Callable[[int, int], int]) -> Estimate:
 PICTURE_WIDTH, LEFT, TOP, HEIGHT, RIGHT = 760.0, 64.0, 56.0, 280.0, 24.0
 TIMES = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # of an axis
 APART = 22.0  # pixels between lines of the grid at least
-SAID = {"kept": "kept for all steps", "checkpoint": "states alone kept", "tile": "in parts"}
+SAID = {"kept": "kept for all steps", "checkpoint": "only states kept", "tile": "in parts"}
 NEAR, FAR = (-10.0, 18.0, 4.0, -24.0), (-38.0, -52.0, -66.0)  # heights of texts above points
 Area = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def colour_of(row: Estimate) -> str:
     """By how it saves: as a whole, only states, or in parts."""
-    return "tile" if "slots" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
+    return "tile" if "slot" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
 
 
 def _scales(frame: svg.Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
