@@ -86,6 +86,49 @@ def cornn(p: Params, n: str, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> Res
     return y, [y, z]
 
 
+def lem(p: Params, n: str, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> Result:
+    fed, own = np.split(affine(p, f"{n}/i2h", x), 4), np.split(p[f"{n}/gates_t_w"] @ y, 3)
+    z_step, y_step = sigmoid(fed[0] + own[0]), sigmoid(fed[1] + own[1])
+    z = z + z_step * (np.tanh(fed[2] + own[2]) - z)
+    y = y + y_step * (np.tanh(fed[3] + p[f"{n}/slow_w"] @ z) - y)
+    return y, [y, z]
+
+
+def fast_grnn(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    zeta, nu = sigmoid(p[f"{n}/enter"]), sigmoid(p[f"{n}/leak"])
+    both = p[f"{n}/i2h_w"] @ x + p[f"{n}/gates_t_w"] @ h
+    z, candidate = sigmoid(both + p[f"{n}/update_b"]), np.tanh(both + p[f"{n}/i2h_b"])
+    h = (zeta * (1 - z) + nu) * candidate + z * h
+    return h, [h]
+
+
+def complex_matrices(p: Params, n: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """B, C and D of a state space of complex numbers."""
+    (b_re, b_im), (c_re, c_im) = np.split(p[f"{n}/i2h_w"], 2), np.split(p[f"{n}/read_w"], 2, axis=1)
+    return b_re + 1j * b_im, c_re - 1j * c_im, p[f"{n}/skip_w"]
+
+
+def lru(p: Params, n: str, x: np.ndarray, re: np.ndarray, im: np.ndarray) -> Result:
+    B, C, D = complex_matrices(p, n)
+    nu_log, theta_log, gamma_log = p[f"{n}/eigenvalues"]
+    A = np.diag(np.exp(-np.exp(nu_log) + 1j * np.exp(theta_log)))
+    s = A @ (re + 1j * im) + np.exp(gamma_log) * (B @ x)
+    return (C @ s).real + D @ x, [s.real, s.imag]
+
+
+def s5(p: Params, n: str, x: np.ndarray, re: np.ndarray, im: np.ndarray) -> Result:
+    """With conjugate pairs in full, held for a step: the integral of `exp(A t)` by Simpson's rule on 800 parts."""
+    B, C, D = complex_matrices(p, n)
+    values, step = p[f"{n}/eigenvalue_re"] + 1j * p[f"{n}/eigenvalue_im"], np.exp(p[f"{n}/log_step"])
+    values, step, B = np.append(values, values.conj()), np.append(step, step), np.concatenate([B, B.conj()])
+    times, parts = np.linspace(0.0, 1.0, 801), np.ones(801)
+    parts[1:-1:2], parts[2:-1:2] = 4, 2
+    held = np.exp(values * step * times[:, None]).T @ parts * step / 2400
+    s = np.exp(values * step) * np.append(re + 1j * im, re - 1j * im) + held * (B @ x)
+    y, half = np.append(C, C.conj(), axis=1) @ s, len(re)
+    return y.real + D @ x, [s.real[:half], s.imag[:half]]
+
+
 def rg_lru(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
     u = affine(p, f"{n}/i2h", x)
     r, i = np.split(sigmoid(affine(p, f"{n}/gates_t", u)), 2)

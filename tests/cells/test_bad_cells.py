@@ -261,10 +261,12 @@ def test_a_wrong_call_within_a_cell_of_a_users_own_stays_a_plain_type_error() ->
 SIZES: dict[str, tuple[str, ...]] = {
     "cfc": ("backbone_size",),
     "lmu": ("order",),
+    "lru": ("state_size",),
     "ltc": ("unfolds",),
     "ntm": ("slots", "width"),
     "projected_lstm": ("proj_size",),
     "rwkv7": ("rank",),
+    "s5": ("state_size",),
     "selective_ssm": ("rank", "state_size"),
 }
 
@@ -279,7 +281,7 @@ def test_options_that_are_no_sizes(size: Any) -> None:
 
 @pytest.mark.parametrize("size", [2.5, "ab", None])
 def test_hidden_sizes_of_cells_that_compute_with_them(size: Any) -> None:
-    for name in ("projected_lstm", "selective_ssm", "mlstm", "rwkv7", "gla"):
+    for name in ("projected_lstm", "lru", "selective_ssm", "mlstm", "rwkv7", "gla"):
         make = ro.cells.CELLS[name]
         rejects(ro.NetError, lambda c=make: c(D, size, name="c"), "'c'", "hidden_size is not a size", repr(size))
 

@@ -15,7 +15,7 @@ from each import check_each
 
 import rnnops as ro
 from rnnops.cells.base import initial_name
-from rnnops.net.op import Initializer
+from rnnops.net.op import FUNCTION, Initializer
 
 N, D, H = 2, 6, 8
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -25,6 +25,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "selective_ssm": {"state_size": 5, "rank": 3},
     "ntm": {"slots": 5, "width": 3},
     "rwkv7": {"rank": 3, "heads": 2},
+    "lru": {"state_size": 5},
+    "s5": {"state_size": 5},
     "sru": {"highway_bias": 0.5},
     **{name: {"heads": 2} for name in ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net")},
 }
@@ -68,22 +70,29 @@ def written(cell: str, options: Mapping[str, Any] = MappingProxyType({})) -> tup
     return made, {spec.name: spec for spec in net.parameters if spec.name not in initial}
 
 
-def start_of(said: str) -> Initializer:
+def start_of(said: str, sizes: dict[str, int]) -> Initializer:
     """The initializer that a docstring tells."""
+    if size := re.match(r"normal, with a variance of 1 / (\w+)", said):
+        return Initializer("normal", (0.0, shape_of(size[1], sizes)[0] ** -0.5))
     if numbers := re.match(r"uniform in \[([-\d.]+), ([-\d.]+)\]", said):
         return Initializer("uniform", (float(numbers[1]), float(numbers[2])))
     kind = re.split("[,;]", said)[0]
     kind = str(OPTIONS["sru"]["highway_bias"]) if kind == "`highway_bias`" else kind
-    return Initializer("constant", (float(kind),)) if kind[0].isdigit() else Initializer(kind)
+    return Initializer("constant", (float(kind),)) if kind[-1].isdigit() else Initializer(kind)
 
 
 def plain(init: Initializer) -> Initializer:
+    if init.kind == FUNCTION:
+        return Initializer(f"function `{init.given.__name__}`")
     return Initializer("zeros") if init == Initializer("constant", (0.0,)) else init
 
 
 def check_parameters(cell: str) -> None:
     _, there = written(cell)
-    said = {f"c/{name}": (shape, start_of(start)) for name, shape, start in listed(cell, "Trained parameters")}
+    said = {
+        f"c/{name}": (shape, start_of(start, sizes_of(cell)))
+        for name, shape, start in listed(cell, "Trained parameters")
+    }
     assert said == {name: (spec.shape, plain(spec.initializer)) for name, spec in there.items()}
 
 

@@ -178,6 +178,39 @@ def starts_from_zeros(name: str) -> None:
     assert all(np.isfinite(array).all() for array in results_of(net, feeds).values())
 
 
+def start_values(name: str, state_size: int) -> dict[str, np.ndarray]:
+    net = ro.Net("net", sizes_for="float64")
+    cell = ro.cells.CELLS[name](50, 60, name="c", state_size=state_size)
+    cell.apply_over_sequence(net, net.input("x", shape=(T, N, 50)))
+    return {key.removeprefix("c/"): array for key, array in ro.init_params(net, 0, "float64").items()}
+
+
+def test_eigenvalues_of_lru_begin_in_a_ring() -> None:
+    nu_log, theta_log, gamma_log = start_values("lru", 2000)["eigenvalues"]
+    size, angle = np.exp(-np.exp(nu_log)), np.exp(theta_log)
+    assert 0.9 < size.min() < 0.901 < 0.998 < size.max() < 0.999
+    np.testing.assert_allclose((size**2).mean(), (0.9**2 + 0.999**2) / 2, rtol=5e-3)  # uniform by area
+    assert 0.0 < angle.min() < 0.01 < 6.27 < angle.max() < 2 * np.pi
+    np.testing.assert_allclose(np.exp(2 * gamma_log), 1 - size**2)
+
+
+def test_s5_begins_with_the_normal_part_of_hippo() -> None:
+    values, n = start_values("s5", 8), np.arange(16)
+    low = np.sqrt(np.outer(2 * n + 1, 2 * n + 1))
+    hippo = -(np.tril(low, -1) + np.diag(n + 1)) + np.outer(np.sqrt(n + 0.5), np.sqrt(n + 0.5))
+    wanted = sorted(np.linalg.eigvals(hippo), key=lambda value: value.imag)[8:]
+    assert values["eigenvalue_re"].tolist() == [-0.5] * 8
+    np.testing.assert_allclose(values["eigenvalue_im"], np.imag(wanted))
+    np.testing.assert_allclose(np.real(wanted), -0.5)
+    B, C, _ = paper_loops.complex_matrices({f"c/{key}": array for key, array in values.items()}, "c")
+    vectors = np.linalg.eig(hippo)[1][:, np.argsort(np.linalg.eigvals(hippo).imag)][:, 8:]
+    vectors *= np.exp(-1j * np.angle(vectors[0]))
+    for matrix, inputs in ((2 * (vectors @ B).real, 50), (2 * (C @ vectors.conj().T).real, 16)):
+        np.testing.assert_allclose(matrix.std(), inputs**-0.5, rtol=0.05)
+    # B of conjugates is real in the basis of the matrix: it has the length of B of all pairs
+    np.testing.assert_allclose(2 * (np.abs(B) ** 2).sum(), ((2 * (vectors @ B).real) ** 2).sum())
+
+
 def test_every_cell_is_in_the_table_of_the_docs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "cells.md").read_text()
     assert not [name for name in ro.cells.CELLS if f"| `{name}` |" not in text]
