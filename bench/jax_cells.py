@@ -31,8 +31,8 @@ def linear(p: Params, name: str, *parts: Any) -> Any:
     return x @ p[f"{name}_w"].T + p.get(f"{name}_b", 0.0)
 
 
-def split(x: Any, parts: int) -> list[Any]:
-    return list(jnp.split(x, parts, -1))
+def split(x: Any, parts: int, axis: int = -1) -> list[Any]:
+    return list(jnp.split(x, parts, axis))
 
 
 def over_time(step: Callable[..., tuple[Any, ...]], states: tuple[Any, ...], *sequences: Any) -> Any:
@@ -329,8 +329,8 @@ def normalized(x: Any, epsilon: float = 1e-5) -> Any:
     return (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + epsilon)
 
 
-def root_normalized(x: Any) -> Any:
-    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+def root_normalized(x: Any, epsilon: float = 1e-5) -> Any:
+    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + epsilon)
 
 
 def outer(key: Any, value: Any) -> Any:
@@ -368,6 +368,57 @@ def mlstm(p: Params, xs: Any, C: Any, n: Any, m: Any) -> Any:
 
     seen = over_time(step, (C, n, m), q, k, v, i[..., None], -softplus(-f)[..., None])
     return sigmoid(out) * joined(seen)
+
+
+def mlstm_sigmoid(p: Params, xs: Any, C: Any) -> Any:
+    q, k, v, out = split(linear(p, "i2h", xs), 4)
+    i, f = split(sigmoid(xs @ p["gates_t_w"].T + jnp.concatenate([p["enter_b"], p["forget_b"]]))[..., None], 2, -2)
+
+    def step(C: Any, q: Any, k: Any, v: Any, f: Any) -> tuple[Any, ...]:
+        C = f[..., None] * C + outer(k, v)
+        return jnp.einsum(READ, C, q), C
+
+    q = by_head(q) * (q.shape[-1] // HEADS) ** -0.5
+    seen = over_time(step, (C,), q, i * by_head(k), by_head(v), f)
+    return sigmoid(out) * joined(root_normalized(seen, 1e-6)) * p["norm_scale"]
+
+
+def block_gru(p: Params, xs: Any, h: Any) -> Any:
+    weights = jnp.stack([p[f"gates_{head}_w"] for head in range(HEADS)])
+
+    def step(h: Any, x: Any) -> tuple[Any, ...]:
+        own = jnp.einsum("nkd,kgd->nkg", by_head(h), weights).reshape(len(h), HEADS, 3, -1)
+        gates = x + own.swapaxes(1, 2).reshape(x.shape)
+        reset, candidate, update = split(normalized(gates) * p["gates_t_norm_scale"] + p["gates_t_norm_bias"], 3)
+        enter = sigmoid(update - 1.0)
+        h = enter * jnp.tanh(sigmoid(reset) * candidate) + (1.0 - enter) * h
+        return h, h
+
+    return over_time(step, (h,), linear(p, "i2h", xs))
+
+
+def hgrn2(p: Params, xs: Any, S: Any) -> Any:
+    q, f, v = map(by_head, split(linear(p, "i2h", xs), 3))
+    left = sigmoid(f)
+
+    def step(S: Any, q: Any, left: Any, v: Any) -> tuple[Any, ...]:
+        S = left[..., None] * S + outer(1.0 - left, v)
+        return jnp.einsum(READ, S, q), S
+
+    return root_normalized(joined(over_time(step, (S,), silu(q), left, v))) * p["norm_scale"]
+
+
+def mamba2(p: Params, xs: Any, h: Any) -> Any:
+    H, S = xs.shape[-1], h.shape[-2]
+    z, u, B, C, t = jnp.split(linear(p, "i2h", xs), np.cumsum([H, H, S, S]), -1)
+    u, t = by_head(silu(u)), softplus(t + p["step_b"])[..., None]
+
+    def step(h: Any, u: Any, B: Any, C: Any, decay: Any) -> tuple[Any, ...]:
+        h = decay[..., None] * h + B[:, None, :, None] * u[..., None, :]
+        return jnp.einsum("nhsv,ns->nhv", h, C), h
+
+    seen = over_time(step, (h,), t * u, silu(B), silu(C), jnp.exp(-jnp.exp(p["decay_log"])[:, None] * t))
+    return root_normalized(joined(seen + p["pass_w"][:, None] * u) * silu(z)) * p["norm_scale"]
 
 
 def linear_attention(p: Params, xs: Any, S: Any, decay: Any = None, constant: Any = None) -> Any:

@@ -30,8 +30,11 @@ from rnnops.cells.gated import (
     ProjectedLSTMCell as ProjectedLSTMCell,
 )
 from rnnops.cells.linear_attention import (
+    BlockGRUCell as BlockGRUCell,
     GLACell as GLACell,
+    HGRN2Cell as HGRN2Cell,
     MLSTMCell as MLSTMCell,
+    MLSTMSigmoidCell as MLSTMSigmoidCell,
     RetentionCell as RetentionCell,
     SLSTMCell as SLSTMCell,
 )
@@ -55,6 +58,7 @@ from rnnops.cells.simple import (
 from rnnops.cells.sized import CELLS as CELLS, SizedCell as SizedCell, register_cell as register_cell
 from rnnops.cells.state_space import (
     LRUCell as LRUCell,
+    Mamba2Cell as Mamba2Cell,
     RGLRUCell as RGLRUCell,
     RWKV7Cell as RWKV7Cell,
     S5Cell as S5Cell,

@@ -1,4 +1,4 @@
-"""State space and time-mix cells: selective SSM, LRU, S5, RG-LRU, RWKV-7."""
+"""State space and time-mix cells: selective SSM, Mamba-2, LRU, S5, RG-LRU, RWKV-7."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
-from rnnops.cells.linear_attention import HeadCell, outer, read, unit
+from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, unit
 from rnnops.cells.sized import ShapedCell, SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
@@ -18,7 +18,7 @@ from rnnops.ops.arithmetic import exp, sqrt
 from rnnops.ops.functions import cos, expm1, sin
 from rnnops.ops.movement import concat, reshape, split, squeeze, unsqueeze
 from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.reduction import reduce_sum
+from rnnops.ops.reduction import reduce_mean, reduce_sum
 from rnnops.types import Array
 
 
@@ -93,6 +93,82 @@ class SelectiveSSMCell(ShapedCell):
         h_t = exp(unsqueeze(delta, [2]) * A) * h_prev + unsqueeze(delta * u, [2]) * unsqueeze(B, [1])
         passed = step.parameter(f"{self.name}/pass_w", (H,), "ones") * u
         y_t = reduce_sum(h_t * unsqueeze(C, [1]), axes=[2], keepdims=0) + passed
+        return step.masked_output(y_t), self.kept(step, [h_t], states)
+
+
+@register_cell
+class Mamba2Cell(HeadCell):
+    """Selective state space of heads: one decay for each, and inputs and readings that heads share.
+
+    The parts are in the order of output gate, input, B, C and steps; u is taken by head, d = H / heads features each,
+    steps are one number for each head, B and C have S features, and `swish(a) = a * sigmoid(a)`::
+
+        z, u, B, C, t = split(x @ i2h_w.T + i2h_b, [H, H, S, S, heads])
+        u, B, C = swish(u), swish(B), swish(C)
+        t = softplus(t + step_b)
+        h = exp(-exp(decay_log) * t) * h_prev + t * outer(B, u)
+        s = (h.T @ C + pass_w * u) * swish(z)
+        y = s / sqrt(mean(s ** 2) + 0.00001) * norm_scale
+
+    The mean is over all heads.
+
+    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD), sections 2 and 7, without the block's
+    convolution and last projection, which layers around the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, S, d]`: h
+
+    The output is `y [N, H]`, which is not a state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [2H + 2S + heads, D]`: xavier
+    - `i2h_b [2H + 2S + heads]`: zeros
+    - `decay_log [heads]`: function `rate_logs`, rates uniform in [1, 16]
+    - `step_b [heads]`: function `step_biases`, steps of 0.001 to 0.1
+    - `pass_w [heads]`, `norm_scale [H]`: ones
+
+    Args:
+        state_size: features of B and C, S.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read.
+
+    Raises:
+        NetError: state_size is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.Mamba2Cell(3, 8, heads=2, state_size=5)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 8), (1, 2, 2, 5, 4))
+    """
+
+    default_name: ClassVar[str] = "mamba2"
+    recurrent_params = ("decay_log", "step_b", "pass_w", "norm_scale")
+
+    def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 64, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.state_size = count_of(state_size, "state_size", self.name)
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.heads, self.state_size, self.width)]
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        H, S = self.hidden_size, self.state_size
+        sizes = [H, H, S, S, self.heads]
+        product = step.linear(x_t, self.input_name, self.input_size, sum(sizes), extra)
+        step.labelled(product, f"{self.name}/projected_t", self.memory_optimization)
+        z, u, B, C, t = split(product, sizes, axis=-1)
+        u, (B, C) = self.by_head(u * sigmoid(u)), (unsqueeze(part * sigmoid(part), [1]) for part in (B, C))
+        starts = (("decay_log", rate_logs), ("step_b", step_biases), ("pass_w", "ones"))
+        log, bias, passed = (step.parameter(f"{self.name}/{name}", (self.heads,), init) for name, init in starts)
+        t = softplus(t + bias)
+        h_t = unsqueeze(exp(-exp(log) * t), [2, 3]) * states[0] + outer(B, unsqueeze(t, [2]) * u)
+        seen = self.joined(read(h_t, C) + unsqueeze(passed, [1]) * u) * (z * sigmoid(z))
+        scale = step.parameter(f"{self.name}/norm_scale", (H,), "ones")
+        y_t = seen / sqrt(reduce_mean(seen * seen, axes=[-1]) + EPSILON) * scale
         return step.masked_output(y_t), self.kept(step, [h_t], states)
 
 

@@ -221,6 +221,53 @@ def mlstm(p: Params, n: str, x: np.ndarray, C: np.ndarray, norm: np.ndarray, m: 
     return sigmoid(o) * np.concatenate(out), [np.stack(parts) for parts in zip(*new, strict=True)]
 
 
+def rms_norm(x: np.ndarray, epsilon: float) -> np.ndarray:
+    return x / np.sqrt((x**2).mean() + epsilon)
+
+
+def mlstm_sigmoid(p: Params, n: str, x: np.ndarray, C: np.ndarray) -> Result:
+    q, k, v, o = np.split(affine(p, f"{n}/i2h", x), 4)
+    q, k, v = map(split_heads, (q, k, v))
+    i, f = np.split(sigmoid(p[f"{n}/gates_t_w"] @ x + np.append(p[f"{n}/enter_b"], p[f"{n}/forget_b"])), 2)
+    C = np.stack([f[head] * C[head] + i[head] * np.outer(k[head], v[head]) for head in range(HEADS)])
+    seen = [rms_norm(memory.T @ query / np.sqrt(len(query)), 1e-6) for memory, query in zip(C, q, strict=True)]
+    return sigmoid(o) * np.concatenate(seen) * p[f"{n}/norm_scale"], [C]
+
+
+def block_gru(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    """With the blocks in one matrix of all units."""
+    size, d = len(h), len(h) // HEADS
+    U = np.zeros((3, size, size))
+    for head in range(HEADS):
+        own = slice(head * d, head * d + d)
+        U[:, own, own] = p[f"{n}/gates_{head}_w"].reshape(3, d, d)
+    gates = layer_norm(affine(p, f"{n}/i2h", x) + U.reshape(-1, size) @ h, 1e-5)
+    reset, candidate, update = np.split(gates * p[f"{n}/gates_t_norm_scale"] + p[f"{n}/gates_t_norm_bias"], 3)
+    update = sigmoid(update - 1)
+    h = update * np.tanh(sigmoid(reset) * candidate) + (1 - update) * h
+    return h, [h]
+
+
+def hgrn2(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    out, f, value = map(split_heads, np.split(affine(p, f"{n}/i2h", x), 3))
+    f = 0.25 + 0.75 * sigmoid(f)
+    S = np.stack([np.diag(f[head]) @ S[head] + np.outer(1 - f[head], value[head]) for head in range(HEADS)])
+    seen = np.concatenate([memory.T @ swish(query) for memory, query in zip(S, out, strict=True)])
+    return rms_norm(seen, 1e-5) * p[f"{n}/norm_scale"], [S]
+
+
+def mamba2(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    size, states = len(p[f"{n}/norm_scale"]), h.shape[1]
+    z, u, B, C, dt = np.split(affine(p, f"{n}/i2h", x), np.cumsum([size, size, states, states]))
+    u, B, C, dt = split_heads(swish(u)), swish(B), swish(C), softplus(dt + p[f"{n}/step_b"])
+    A, out, new = -np.exp(p[f"{n}/decay_log"]), [], []
+    for head in range(HEADS):
+        state = np.exp(A[head] * dt[head]) * h[head].T + dt[head] * np.outer(u[head], B)
+        out.append(state @ C + p[f"{n}/pass_w"][head] * u[head])
+        new.append(state.T)
+    return rms_norm(np.concatenate(out) * swish(z), 1e-5) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
 def retention(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
     return attention(p, n, x, S, [np.full(S.shape[1], 1 - 2.0 ** (-5 - head)) for head in range(HEADS)])
 

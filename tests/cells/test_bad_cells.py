@@ -263,6 +263,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "lmu": ("order",),
     "lru": ("state_size",),
     "ltc": ("unfolds",),
+    "mamba2": ("state_size",),
     "ntm": ("slots", "width"),
     "projected_lstm": ("proj_size",),
     "rwkv7": ("rank",),
@@ -290,3 +291,5 @@ def test_other_options_of_cells_out_of_range() -> None:
     rejects(ro.NetError, lambda: ro.cells.LSTMCell(D, H, initializer=3), "'lstm'", "initializer is not a function")
     rejects(ro.NetError, lambda: ro.cells.SRUCell(D, H, highway_bias=1e3), "'sru'", "at most 80")
     rejects(ro.NetError, lambda: ro.cells.LMUCell(D, H, theta=float("nan")), "'lmu'", "positive")
+    rejects(ro.NetError, lambda: ro.cells.HGRN2Cell(D, H, lower_bound=1.0), "'hgrn2'", "lower_bound is out of range")
+    rejects(ro.NetError, lambda: ro.cells.LEMCell(D, H, dt="ab"), "'lem'", "dt")

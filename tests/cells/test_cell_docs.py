@@ -28,7 +28,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lru": {"state_size": 5},
     "s5": {"state_size": 5},
     "sru": {"highway_bias": 0.5},
-    **{name: {"heads": 2} for name in ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net")},
+    **{name: {"heads": 2} for name in ("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "retention", "gla")},
+    **{name: {"heads": 2} for name in ("delta_net", "gated_delta_net")},
+    "hgrn2": {"heads": 2, "lower_bound": 0.25},
+    "mamba2": {"heads": 2, "state_size": 5},
 }
 LETTERS = {"proj_size": "P", "backbone_size": "U", "order": "d", "state_size": "S"}  # what docstrings call an option
 NAMED = re.compile(r"`(\w+) \[([^]]*)\]`")
@@ -132,7 +135,7 @@ def test_parameters_of_attention_are_those_of_the_docstring() -> None:
 
 # -- equations -------------------------------------------------------------------------------------------------------
 
-BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+BY_HEAD = [name for name, options in OPTIONS.items() if "heads" in options]
 NOT_CODE = ("ntm", "layer_norm_milstm")  # places are told in words; what two others say is not said again
 ACTIVATIONS: dict[str, Any] = {"basic_rnn": np.tanh, "indrnn": lambda a: np.maximum(a, 0)}
 
@@ -189,7 +192,7 @@ def by_cell(name: str) -> tuple[ro.cells.RNNCell, dict[str, np.ndarray], dict[st
 def meanings(name: str, made: ro.cells.RNNCell, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     """What stands in equations: functions, options, sizes, feeds, and what the text around them explains."""
     d = H if name in BY_HEAD else 5
-    sizes = {"S": 5, "d": d}
+    sizes = {"S": 5, "d": d, "H": H}
     known: dict[str, Any] = {**FUNCTIONS, **vars(made), **sizes, **feeds, "activation": ACTIVATIONS.get(name)}
     known["normalized"] = lambda a: normalized(a, 1e-5 * (d if name == "rwkv7" else 1))
     known["mixed"] = lambda mix: feeds["x"] + (feeds["x_prev"] - feeds["x"]) * feeds[f"{mix}_mix"]

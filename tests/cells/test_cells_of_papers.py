@@ -20,12 +20,17 @@ T, N, D, H = 3, 3, 3, 4
 LENGTHS = np.array([3, 0, 2], "int32")
 OLDER = {"lstm", "milstm", "layer_norm_lstm", "layer_norm_milstm", "gru", "basic_rnn"}  # test_cells.py has them
 SPIKING = ("lif", "alif")
-BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+BY_HEAD = (
+    *("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "mamba2"),
+    *("retention", "gla", "hgrn2", "delta_net", "gated_delta_net", "rwkv7"),
+)
 VARIANTS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
 OPTIONS: dict[str, dict[str, Any]] = {
     **VARIANTS,
     "ntm": {"slots": 5, "width": 2},
     **{name: {"heads": 2} for name in BY_HEAD},
+    "hgrn2": {"heads": 2, "lower_bound": 0.25},
+    "mamba2": {"heads": 2, "state_size": 5},
 }
 NAMES = [*(name for name in ro.cells.CELLS if name not in OLDER), *VARIANTS]
 
