@@ -467,6 +467,48 @@ def gated_delta_net(p: Params, xs: Any, S: Any) -> Any:
     return silu(gate) * corrected(p, xs, S, parts, decay[..., None, None])
 
 
+def kda(p: Params, xs: Any, S: Any) -> Any:
+    q, k, v = split(linear(p, "i2h", xs), 3)
+    rate = softplus(linear(p, "decay", linear(p, "decay_low", xs)))
+    decay = jnp.exp(-jnp.exp(p["decay_log"])[:, None] * by_head(rate))
+    return sigmoid(linear(p, "gate", linear(p, "gate_low", xs))) * corrected(
+        p, xs, S, [q, k, silu(v)], decay[..., None]
+    )
+
+
+def gated_delta_product(p: Params, xs: Any, S: Any) -> Any:
+    n = len(p["beta_b"]) // HEADS
+    q, *parts, gate = split(linear(p, "i2h", xs), 2 + 2 * n)
+    decay = jnp.exp(-jnp.exp(p["decay_log"]) * softplus(linear(p, "decay", xs)))[..., None, None]
+    keys, values = [unit(by_head(silu(key))) for key in parts[:n]], [by_head(value) for value in parts[n:]]
+    rates = split(2.0 * sigmoid(linear(p, "beta", xs))[..., None], n, -2)
+
+    def step(S: Any, q: Any, decay: Any, *given: Any) -> tuple[Any, ...]:
+        S = decay * S
+        for k, v, rate in zip(given[:n], given[n : 2 * n], given[2 * n :], strict=True):
+            S = S + outer(k, rate * (v - jnp.einsum(READ, S, k)))
+        return jnp.einsum(READ, S, q), S
+
+    seen = over_time(step, (S,), unit(by_head(silu(q))), decay, *keys, *values, *rates)
+    return silu(gate) * joined(root_normalized(seen)) * p["norm_scale"]
+
+
+def ttt_linear(p: Params, xs: Any, S: Any) -> Any:
+    q, k, v = map(by_head, split(linear(p, "i2h", xs), 3))
+    scale, shift = by_head(p["norm_scale"]), by_head(p["norm_bias"])
+    rate = sigmoid(linear(p, "rate", xs))[..., None] / q.shape[-1]
+
+    def step(S: Any, q: Any, k: Any, target: Any, rate: Any) -> tuple[Any, ...]:
+        z = jnp.einsum(READ, S + p["start_w"], k)
+        root, z = jnp.sqrt(z.var(-1, keepdims=True) + 1e-5), normalized(z)
+        g = (z * scale + shift - target) * scale
+        slope = (g - g.mean(-1, keepdims=True) - z * (g * z).mean(-1, keepdims=True)) / root
+        S = S - outer(rate * k, slope)
+        return jnp.einsum(READ, S + p["start_w"], q), S
+
+    return joined(q + normalized(over_time(step, (S,), q, k, v - k, rate)) * scale + shift)
+
+
 def selective_ssm(p: Params, xs: Any, h: Any) -> Any:
     u, S = linear(p, "i2h", xs), h.shape[-1]
     low, B, C = jnp.split(linear(p, "select", u), [p["delta_w"].shape[1], p["delta_w"].shape[1] + S], -1)

@@ -19,6 +19,9 @@ from rnnops.cells.continuous import (
 from rnnops.cells.delta_rules import (
     DeltaNetCell as DeltaNetCell,
     GatedDeltaNetCell as GatedDeltaNetCell,
+    GatedDeltaProductCell as GatedDeltaProductCell,
+    KDACell as KDACell,
+    TTTLinearCell as TTTLinearCell,
 )
 from rnnops.cells.gated import (
     GRUCell as GRUCell,

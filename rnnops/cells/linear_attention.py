@@ -119,7 +119,7 @@ def rate_logs(shape: Sequence[int], rng: np.random.Generator) -> Array:
 
 
 def step_biases(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """What `softplus` turns into steps from 0.001 to 0.1, whose logarithms are uniform."""
+    """Biases before `softplus`, which gives steps from 0.001 to 0.1 with uniform logarithms."""
     return np.log(np.expm1(np.exp(rng.uniform(np.log(0.001), np.log(0.1), shape))))
 
 
@@ -256,7 +256,7 @@ class GLACell(LinearAttentionCell):
 
 @register_cell
 class HGRN2Cell(HeadCell):
-    """Gated linear recurrence whose state is expanded to a matrix: what a forget gate takes away is what a key writes.
+    """Gated linear recurrence with a matrix as state: its keys are 1 minus its forget gates.
 
     The parts are in the order of output gate, forget gate and input, taken by head, d = H / heads features each::
 
@@ -414,7 +414,7 @@ class BlockGRUCell(HeadCell):
 
     Args:
         heads: blocks of the recurrent weights, 8 in the paper; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: added to what keeps the state, which begins with 1.
+        forget_bias: added to the gate that keeps the state, before its sigmoid.
 
     Raises:
         NetError: heads do not divide hidden_size, and as `SizedCell`'s.

@@ -314,6 +314,57 @@ def corrected(
     return np.concatenate(out) * p[f"{n}/norm_scale"], np.stack(new)
 
 
+def kda(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    q, k, v = map(split_heads, np.split(swish(affine(p, f"{n}/i2h", x)), 3))
+    step = split_heads(softplus(p[f"{n}/decay_w"] @ (p[f"{n}/decay_low_w"] @ x) + p[f"{n}/decay_b"]))
+    gate = sigmoid(p[f"{n}/gate_w"] @ (p[f"{n}/gate_low_w"] @ x) + p[f"{n}/gate_b"])
+    beta, new, out = sigmoid(affine(p, f"{n}/beta", x)), [], []
+    for head in range(HEADS):
+        key, query = (one[head] / np.sqrt((one[head] ** 2).sum() + 1e-6) for one in (k, q))
+        left = np.diag(np.exp(-np.exp(p[f"{n}/decay_log"][head]) * step[head])) @ S[head]
+        new.append((np.eye(len(key)) - beta[head] * np.outer(key, key)) @ left + beta[head] * np.outer(key, v[head]))
+        out.append(rms_norm(new[-1].T @ query, 1e-5))
+    return gate * np.concatenate(out) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
+def gated_delta_product(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    """With the product of all transitions, generalized Householder matrices, written out."""
+    q, *parts, gate = np.split(affine(p, f"{n}/i2h", x), 8)
+    decay = np.exp(-np.exp(p[f"{n}/decay_log"]) * softplus(affine(p, f"{n}/decay", x)))
+    betas, new, out = 2 * sigmoid(affine(p, f"{n}/beta", x)).reshape(3, HEADS), [], []
+    for head in range(HEADS):
+        (query, *keys), values = ([split_heads(part)[head] for part in some] for some in ([q, *parts[:3]], parts[3:]))
+        A, B = decay[head] * np.eye(len(query)), np.zeros((len(query), len(query)))
+        for key, value, beta in zip(map(swish, keys), values, betas[:, head], strict=True):
+            key = key / np.sqrt((key**2).sum() + 1e-6)
+            turn = np.eye(len(key)) - beta * np.outer(key, key)
+            A, B = turn @ A, turn @ B + beta * np.outer(key, value)
+        new.append(A @ S[head] + B)
+        query = swish(query)
+        out.append(rms_norm(new[-1].T @ query / np.sqrt((query**2).sum() + 1e-6), 1e-5))
+    return swish(gate) * np.concatenate(out) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
+def ttt_linear(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    """The gradient of the inner loss by complex steps."""
+    q, k, v = map(split_heads, np.split(affine(p, f"{n}/i2h", x), 3))
+    scale, shift = split_heads(p[f"{n}/norm_scale"]), split_heads(p[f"{n}/norm_bias"])
+    rate, new, out = sigmoid(affine(p, f"{n}/rate", x)), [], []
+    for head in range(HEADS):
+
+        def model(W: np.ndarray, x: np.ndarray, head: int = head) -> np.ndarray:
+            return x + layer_norm(W.T @ x, 1e-5) * scale[head] + shift[head]
+
+        W, slope = p[f"{n}/start_w"][head] + S[head], np.empty_like(S[head])
+        for place in np.ndindex(slope.shape):
+            moved = W.astype(complex)
+            moved[place] += 1e-30j
+            slope[place] = (0.5 * ((model(moved, k[head]) - v[head]) ** 2).sum()).imag / 1e-30
+        new.append(S[head] - rate[head] / len(q[head]) * slope)
+        out.append(model(p[f"{n}/start_w"][head] + new[-1], q[head]))
+    return np.concatenate(out), [np.stack(new)]
+
+
 def selective_ssm(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
     u = affine(p, f"{n}/i2h", x)
     low, B, C = np.split(p[f"{n}/select_w"] @ u, [p[f"{n}/delta_w"].shape[1], -16])

@@ -260,6 +260,7 @@ def test_a_wrong_call_within_a_cell_of_a_users_own_stays_a_plain_type_error() ->
 
 SIZES: dict[str, tuple[str, ...]] = {
     "cfc": ("backbone_size",),
+    "gated_delta_product": ("products",),
     "lmu": ("order",),
     "lru": ("state_size",),
     "ltc": ("unfolds",),

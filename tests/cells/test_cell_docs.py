@@ -29,7 +29,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "s5": {"state_size": 5},
     "sru": {"highway_bias": 0.5},
     **{name: {"heads": 2} for name in ("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "retention", "gla")},
-    **{name: {"heads": 2} for name in ("delta_net", "gated_delta_net")},
+    **{name: {"heads": 2} for name in ("delta_net", "gated_delta_net", "kda", "ttt_linear")},
+    "gated_delta_product": {"heads": 2, "products": 3},
     "hgrn2": {"heads": 2, "lower_bound": 0.25},
     "mamba2": {"heads": 2, "state_size": 5},
 }
@@ -79,6 +80,8 @@ def start_of(said: str, sizes: dict[str, int]) -> Initializer:
         return Initializer("normal", (0.0, shape_of(size[1], sizes)[0] ** -0.5))
     if numbers := re.match(r"uniform in \[([-\d.]+), ([-\d.]+)\]", said):
         return Initializer("uniform", (float(numbers[1]), float(numbers[2])))
+    if number := re.match(r"normal, with a deviation of ([\d.]+)", said):
+        return Initializer("normal", (0.0, float(number[1])))
     kind = re.split("[,;]", said)[0]
     kind = str(OPTIONS["sru"]["highway_bias"]) if kind == "`highway_bias`" else kind
     return Initializer("constant", (float(kind),)) if kind[-1].isdigit() else Initializer(kind)

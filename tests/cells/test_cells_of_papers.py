@@ -23,12 +23,14 @@ SPIKING = ("lif", "alif")
 BY_HEAD = (
     *("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "mamba2"),
     *("retention", "gla", "hgrn2", "delta_net", "gated_delta_net", "rwkv7"),
+    *("kda", "gated_delta_product", "ttt_linear"),
 )
 VARIANTS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
 OPTIONS: dict[str, dict[str, Any]] = {
     **VARIANTS,
     "ntm": {"slots": 5, "width": 2},
     **{name: {"heads": 2} for name in BY_HEAD},
+    "gated_delta_product": {"heads": 2, "products": 3},
     "hgrn2": {"heads": 2, "lower_bound": 0.25},
     "mamba2": {"heads": 2, "state_size": 5},
 }
