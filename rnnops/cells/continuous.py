@@ -162,7 +162,7 @@ class LEMCell(SizedCell):
         z = (1 - a) * z_prev + a * tanh(xz + yz)
         y = (1 - b) * y_prev + b * tanh(xy + z @ slow_w.T)
 
-    Rusch and others 2022, "Long expressive memory for sequence modeling", arXiv 2110.04744, equation 3.
+    Rusch and others 2022, "Long expressive memory for sequence modeling", arXiv 2110.04744.
 
     States:
 

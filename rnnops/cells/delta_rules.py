@@ -184,7 +184,7 @@ class KDACell(DeltaNetCell):
         g = x @ gate_low_w.T @ gate_w.T + gate_b
         y = sigmoid(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
-    Kimi Team 2025, "Kimi Linear", arXiv 2510.26692, section 3, without the short convolutions and the last projection,
+    Kimi Team 2025, "Kimi Linear", arXiv 2510.26692, without the short convolutions and the last projection,
     which layers around the cell can be.
 
     States:
@@ -258,7 +258,7 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
         y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
     Siems and others 2025, "DeltaProduct: improving state-tracking in linear RNNs via Householder products", arXiv
-    2502.10297, section 3, without the short convolutions and the last projection, which layers around the cell can be.
+    2502.10297, without the short convolutions and the last projection, which layers around the cell can be.
 
     States:
 
@@ -327,7 +327,7 @@ class TTTLinearCell(HeadCell):
     `k + normalized(W k)`, and `outer(k, slope)` is the gradient of half its squared error.
 
     Sun and others 2024, "Learning to (learn at test time): RNNs with expressive hidden states", arXiv 2407.04620,
-    section 2, TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it.
+    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it.
 
     States:
 

@@ -268,8 +268,8 @@ class HGRN2Cell(HeadCell):
 
     The mean is over all heads, and `swish(a) = a * sigmoid(a)`.
 
-    Qin and others 2024, "HGRN2: gated linear RNNs with state expansion", arXiv 2404.07904, section 3, without the last
-    projection, which a layer after the cell can be. In the paper the lower bound grows from layer to layer.
+    Qin and others 2024, "HGRN2: gated linear RNNs with state expansion", arXiv 2404.07904, without the last projection,
+    which a layer after the cell can be. In the paper the lower bound grows from layer to layer.
 
     States:
 
@@ -549,7 +549,7 @@ class MLSTMSigmoidCell(MLSTMCell):
         y = sigmoid(o) * s / sqrt(mean(s ** 2) + 0.000001) * norm_scale
 
     Beck and others 2025, "Tiled flash linear attention: more efficient linear RNN and xLSTM kernels", arXiv 2503.14376,
-    section 4, with the authors' epsilon and start values of biases.
+    with the authors' epsilon and start values of biases.
 
     States:
 

@@ -112,8 +112,8 @@ class Mamba2Cell(HeadCell):
 
     The mean is over all heads.
 
-    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD), sections 2 and 7, without the block's
-    convolution and last projection, which layers around the cell can be.
+    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD), without the block's convolution and
+    last projection, which layers around the cell can be.
 
     States:
 
@@ -326,7 +326,7 @@ class S5Cell(PairCell):
         y = 2 * concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933,
-    equations 3 to 6, with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated, and its D is
+    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated, and its D is
     `skip_w`.
 
     States:

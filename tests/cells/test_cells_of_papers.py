@@ -14,6 +14,7 @@ from devices import DEVICES
 from each import check_each
 
 import rnnops as ro
+from rnnops.cells.linear_attention import rate_logs, step_biases
 from rnnops.model import RNN
 
 T, N, D, H = 3, 3, 3, 4
@@ -185,6 +186,25 @@ def starts_from_zeros(name: str) -> None:
     assert all(np.isfinite(array).all() for array in results_of(net, feeds).values())
 
 
+def test_from_the_end_is_a_flipped_sequence() -> None:
+    check_each(NAMES, equals_the_flipped)
+
+
+def equals_the_flipped(name: str) -> None:
+    results = []
+    for reverse in (False, True):
+        net = ro.Net("net")
+        cell = ro.cells.CELLS[cell_of(name)](D, H, name="cell", **OPTIONS.get(name, {}))
+        starts = [net.input(f"s{i}") for i in range(len(cell.get_state_names()))]
+        net.outputs(y=cell.apply_over_sequence(net, net.input("x"), None, starts, reverse=reverse)[0])
+        rng = np.random.default_rng(0)
+        feeds = {f"s{i}": rng.uniform(size=(N, *shape)) for i, shape in enumerate(cell.get_state_shapes())}
+        feeds |= {**ro.init_params(net, 0, "float64"), "x": rng.normal(size=(T, N, D))}
+        feeds["x"] = feeds["x"][::-1] if reverse else feeds["x"]
+        results.append(ro.compile(net, device="reference")(feeds)["y"])
+    np.testing.assert_array_equal(results[1][::-1], results[0])
+
+
 def start_values(name: str, state_size: int) -> dict[str, np.ndarray]:
     net = ro.Net("net", sizes_for="float64")
     cell = ro.cells.CELLS[name](50, 60, name="c", state_size=state_size)
@@ -216,6 +236,13 @@ def test_s5_begins_with_the_normal_part_of_hippo() -> None:
         np.testing.assert_allclose(matrix.std(), inputs**-0.5, rtol=0.05)
     # B of conjugates is real in the basis of the matrix: it has the length of B of all pairs
     np.testing.assert_allclose(2 * (np.abs(B) ** 2).sum(), ((2 * (vectors @ B).real) ** 2).sum())
+
+
+def test_rates_and_steps_of_mamba2_begin_as_the_papers() -> None:
+    rates, steps = (start((1000,), np.random.default_rng(0)) for start in (rate_logs, step_biases))
+    for array, low, high in ((np.exp(rates), 1.0, 16.0), (np.log(np.log1p(np.exp(steps))), np.log(0.001), np.log(0.1))):
+        assert low <= array.min() < low + 0.05 < high - 0.05 < array.max() <= high
+        np.testing.assert_allclose(array.mean(), (low + high) / 2, rtol=0.05)
 
 
 def test_every_cell_is_in_the_table_of_the_docs() -> None:
