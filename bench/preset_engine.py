@@ -78,7 +78,7 @@ def ours(entry: Entry, bench: Bench) -> Contender:
 
 
 def in_jax(entry: Entry, bench: Bench) -> Contender:
-    """The same of `jax_engine.py`, a whole pass as one jitted function."""
+    """The same of `jax_cells.py`, a whole pass as one jitted function."""
     import jax
     import jax.numpy as jnp
 
@@ -99,7 +99,7 @@ def in_jax(entry: Entry, bench: Bench) -> Contender:
 
 def jax_cell(name: str) -> Callable[..., Any]:
     """A cell by hand, by the name of the preset."""
-    found: Callable[..., Any] = getattr(import_module("bench.jax_engine"), name)
+    found: Callable[..., Any] = getattr(import_module("bench.jax_cells"), name)
     return found
 
 

@@ -9,18 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import sigmoid
 
 import rnnops as ro
 
 PAGE = Path(__file__).parent.parent / "docs" / "cookbook.md"
 T, N, D, H = 5, 2, 3, 4
 Params = dict[str, np.ndarray]
-PAIRS = {f"{part}_{half}": shape for part, shape in (("b", (D, H)), ("c", (H, D))) for half in ("re", "im")}
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "ssd": {"x": (T, N, 2, 4), "b": (T, N, 3), "c": (T, N, 3), "dt": (T, N, 2), "a_log": (2,), "skip": (2,)},
-    "lru": {"x": (T, N, D), "nu_log": (H,), "theta_log": (H,), "gamma_log": (H,), "skip": (D,), **PAIRS},
-    "lem": {"x": (T, N, D), "v": (D, 4 * H), "w": (H, 3 * H), "w_z": (H, H), "b": (4 * H,)},
     "legs": {"x": (T, N), "a": (H, H), "b": (H,)},
 }
 
@@ -33,28 +29,6 @@ def ssd(p: Params, n: int) -> list[np.ndarray]:
             states[head] *= np.exp(-np.exp(p["a_log"][head]) * dt)
             states[head] += np.outer(dt * x, p["b"][t, n])
         steps.append(states @ p["c"][t, n] + p["skip"][:, None] * p["x"][t, n])
-    return steps
-
-
-def lru(p: Params, n: int) -> list[np.ndarray]:
-    eigenvalues = np.exp(-np.exp(p["nu_log"]) + 1j * np.exp(p["theta_log"]))
-    enter, leave = p["b_re"] + 1j * p["b_im"], p["c_re"] + 1j * p["c_im"]
-    state, steps = np.zeros(H, complex), []
-    for x in p["x"][:, n]:
-        state = eigenvalues * state + np.exp(p["gamma_log"]) * (x @ enter)
-        steps.append((state @ leave).real + p["skip"] * x)
-    return steps
-
-
-def lem(p: Params, n: int) -> list[np.ndarray]:
-    (v_1, v_2, v_z, v_y), (b_1, b_2, b_z, b_y) = np.split(p["v"], 4, axis=1), np.split(p["b"], 4)
-    w_1, w_2, w_z = np.split(p["w"], 3, axis=1)
-    y, z, steps = np.zeros(H), np.zeros(H), []
-    for x in p["x"][:, n]:
-        slow, fast = sigmoid(y @ w_1 + x @ v_1 + b_1), sigmoid(y @ w_2 + x @ v_2 + b_2)
-        z = (1 - slow) * z + slow * np.tanh(y @ w_z + x @ v_z + b_z)
-        y = (1 - fast) * y + fast * np.tanh(z @ p["w_z"] + x @ v_y + b_y)
-        steps.append(y)
     return steps
 
 
@@ -74,7 +48,7 @@ def named(name: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("loop", [ssd, lru, lem, legs])
+@pytest.mark.parametrize("loop", [ssd, legs])
 def test_a_cell_of_a_paper_is_its_loop(loop: Callable[[Params, int], list[np.ndarray]]) -> None:
     cell, rng = named(loop.__name__)[loop.__name__], np.random.default_rng(0)
     feeds = {name: np.abs(rng.normal(size=shape)) / 2 for name, shape in SHAPES[loop.__name__].items()}
@@ -93,13 +67,6 @@ def test_the_memory_of_a_constant_is_its_mean() -> None:
     net = named("legs")["net"]
     m = ro.compile(net)(ro.init_params(net, 0, "float64"), x=np.ones((40, 1)))["m"]
     np.testing.assert_allclose(m[-1, 0], [1, 0, 0, 0], atol=1e-12)
-
-
-def test_eigenvalues_start_in_the_ring_with_states_of_one_size() -> None:
-    start = ro.init_params(named("lru")["net"], 0, "float64")
-    size = np.exp(-np.exp(start["nu_log"]))
-    assert np.all((size > 0.9) & (size < 0.999))
-    np.testing.assert_allclose(np.exp(start["gamma_log"]) ** 2 + size**2, 1, rtol=1e-12)
 
 
 def test_the_decoder_reads_its_own_words() -> None:

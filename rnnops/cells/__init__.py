@@ -11,9 +11,17 @@ from rnnops.cells.continuous import (
     ALIFCell as ALIFCell,
     CfCCell as CfCCell,
     CoRNNCell as CoRNNCell,
+    LEMCell as LEMCell,
     LIFCell as LIFCell,
     LMUCell as LMUCell,
     LTCCell as LTCCell,
+)
+from rnnops.cells.delta_rules import (
+    DeltaNetCell as DeltaNetCell,
+    GatedDeltaNetCell as GatedDeltaNetCell,
+    GatedDeltaProductCell as GatedDeltaProductCell,
+    KDACell as KDACell,
+    TTTLinearCell as TTTLinearCell,
 )
 from rnnops.cells.gated import (
     GRUCell as GRUCell,
@@ -25,10 +33,11 @@ from rnnops.cells.gated import (
     ProjectedLSTMCell as ProjectedLSTMCell,
 )
 from rnnops.cells.linear_attention import (
-    DeltaNetCell as DeltaNetCell,
-    GatedDeltaNetCell as GatedDeltaNetCell,
+    BlockGRUCell as BlockGRUCell,
     GLACell as GLACell,
+    HGRN2Cell as HGRN2Cell,
     MLSTMCell as MLSTMCell,
+    MLSTMSigmoidCell as MLSTMSigmoidCell,
     RetentionCell as RetentionCell,
     SLSTMCell as SLSTMCell,
 )
@@ -42,6 +51,7 @@ from rnnops.cells.presets import (
 )
 from rnnops.cells.simple import (
     BasicRNNCell as BasicRNNCell,
+    FastGRNNCell as FastGRNNCell,
     IndRNNCell as IndRNNCell,
     MinGRUCell as MinGRUCell,
     MinLSTMCell as MinLSTMCell,
@@ -50,8 +60,11 @@ from rnnops.cells.simple import (
 )
 from rnnops.cells.sized import CELLS as CELLS, SizedCell as SizedCell, register_cell as register_cell
 from rnnops.cells.state_space import (
+    LRUCell as LRUCell,
+    Mamba2Cell as Mamba2Cell,
     RGLRUCell as RGLRUCell,
     RWKV7Cell as RWKV7Cell,
+    S5Cell as S5Cell,
     SelectiveSSMCell as SelectiveSSMCell,
 )
 from rnnops.cells.wrappers import (

@@ -105,18 +105,21 @@ class Step:
         """
         return self.product(x, name, dim_in, dim_out, extra) + self.parameter(f"{name}_b", (dim_out,), "zeros")
 
-    def product(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Extra = ()) -> Blob:
+    def product(
+        self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Extra = (), init: object = "xavier"
+    ) -> Blob:
         """The same as `linear`, without a bias.
 
         Args:
             x, name, dim_in, dim_out, extra: as `linear`'s.
+            init: start values of the weights, as for `Net.parameter`.
 
         Returns:
             A blob, [N, dim_out].
         """
         for blob, size in extra:
             x, dim_in = concat([x, blob], axis=-1), dim_in + size
-        weight = self.parameter(f"{name}_w", (dim_out, dim_in), "xavier")
+        weight = self.parameter(f"{name}_w", (dim_out, dim_in), init)
         return x @ transpose(weight, perm=[1, 0])
 
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:

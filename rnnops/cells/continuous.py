@@ -151,6 +151,65 @@ class LTCCell(SizedCell):
 
 
 @register_cell
+class LEMCell(SizedCell):
+    """Long expressive memory: two states, each with a time step that is computed from the input.
+
+    The parts of the input are in this order, the two steps, z and y::
+
+        xa, xb, xz, xy = split(x @ i2h_w.T + i2h_b, 4)
+        ya, yb, yz = split(y_prev @ gates_t_w.T, 3)
+        a, b = dt * sigmoid(xa + ya), dt * sigmoid(xb + yb)
+        z = (1 - a) * z_prev + a * tanh(xz + yz)
+        y = (1 - b) * y_prev + b * tanh(xy + z @ slow_w.T)
+
+    Rusch and others 2022, "Long expressive memory for sequence modeling", arXiv 2110.04744.
+
+    States:
+
+    - `hidden_t [N, H]`: y, the output
+    - `slow_t [N, H]`: z
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [3H, H]`, `slow_w [H, H]`: xavier
+    - `i2h_b [4H]`: zeros
+
+    Args:
+        dt: the longest step in time.
+        forget_bias: not read.
+
+    Raises:
+        NetError: dt is not a finite number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LEMCell(3, 4, dt=0.5)
+        >>> y, (y_all, y_last, z_all, z_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, z_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "lem"
+    state_names = ("hidden_t", "slow_t")
+    recurrent_params = ("gates_t_w", "slow_w")
+
+    def __init__(self, input_size: int, hidden_size: int, *, dt: float = 1.0, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.dt = finite(dt, "dt", self.name)
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        (y_prev, z_prev), H = states, self.hidden_size
+        x, out = split(step.linear(x_t, self.input_name, self.input_size, 4 * H), [3 * H, H], axis=-1)
+        gates = x + step.product(y_prev, f"{self.name}/gates_t", H, 3 * H, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        slow, fast, candidate = split(gates, 3, axis=-1)
+        a, b = self.dt * sigmoid(slow), self.dt * sigmoid(fast)
+        z_t = (1.0 - a) * z_prev + a * tanh(candidate)
+        y_t = (1.0 - b) * y_prev + b * tanh(out + step.product(z_t, f"{self.name}/slow", H, H))
+        return self.stepped(step, [y_t, z_t], states)
+
+
+@register_cell
 class CoRNNCell(SizedCell):
     """Coupled oscillators, with their place y and their velocity z as states.
 

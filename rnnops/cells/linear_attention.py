@@ -1,4 +1,4 @@
-"""Cells with a matrix state for each head: linear attention, delta rules, and xLSTM's two cells."""
+"""Cells with heads: linear attention, xLSTM's cells, and a GRU of blocks; states are matrices or vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.gated import GATES, gate_inputs
-from rnnops.cells.sized import ShapedCell, count_of, register_cell
+from rnnops.cells.sized import ShapedCell, count_of, finite, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute, exp, sqrt
@@ -18,6 +18,7 @@ from rnnops.ops.comparison import max as maximum
 from rnnops.ops.movement import concat, reshape, split, unsqueeze
 from rnnops.ops.normalization import layer_normalization
 from rnnops.ops.reduction import reduce_mean, reduce_sum
+from rnnops.types import Array
 
 EPSILON = 1e-5  # of norms
 
@@ -73,14 +74,28 @@ class HeadCell(ShapedCell):
         """
         return reshape(step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones"), [self.heads, self.width])
 
-    def root_normalized(self, step: Step, blob: Blob) -> Blob:
+    def root_normalized(self, step: Step, blob: Blob, epsilon: float = EPSILON) -> Blob:
         """Each head over the root of its mean square, scaled.
 
         Args:
             step: what is written.
             blob: [N, heads, d].
+            epsilon: added to the mean square.
         """
-        return blob / sqrt(reduce_mean(blob * blob, axes=[-1]) + EPSILON) * self.scale_of_norm(step)
+        return blob / sqrt(reduce_mean(blob * blob, axes=[-1]) + epsilon) * self.scale_of_norm(step)
+
+    def block_products(self, step: Step, h: Blob, gates: int) -> Blob:
+        """Products of each head's part of h with a matrix of its own, gate by gate, `[N, gates H]`.
+
+        Args:
+            step: what is written.
+            h: [N, H].
+            gates: parts of a product; parameters `gates_<head>_w [gates d, d]`.
+        """
+        d, hs = self.width, split(h, self.heads, axis=-1) if self.heads > 1 else [h]
+        products = [step.product(own, f"{self.name}/gates_{head}", d, gates * d) for head, own in enumerate(hs)]
+        parts = [split(product, gates, axis=-1) for product in products]
+        return concat([part[gate] for gate in range(gates) for part in parts], axis=-1)
 
 
 def outer(key: Blob, value: Blob) -> Blob:
@@ -96,6 +111,16 @@ def read(memory: Blob, query: Blob) -> Blob:
 def unit(blob: Blob) -> Blob:
     """Each head over its length."""
     return blob / sqrt(reduce_sum(blob * blob, axes=[-1]) + 1e-6)
+
+
+def rate_logs(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Logarithms of rates that are uniform from 1 to 16."""
+    return np.log(rng.uniform(1.0, 16.0, shape))
+
+
+def step_biases(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Biases before `softplus`, which gives steps from 0.001 to 0.1 with uniform logarithms."""
+    return np.log(np.expm1(np.exp(rng.uniform(np.log(0.001), np.log(0.1), shape))))
 
 
 RANK, TEMPERATURE = 16, 16.0  # of the gate of GLA
@@ -230,22 +255,21 @@ class GLACell(LinearAttentionCell):
 
 
 @register_cell
-class DeltaNetCell(HeadCell):
-    """Linear attention by the delta rule: a step corrects what the memory says of its key.
+class HGRN2Cell(HeadCell):
+    """Gated linear recurrence with a matrix as state: its keys are 1 minus its forget gates.
 
-    The parts are in the order of query, key and value, taken by head, d = H / heads features each; b is one number for
-    each head, `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)` and `swish(a) = a * sigmoid(a)`::
+    The parts are in the order of output gate, forget gate and input, taken by head, d = H / heads features each::
 
-        q, k, v = split(x @ i2h_w.T + i2h_b, 3)
-        q, k = unit(swish(q)), unit(swish(k))
-        b = sigmoid(x @ beta_w.T + beta_b)
-        S = S_prev + outer(k, b * (v - S_prev.T @ k))
-        o = S.T @ q
+        q, f, v = split(x @ i2h_w.T + i2h_b, 3)
+        a = lower_bound + (1 - lower_bound) * sigmoid(f + forget_bias)
+        S = diag(a) @ S_prev + outer(1 - a, v)
+        o = S.T @ swish(q)
         y = o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
-    Schlag and others 2021, "Linear transformers are secretly fast weight programmers", arXiv 2102.11174, as Yang and
-    others 2024, arXiv 2406.06484, section 2.2, have it; without the short convolutions and the last projection, which
-    layers around the cell can be.
+    The mean is over all heads, and `swish(a) = a * sigmoid(a)`.
+
+    Qin and others 2024, "HGRN2: gated linear RNNs with state expansion", arXiv 2404.07904, without the last projection,
+    which a layer after the cell can be. In the paper the lower bound grows from layer to layer.
 
     States:
 
@@ -255,109 +279,44 @@ class DeltaNetCell(HeadCell):
 
     Trained parameters, below the cell's name:
 
-    - `i2h_w [3H, D]`, `beta_w [heads, D]`: xavier
-    - `i2h_b [3H]`, `beta_b [heads]`: zeros
+    - `i2h_w [3H, D]`: xavier
+    - `i2h_b [3H]`: zeros
     - `norm_scale [H]`: ones
 
     Args:
+        lower_bound: the least that the memory keeps in a step, from 0 to less than 1.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: not read.
+        forget_bias: added to the forget gate before its sigmoid.
 
     Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: lower_bound is not a number from 0 to less than 1, heads do not divide hidden_size, and as
+            `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
-        >>> cell = ro.cells.DeltaNetCell(3, 8, heads=2)
+        >>> cell = ro.cells.HGRN2Cell(3, 8, heads=2, lower_bound=0.9)
         >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
         >>> y.shape, S_last.shape
         ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
-    default_name: ClassVar[str] = "delta_net"
-    recurrent_params: ClassVar[tuple[str, ...]] = ("beta_w", "beta_b", "norm_scale")
+    default_name: ClassVar[str] = "hgrn2"
+    recurrent_params = ("norm_scale",)
+
+    def __init__(self, input_size: int, hidden_size: int, *, lower_bound: float = 0.0, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.lower_bound = finite(lower_bound, "lower_bound", self.name)
+        if not 0.0 <= self.lower_bound < 1.0:
+            self.fail("lower_bound is out of range", wanted="from 0 to less than 1", came=repr(lower_bound))
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        S_t, seen = self.corrected(step, x_t, states[0], self.projected(step, x_t, 3, "projected_t", extra))
-        return step.masked_output(self.joined(seen)), self.kept(step, [S_t], states)
-
-    def corrected(self, step: Step, x_t: Blob, left: Blob, parts: Sequence[Blob]) -> tuple[Blob, Blob]:
-        """The new memory, [N, heads, d, d], and what the query reads of it, normalized, [N, heads, d].
-
-        Args:
-            step: what is written.
-            x_t: [N, D].
-            left: [N, heads, d, d], what is left of the memory before.
-            parts: query, key and value before their activation, [N, H] each.
-        """
-        query, key, value = parts
-        q, k = (unit(self.by_head(part * sigmoid(part))) for part in (query, key))
-        beta = step.linear(x_t, f"{self.name}/beta", self.input_size, self.heads)
-        correction = unsqueeze(sigmoid(beta), [2]) * (self.by_head(value) - read(left, k))
-        S_t = left + outer(k, correction)
-        return S_t, self.root_normalized(step, read(S_t, q))
-
-
-@register_cell
-class GatedDeltaNetCell(DeltaNetCell):
-    """DeltaNet with a decay of each head's memory and a gate of its output.
-
-    The parts are in the order of query, key, value and gate; a and b are one number for each head, all else is as in
-    `DeltaNetCell`::
-
-        q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
-        q, k = unit(swish(q)), unit(swish(k))
-        b = sigmoid(x @ beta_w.T + beta_b)
-        a = exp(-exp(decay_log) * softplus(x @ decay_w.T + decay_b))
-        S = a * S_prev + outer(k, b * (v - a * S_prev.T @ k))
-        o = S.T @ q
-        y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
-
-    Yang, Kautz and Hatamizadeh 2025, "Gated delta networks", arXiv 2412.06464, equation 10; without the short
-    convolutions and the last projection, which layers around the cell can be.
-
-    States:
-
-    - `memory_t [N, heads, d, d]`: S, keys by rows
-
-    The output is `y [N, H]`, which is not a state.
-
-    Trained parameters, below the cell's name:
-
-    - `i2h_w [4H, D]`, `beta_w [heads, D]`, `decay_w [heads, D]`: xavier
-    - `i2h_b [4H]`, `beta_b [heads]`: zeros
-    - `norm_scale [H]`: ones
-    - `decay_b [heads]`: uniform in [-6.9, -2.2], for steps of about 0.001 to 0.1
-    - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
-
-    Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: not read.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
-
-    Example:
-        >>> net = ro.Net("model", sizes_for="float32")
-        >>> cell = ro.cells.GatedDeltaNetCell(3, 8, heads=2)
-        >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
-        >>> y.shape, S_last.shape
-        ((7, 2, 8), (1, 2, 2, 4, 4))
-    """
-
-    default_name: ClassVar[str] = "gated_delta_net"
-    recurrent_params = (*DeltaNetCell.recurrent_params, "decay_w", "decay_b", "decay_log")
-
-    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        *parts, gate = self.projected(step, x_t, 4, "projected_t", extra)
-        S_t, seen = self.corrected(step, x_t, self._decay(step, x_t) * states[0], parts)
-        return step.masked_output(gate * sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
-
-    def _decay(self, step: Step, x_t: Blob) -> Blob:
-        scale = exp(step.parameter(f"{self.name}/decay_log", (self.heads,), ("uniform", 0.0, 2.77)))
-        bias = step.parameter(f"{self.name}/decay_b", (self.heads,), ("uniform", -6.9, -2.2))
-        rate = softplus(step.product(x_t, f"{self.name}/decay", self.input_size, self.heads) + bias)
-        return unsqueeze(exp(-scale * rate), [2, 3])
+        q, f, v = map(self.by_head, self.projected(step, x_t, 3, "projected_t", extra))
+        left = self.lower_bound + (1.0 - self.lower_bound) * sigmoid(f + self.forget_bias)
+        S_t = unsqueeze(left, [3]) * states[0] + outer(1.0 - left, v)
+        seen = self.joined(read(S_t, q * sigmoid(q)))
+        scale = step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones")
+        y_t = seen / sqrt(reduce_mean(seen * seen, axes=[-1]) + EPSILON) * scale
+        return step.masked_output(y_t), self.kept(step, [S_t], states)
 
 
 @register_cell
@@ -416,7 +375,8 @@ class SLSTMCell(HeadCell):
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev, n_prev, m_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size, extra)
-        gates = step.labelled(x + self._recurrent(step, h_prev), f"{self.name}/gates_t", self.memory_optimization)
+        gates = x + self.block_products(step, h_prev, len(GATES))
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
         gate = gate_inputs(gates)
         kept = m_prev - softplus(-(gate["f"] + self.forget_bias))
         m_t = maximum(kept, gate["i"])
@@ -424,12 +384,69 @@ class SLSTMCell(HeadCell):
         c_t, n_t = forget * c_prev + enter * tanh(gate["g"]), forget * n_prev + enter
         return self.stepped(step, [sigmoid(gate["o"]) * c_t / n_t, c_t, n_t, m_t], states)
 
-    def _recurrent(self, step: Step, h_prev: Blob) -> Blob:
-        """The products of all heads, gate by gate."""
-        d, hs = self.width, split(h_prev, self.heads, axis=-1) if self.heads > 1 else [h_prev]
-        products = [step.product(h, f"{self.name}/gates_{head}", d, len(GATES) * d) for head, h in enumerate(hs)]
-        parts = [split(product, len(GATES), axis=-1) for product in products]
-        return concat([part[gate] for gate in range(len(GATES)) for part in parts], axis=-1)
+
+@register_cell
+class BlockGRUCell(HeadCell):
+    """GRU with recurrent weights in blocks, and normalized gates.
+
+    The parts are in the order of reset, candidate and update, H each, with d = H / heads for a block::
+
+        zh = h_prev @ gates_<head>_w.T    # of a block's part of h_prev, for that block
+        z = x @ i2h_w.T + i2h_b + zh
+        r, c, u = split(normalized(z) * gates_t_norm_scale + gates_t_norm_bias, 3)
+        u = sigmoid(u - 1 - forget_bias)
+        h = u * tanh(sigmoid(r) * c) + (1 - u) * h_prev
+
+    `normalized` gives all 3H of a row a mean of 0 and a variance of 1, with an epsilon of 0.00001.
+
+    Hafner and others 2023, "Mastering diverse domains through world models", arXiv 2301.04104 (DreamerV3), the
+    recurrence of its sequence model, without the layers that come before the gates.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [3H, D]`, and one of each block, `gates_0_w [3d, d]`, `gates_1_w [3d, d]`, ...: xavier
+    - `gates_t_norm_scale [3H]`: ones
+    - `i2h_b [3H]`, `gates_t_norm_bias [3H]`: zeros
+
+    Args:
+        heads: blocks of the recurrent weights, 8 in the paper; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: added to the gate that keeps the state, before its sigmoid.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.BlockGRUCell(3, 8, heads=2)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 8), (1, 2, 8))
+    """
+
+    default_name: ClassVar[str] = "block_gru"
+    state_names = ("hidden_t",)
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.hidden_size,)]
+
+    def get_recurrent_params(self) -> list[str]:
+        norm = [f"{self.name}/gates_t_norm_{part}" for part in ("scale", "bias")]
+        return [*(f"{self.name}/gates_{head}_w" for head in range(self.heads)), *norm]
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        (h_prev,), size = states, 3 * self.hidden_size
+        x = step.linear(x_t, self.input_name, self.input_size, size, extra)
+        gates = x + self.block_products(step, h_prev, 3)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        scale = step.parameter(f"{self.name}/gates_t_norm_scale", (size,), "ones")
+        bias = step.parameter(f"{self.name}/gates_t_norm_bias", (size,), "zeros")
+        reset, candidate, update = split(layer_normalization(gates, scale, bias, axis=-1, epsilon=EPSILON), 3, axis=-1)
+        enter = sigmoid(update - (1.0 + self.forget_bias))
+        return self.stepped(step, [enter * tanh(sigmoid(reset) * candidate) + (1.0 - enter) * h_prev], states)
 
 
 @register_cell
@@ -480,20 +497,18 @@ class MLSTMCell(HeadCell):
     """
 
     default_name: ClassVar[str] = "mlstm"
-    state_names = ("memory_t", "normalizer_t", "exponent_t")
-    recurrent_params = ("gates_t_w", "enter_b", "forget_b")
+    state_names: ClassVar[tuple[str, ...]] = ("memory_t", "normalizer_t", "exponent_t")
+    recurrent_params: ClassVar[tuple[str, ...]] = ("gates_t_w", "enter_b", "forget_b")
+    enter_start: ClassVar[float] = 0.0
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.heads, self.width, self.width), (self.heads, self.width), (self.heads, 1)]
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         C_prev, n_prev, m_prev = states
-        *parts, out = self.projected(step, x_t, 4, "projected_t", extra)
-        q, k, v = map(self.by_head, parts)
+        (q, k, v, out), (i, f) = self.parts(step, x_t, extra)
         k = k * self.width**-0.5
-        gates = step.product(x_t, f"{self.name}/gates_t", self.input_size, 2 * self.heads) + self._biases(step)
-        i, f = (unsqueeze(gate, [2]) for gate in split(gates, 2, axis=-1))
-        kept = m_prev - softplus(-(f + self.forget_bias))
+        kept = m_prev - softplus(-f)
         m_t = maximum(kept, i)
         forget, enter = exp(kept - m_t), exp(i - m_t)
         C_t = unsqueeze(forget, [3]) * C_prev + outer(enter * k, v)
@@ -502,6 +517,79 @@ class MLSTMCell(HeadCell):
         h_t = sigmoid(out) * self.joined(read(C_t, q) / norm)
         return step.masked_output(h_t), self.kept(step, [C_t, n_t, m_t], states)
 
-    def _biases(self, step: Step) -> Blob:
-        enter = step.parameter(f"{self.name}/enter_b", (self.heads,), "zeros")
-        return concat([enter, step.parameter(f"{self.name}/forget_b", (self.heads,), ("uniform", 3.0, 6.0))], axis=0)
+    def parts(self, step: Step, x_t: Blob, extra: Extra) -> tuple[list[Blob], list[Blob]]:
+        """Query, key and value, [N, heads, d], the output gate, [N, H], and input and forget gate, [N, heads, 1].
+
+        Gates are before their activation.
+
+        Args:
+            step: what is written.
+            x_t: [N, D].
+            extra: as `step`'s.
+        """
+        *parts, out = self.projected(step, x_t, 4, "projected_t", extra)
+        q, k, v = map(self.by_head, parts)
+        starts = {"enter_b": self.enter_start, "forget_b": ("uniform", 3.0, 6.0)}
+        biases = [step.parameter(f"{self.name}/{name}", (self.heads,), init) for name, init in starts.items()]
+        gates = step.product(x_t, f"{self.name}/gates_t", self.input_size, 2 * self.heads) + concat(biases, axis=0)
+        i, f = (unsqueeze(gate, [2]) for gate in split(gates, 2, axis=-1))
+        return [q, k, v, out], [i, f + self.forget_bias]
+
+
+@register_cell
+class MLSTMSigmoidCell(MLSTMCell):
+    """mLSTM whose input gate is a sigmoid: it needs neither a normalizer nor the largest exponent.
+
+    The parts are as in `MLSTMCell`::
+
+        q, k, v, o = split(x @ i2h_w.T + i2h_b, 4)
+        i, f = split(x @ gates_t_w.T + concat([enter_b, forget_b]), 2)
+        C = sigmoid(f + forget_bias) * C_prev + sigmoid(i) * outer(k, v)
+        s = C.T @ q / sqrt(d)
+        y = sigmoid(o) * s / sqrt(mean(s ** 2) + 0.000001) * norm_scale
+
+    Beck and others 2025, "Tiled flash linear attention: more efficient linear RNN and xLSTM kernels", arXiv 2503.14376,
+    with the authors' epsilon and start values of biases.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: C, keys by rows
+
+    The output is `y [N, H]`, which is not a state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [2 heads, D]`: xavier
+    - `i2h_b [4H]`: zeros
+    - `enter_b [heads]`: -10
+    - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
+    - `norm_scale [H]`: ones
+
+    Args:
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: added to f.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MLSTMSigmoidCell(3, 8, heads=2)
+        >>> y, (C_all, C_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, C_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
+    """
+
+    default_name: ClassVar[str] = "mlstm_sigmoid"
+    state_names = ("memory_t",)
+    recurrent_params = (*MLSTMCell.recurrent_params, "norm_scale")
+    enter_start = -10.0
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return super().get_state_shapes()[:1]
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        (q, k, v, out), (i, f) = self.parts(step, x_t, extra)
+        C_t = unsqueeze(sigmoid(f), [3]) * states[0] + outer(sigmoid(i) * k, v)
+        seen = self.joined(self.root_normalized(step, read(C_t, q * self.width**-0.5), 1e-6))
+        return step.masked_output(sigmoid(out) * seen), self.kept(step, [C_t], states)

@@ -254,6 +254,57 @@ class QRNNCell(SizedCell):
         return step.masked_output(sigmoid(out) * c_t), self.kept(step, [c_t, x_t], states)
 
 
+@register_cell
+class FastGRNNCell(SizedCell):
+    """Fast gated recurrent network: one product for gate and candidate, which have biases of their own.
+
+    `enter` and `leak` are two numbers, the paper's zeta and nu before their sigmoid::
+
+        a = x @ i2h_w.T + h_prev @ gates_t_w.T
+        z = sigmoid(a + update_b + forget_bias)
+        h = (sigmoid(enter) * (1 - z) + sigmoid(leak)) * tanh(a + i2h_b) + z * h_prev
+
+    Kusupati and others 2018, "FastGRNN", arXiv 1901.02358, with matrices of full rank; start values are
+    those of the authors' code.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
+    - `i2h_b [H]`, `update_b [H]`, `enter [1]`: ones
+    - `leak [1]`: -4
+
+    Args:
+        forget_bias: added to the gate before its sigmoid.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.FastGRNNCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "fast_grnn"
+    recurrent_params = ("gates_t_w", "update_b", "enter", "leak")
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        (h_prev,), H = states, self.hidden_size
+        x = step.product(x_t, self.input_name, self.input_size, H)
+        gates = x + step.product(h_prev, f"{self.name}/gates_t", H, H, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        z = sigmoid(gates + step.parameter(f"{self.name}/update_b", (H,), "ones") + self.forget_bias)
+        candidate = tanh(gates + step.parameter(f"{self.input_name}_b", (H,), "ones"))
+        enter, leak = (
+            sigmoid(step.parameter(f"{self.name}/{name}", (1,), init))
+            for name, init in (("enter", "ones"), ("leak", -4.0))
+        )
+        return self.stepped(step, [(enter * (1.0 - z) + leak) * candidate + z * h_prev], states)
+
+
 class MinimalCell(SizedCell):
     """Base of both cells.
 

@@ -1,7 +1,8 @@
-"""State space and time-mix cells: selective SSM, RG-LRU, RWKV-7."""
+"""State space and time-mix cells: selective SSM, Mamba-2, LRU, S5, RG-LRU, RWKV-7."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from math import exp as exponential
 from typing import Any, ClassVar
@@ -9,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
-from rnnops.cells.linear_attention import HeadCell, outer, read, unit
+from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, unit
 from rnnops.cells.sized import ShapedCell, SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import exp, sqrt
-from rnnops.ops.functions import expm1
-from rnnops.ops.movement import reshape, split, unsqueeze
+from rnnops.ops.functions import cos, expm1, sin
+from rnnops.ops.movement import concat, reshape, split, squeeze, unsqueeze
 from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.reduction import reduce_sum
+from rnnops.ops.reduction import reduce_mean, reduce_sum
+from rnnops.types import Array
 
 
 @register_cell
@@ -92,6 +94,288 @@ class SelectiveSSMCell(ShapedCell):
         passed = step.parameter(f"{self.name}/pass_w", (H,), "ones") * u
         y_t = reduce_sum(h_t * unsqueeze(C, [1]), axes=[2], keepdims=0) + passed
         return step.masked_output(y_t), self.kept(step, [h_t], states)
+
+
+@register_cell
+class Mamba2Cell(HeadCell):
+    """Selective state space of heads: one decay for each, and inputs and readings that heads share.
+
+    The parts are in the order of output gate, input, B, C and steps; u is taken by head, d = H / heads features each,
+    steps are one number for each head, B and C have S features, and `swish(a) = a * sigmoid(a)`::
+
+        z, u, B, C, t = split(x @ i2h_w.T + i2h_b, [H, H, S, S, heads])
+        u, B, C = swish(u), swish(B), swish(C)
+        t = softplus(t + step_b)
+        h = exp(-exp(decay_log) * t) * h_prev + t * outer(B, u)
+        s = (h.T @ C + pass_w * u) * swish(z)
+        y = s / sqrt(mean(s ** 2) + 0.00001) * norm_scale
+
+    The mean is over all heads.
+
+    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD), without the block's convolution and
+    last projection, which layers around the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, S, d]`: h
+
+    The output is `y [N, H]`, which is not a state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [2H + 2S + heads, D]`: xavier
+    - `i2h_b [2H + 2S + heads]`: zeros
+    - `decay_log [heads]`: function `rate_logs`, rates uniform in [1, 16]
+    - `step_b [heads]`: function `step_biases`, steps of 0.001 to 0.1
+    - `pass_w [heads]`, `norm_scale [H]`: ones
+
+    Args:
+        state_size: features of B and C, S.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read.
+
+    Raises:
+        NetError: state_size is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.Mamba2Cell(3, 8, heads=2, state_size=5)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 8), (1, 2, 2, 5, 4))
+    """
+
+    default_name: ClassVar[str] = "mamba2"
+    recurrent_params = ("decay_log", "step_b", "pass_w", "norm_scale")
+
+    def __init__(self, input_size: int, hidden_size: int, *, state_size: int = 64, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.state_size = count_of(state_size, "state_size", self.name)
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.heads, self.state_size, self.width)]
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        H, S = self.hidden_size, self.state_size
+        sizes = [H, H, S, S, self.heads]
+        product = step.linear(x_t, self.input_name, self.input_size, sum(sizes), extra)
+        step.labelled(product, f"{self.name}/projected_t", self.memory_optimization)
+        z, u, B, C, t = split(product, sizes, axis=-1)
+        u, (B, C) = self.by_head(u * sigmoid(u)), (unsqueeze(part * sigmoid(part), [1]) for part in (B, C))
+        starts = (("decay_log", rate_logs), ("step_b", step_biases), ("pass_w", "ones"))
+        log, bias, passed = (step.parameter(f"{self.name}/{name}", (self.heads,), init) for name, init in starts)
+        t = softplus(t + bias)
+        h_t = unsqueeze(exp(-exp(log) * t), [2, 3]) * states[0] + outer(B, unsqueeze(t, [2]) * u)
+        seen = self.joined(read(h_t, C) + unsqueeze(passed, [1]) * u) * (z * sigmoid(z))
+        scale = step.parameter(f"{self.name}/norm_scale", (H,), "ones")
+        y_t = seen / sqrt(reduce_mean(seen * seen, axes=[-1]) + EPSILON) * scale
+        return step.masked_output(y_t), self.kept(step, [h_t], states)
+
+
+class PairCell(SizedCell):
+    """Base of diagonal linear recurrences of S complex numbers, each a pair of states.
+
+    Args:
+        state_size: complex numbers, S; half of H, rounded up, if left out.
+
+    Raises:
+        NetError: hidden_size or state_size is not a size, and as `SizedCell`'s.
+    """
+
+    state_names: ClassVar[tuple[str, ...]] = ("real_t", "imaginary_t")
+    times: ClassVar[float] = 1.0  # 2 where a state stands for itself and its conjugate
+
+    def __init__(self, input_size: int, hidden_size: int, *, state_size: int | None = None, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        half = (count_of(hidden_size, "hidden_size", self.name) + 1) // 2
+        self.state_size = half if state_size is None else count_of(state_size, "state_size", self.name)
+
+    def get_state_dims(self) -> list[int]:
+        return [self.state_size] * 2
+
+    def get_input_params(self) -> list[str]:
+        return [f"{self.input_name}_w", f"{self.name}/skip_w"]
+
+    def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
+        (re, im), (D, H, S) = states, (self.input_size, self.hidden_size, self.state_size)
+        fed = step.product(x_t, self.input_name, D, 2 * S, extra, self.entering())
+        step.labelled(fed, f"{self.name}/projected_t", self.memory_optimization)
+        (a, b), (u, w) = self.discrete(step, *split(fed, 2, axis=-1))
+        new = [a * re - b * im + u, a * im + b * re + w]
+        seen = step.product(concat(new, axis=-1), f"{self.name}/read", 2 * S, H, init=self.reading())
+        y_t = self.times * seen + step.product(x_t, f"{self.name}/skip", D, H)
+        return step.masked_output(y_t), self.kept(step, new, states)
+
+    @abstractmethod
+    def entering(self) -> object:
+        """Start values of `i2h_w [2S, D]`, real parts before imaginary ones."""
+
+    @abstractmethod
+    def reading(self) -> object:
+        """Start values of `read_w [H, 2S]`, real parts before negated imaginary ones."""
+
+    @abstractmethod
+    def discrete(self, step: Step, real: Blob, imaginary: Blob) -> tuple[tuple[Blob, Blob], tuple[Blob, Blob]]:
+        """Factors of the states, [S], and what is added to them, [N, S]: real and imaginary parts.
+
+        Args:
+            step: what is written.
+            real, imaginary: what the input gives, [N, S].
+        """
+
+
+def ring(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Logarithms of `-log(size)`, angle and gamma, of sizes in a ring from 0.9 to 0.999, uniform by area."""
+    size = np.sqrt(rng.uniform(0.9**2, 0.999**2, shape[1]))
+    return np.log([-np.log(size), 2.0 * np.pi * (1.0 - rng.random(shape[1])), np.sqrt(1.0 - size**2)])
+
+
+@register_cell
+class LRUCell(PairCell):
+    """Linear recurrent unit: a diagonal linear recurrence of complex numbers that begin in a ring.
+
+    `eigenvalues` has a row each for sizes, angles, and the factor of the input that keeps states at one size::
+
+        nu, theta, gamma = exp(eigenvalues)
+        u, w = split(x @ i2h_w.T, 2)
+        s = exp(-nu + 1j * theta) * (re_prev + 1j * im_prev) + gamma * (u + 1j * w)
+        re, im = s.real, s.imag
+        y = concat([re, im]) @ read_w.T + x @ skip_w.T
+
+    Orvieto and others 2023, "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349, section 3
+    and appendix A. The paper's C is `read_w`, imaginary parts negated, and its D is `skip_w`.
+
+    States:
+
+    - `real_t [N, S]`: re
+    - `imaginary_t [N, S]`: im
+
+    The output is `y [N, H]`, which is not a state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [2S, D]`: normal, with a variance of 1 / 2D
+    - `eigenvalues [3, S]`: function `ring`, sizes between 0.9 and 0.999, as the paper's
+    - `read_w [H, 2S]`: normal, with a variance of 1 / S
+    - `skip_w [H, D]`: xavier
+
+    Args:
+        state_size: complex numbers, S; half of H, rounded up, if left out.
+        forget_bias: not read.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LRUCell(3, 4, state_size=5)
+        >>> y, (re_all, re_last, im_all, im_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, im_last.shape
+        ((7, 2, 4), (1, 2, 5))
+    """
+
+    default_name: ClassVar[str] = "lru"
+    recurrent_params = ("eigenvalues", "read_w")
+
+    def entering(self) -> object:
+        return "normal", 0.0, (2 * max(self.input_size, 1)) ** -0.5
+
+    def reading(self) -> object:
+        return "normal", 0.0, self.state_size**-0.5
+
+    def discrete(self, step: Step, real: Blob, imaginary: Blob) -> tuple[tuple[Blob, Blob], tuple[Blob, Blob]]:
+        logs = step.parameter(f"{self.name}/eigenvalues", (3, self.state_size), ring)
+        nu, theta, gamma = (squeeze(row, [0]) for row in split(exp(logs), 3, axis=0))
+        return (exp(-nu) * cos(theta), exp(-nu) * sin(theta)), (gamma * real, gamma * imaginary)
+
+
+def hippo(pairs: int) -> tuple[Array, Array]:
+    """Imaginary parts of the eigenvalues of HiPPO-N above 0, and their eigenvectors, [2 pairs, pairs]."""
+    root = np.sqrt(np.arange(2 * pairs) + 0.5)
+    above = np.triu(np.outer(root, root), 1)
+    values, vectors = np.linalg.eigh(-1j * (above - above.T))
+    vectors *= np.exp(-1j * np.angle(vectors[:1]))  # LAPACK's phases are its own
+    return values[pairs:], vectors[:, pairs:]
+
+
+def hippo_angles(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Imaginary parts of eigenvalues."""
+    return hippo(shape[0])[0]
+
+
+def hippo_entering(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """A normal input matrix in the basis of eigenvectors, real parts before imaginary ones."""
+    B = hippo(shape[0] // 2)[1].conj().T @ rng.normal(0.0, max(shape[1], 1) ** -0.5, shape)
+    return np.concatenate([B.real, B.imag])
+
+
+def hippo_reading(shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """A normal output matrix in the basis of eigenvectors, real parts before negated imaginary ones."""
+    C = rng.normal(0.0, shape[1] ** -0.5, shape) @ hippo(shape[1] // 2)[1]
+    return np.concatenate([C.real, -C.imag], axis=1)
+
+
+@register_cell
+class S5Cell(PairCell):
+    """Simplified state space: a continuous diagonal system of complex numbers, in steps that are trained.
+
+    A state stands for a conjugate pair::
+
+        a = eigenvalue_re + 1j * eigenvalue_im
+        A = exp(a * exp(log_step))
+        u, w = split(x @ i2h_w.T, 2)
+        s = A * (re_prev + 1j * im_prev) + (A - 1) / a * (u + 1j * w)
+        re, im = s.real, s.imag
+        y = 2 * concat([re, im]) @ read_w.T + x @ skip_w.T
+
+    Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933,
+    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated, and its D is
+    `skip_w`.
+
+    States:
+
+    - `real_t [N, S]`: re
+    - `imaginary_t [N, S]`: im
+
+    The output is `y [N, H]`, which is not a state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [2S, D]`: function `hippo_entering`, normal in the basis of eigenvectors
+    - `read_w [H, 2S]`: function `hippo_reading`, the same
+    - `eigenvalue_re [S]`: -0.5
+    - `eigenvalue_im [S]`: function `hippo_angles`
+    - `log_step [S]`: uniform in [-6.908, -2.303], for steps of 0.001 to 0.1
+    - `skip_w [H, D]`: xavier
+
+    Args:
+        state_size: conjugate pairs, S; half of H, rounded up, if left out.
+        forget_bias: not read.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.S5Cell(3, 4, state_size=5)
+        >>> y, (re_all, re_last, im_all, im_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, im_last.shape
+        ((7, 2, 4), (1, 2, 5))
+    """
+
+    default_name: ClassVar[str] = "s5"
+    recurrent_params = ("eigenvalue_re", "eigenvalue_im", "log_step", "read_w")
+    times = 2.0
+
+    def entering(self) -> object:
+        return hippo_entering
+
+    def reading(self) -> object:
+        return hippo_reading
+
+    def discrete(self, step: Step, real: Blob, imaginary: Blob) -> tuple[tuple[Blob, Blob], tuple[Blob, Blob]]:
+        starts = {"eigenvalue_re": -0.5, "eigenvalue_im": hippo_angles, "log_step": ("uniform", -6.908, -2.303)}
+        re, im, log = (step.parameter(f"{self.name}/{name}", (self.state_size,), init) for name, init in starts.items())
+        decay, angle = re * exp(log), im * exp(log)
+        a, b = exp(decay) * cos(angle), exp(decay) * sin(angle)
+        moved = expm1(decay) * cos(angle) - 2.0 * sin(0.5 * angle) * sin(0.5 * angle)  # a - 1, exact for small steps
+        size = re * re + im * im
+        g, f = (moved * re + b * im) / size, (b * re - moved * im) / size
+        return (a, b), (g * real - f * imaginary, g * imaginary + f * real)
 
 
 POWER = 8.0  # c of the paper

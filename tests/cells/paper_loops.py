@@ -86,6 +86,49 @@ def cornn(p: Params, n: str, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> Res
     return y, [y, z]
 
 
+def lem(p: Params, n: str, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> Result:
+    fed, own = np.split(affine(p, f"{n}/i2h", x), 4), np.split(p[f"{n}/gates_t_w"] @ y, 3)
+    z_step, y_step = sigmoid(fed[0] + own[0]), sigmoid(fed[1] + own[1])
+    z = z + z_step * (np.tanh(fed[2] + own[2]) - z)
+    y = y + y_step * (np.tanh(fed[3] + p[f"{n}/slow_w"] @ z) - y)
+    return y, [y, z]
+
+
+def fast_grnn(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    zeta, nu = sigmoid(p[f"{n}/enter"]), sigmoid(p[f"{n}/leak"])
+    both = p[f"{n}/i2h_w"] @ x + p[f"{n}/gates_t_w"] @ h
+    z, candidate = sigmoid(both + p[f"{n}/update_b"]), np.tanh(both + p[f"{n}/i2h_b"])
+    h = (zeta * (1 - z) + nu) * candidate + z * h
+    return h, [h]
+
+
+def complex_matrices(p: Params, n: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """B, C and D of a state space of complex numbers."""
+    (b_re, b_im), (c_re, c_im) = np.split(p[f"{n}/i2h_w"], 2), np.split(p[f"{n}/read_w"], 2, axis=1)
+    return b_re + 1j * b_im, c_re - 1j * c_im, p[f"{n}/skip_w"]
+
+
+def lru(p: Params, n: str, x: np.ndarray, re: np.ndarray, im: np.ndarray) -> Result:
+    B, C, D = complex_matrices(p, n)
+    nu_log, theta_log, gamma_log = p[f"{n}/eigenvalues"]
+    A = np.diag(np.exp(-np.exp(nu_log) + 1j * np.exp(theta_log)))
+    s = A @ (re + 1j * im) + np.exp(gamma_log) * (B @ x)
+    return (C @ s).real + D @ x, [s.real, s.imag]
+
+
+def s5(p: Params, n: str, x: np.ndarray, re: np.ndarray, im: np.ndarray) -> Result:
+    """With conjugate pairs in full, held for a step: the integral of `exp(A t)` by Simpson's rule on 800 parts."""
+    B, C, D = complex_matrices(p, n)
+    values, step = p[f"{n}/eigenvalue_re"] + 1j * p[f"{n}/eigenvalue_im"], np.exp(p[f"{n}/log_step"])
+    values, step, B = np.append(values, values.conj()), np.append(step, step), np.concatenate([B, B.conj()])
+    times, parts = np.linspace(0.0, 1.0, 801), np.ones(801)
+    parts[1:-1:2], parts[2:-1:2] = 4, 2
+    held = np.exp(values * step * times[:, None]).T @ parts * step / 2400
+    s = np.exp(values * step) * np.append(re + 1j * im, re - 1j * im) + held * (B @ x)
+    y, half = np.append(C, C.conj(), axis=1) @ s, len(re)
+    return y.real + D @ x, [s.real[:half], s.imag[:half]]
+
+
 def rg_lru(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
     u = affine(p, f"{n}/i2h", x)
     r, i = np.split(sigmoid(affine(p, f"{n}/gates_t", u)), 2)
@@ -178,6 +221,53 @@ def mlstm(p: Params, n: str, x: np.ndarray, C: np.ndarray, norm: np.ndarray, m: 
     return sigmoid(o) * np.concatenate(out), [np.stack(parts) for parts in zip(*new, strict=True)]
 
 
+def rms_norm(x: np.ndarray, epsilon: float) -> np.ndarray:
+    return x / np.sqrt((x**2).mean() + epsilon)
+
+
+def mlstm_sigmoid(p: Params, n: str, x: np.ndarray, C: np.ndarray) -> Result:
+    q, k, v, o = np.split(affine(p, f"{n}/i2h", x), 4)
+    q, k, v = map(split_heads, (q, k, v))
+    i, f = np.split(sigmoid(p[f"{n}/gates_t_w"] @ x + np.append(p[f"{n}/enter_b"], p[f"{n}/forget_b"])), 2)
+    C = np.stack([f[head] * C[head] + i[head] * np.outer(k[head], v[head]) for head in range(HEADS)])
+    seen = [rms_norm(memory.T @ query / np.sqrt(len(query)), 1e-6) for memory, query in zip(C, q, strict=True)]
+    return sigmoid(o) * np.concatenate(seen) * p[f"{n}/norm_scale"], [C]
+
+
+def block_gru(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    """With the blocks in one matrix of all units."""
+    size, d = len(h), len(h) // HEADS
+    U = np.zeros((3, size, size))
+    for head in range(HEADS):
+        own = slice(head * d, head * d + d)
+        U[:, own, own] = p[f"{n}/gates_{head}_w"].reshape(3, d, d)
+    gates = layer_norm(affine(p, f"{n}/i2h", x) + U.reshape(-1, size) @ h, 1e-5)
+    reset, candidate, update = np.split(gates * p[f"{n}/gates_t_norm_scale"] + p[f"{n}/gates_t_norm_bias"], 3)
+    update = sigmoid(update - 1)
+    h = update * np.tanh(sigmoid(reset) * candidate) + (1 - update) * h
+    return h, [h]
+
+
+def hgrn2(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    out, f, value = map(split_heads, np.split(affine(p, f"{n}/i2h", x), 3))
+    f = 0.25 + 0.75 * sigmoid(f)
+    S = np.stack([np.diag(f[head]) @ S[head] + np.outer(1 - f[head], value[head]) for head in range(HEADS)])
+    seen = np.concatenate([memory.T @ swish(query) for memory, query in zip(S, out, strict=True)])
+    return rms_norm(seen, 1e-5) * p[f"{n}/norm_scale"], [S]
+
+
+def mamba2(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    size, states = len(p[f"{n}/norm_scale"]), h.shape[1]
+    z, u, B, C, dt = np.split(affine(p, f"{n}/i2h", x), np.cumsum([size, size, states, states]))
+    u, B, C, dt = split_heads(swish(u)), swish(B), swish(C), softplus(dt + p[f"{n}/step_b"])
+    A, out, new = -np.exp(p[f"{n}/decay_log"]), [], []
+    for head in range(HEADS):
+        state = np.exp(A[head] * dt[head]) * h[head].T + dt[head] * np.outer(u[head], B)
+        out.append(state @ C + p[f"{n}/pass_w"][head] * u[head])
+        new.append(state.T)
+    return rms_norm(np.concatenate(out) * swish(z), 1e-5) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
 def retention(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
     return attention(p, n, x, S, [np.full(S.shape[1], 1 - 2.0 ** (-5 - head)) for head in range(HEADS)])
 
@@ -222,6 +312,57 @@ def corrected(
         seen = memory @ query
         out.append(seen / np.sqrt((seen**2).mean() + 1e-5))
     return np.concatenate(out) * p[f"{n}/norm_scale"], np.stack(new)
+
+
+def kda(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    q, k, v = map(split_heads, np.split(swish(affine(p, f"{n}/i2h", x)), 3))
+    step = split_heads(softplus(p[f"{n}/decay_w"] @ (p[f"{n}/decay_low_w"] @ x) + p[f"{n}/decay_b"]))
+    gate = sigmoid(p[f"{n}/gate_w"] @ (p[f"{n}/gate_low_w"] @ x) + p[f"{n}/gate_b"])
+    beta, new, out = sigmoid(affine(p, f"{n}/beta", x)), [], []
+    for head in range(HEADS):
+        key, query = (one[head] / np.sqrt((one[head] ** 2).sum() + 1e-6) for one in (k, q))
+        left = np.diag(np.exp(-np.exp(p[f"{n}/decay_log"][head]) * step[head])) @ S[head]
+        new.append((np.eye(len(key)) - beta[head] * np.outer(key, key)) @ left + beta[head] * np.outer(key, v[head]))
+        out.append(rms_norm(new[-1].T @ query, 1e-5))
+    return gate * np.concatenate(out) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
+def gated_delta_product(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    """With the product of all transitions, generalized Householder matrices, written out."""
+    q, *parts, gate = np.split(affine(p, f"{n}/i2h", x), 8)
+    decay = np.exp(-np.exp(p[f"{n}/decay_log"]) * softplus(affine(p, f"{n}/decay", x)))
+    betas, new, out = 2 * sigmoid(affine(p, f"{n}/beta", x)).reshape(3, HEADS), [], []
+    for head in range(HEADS):
+        (query, *keys), values = ([split_heads(part)[head] for part in some] for some in ([q, *parts[:3]], parts[3:]))
+        A, B = decay[head] * np.eye(len(query)), np.zeros((len(query), len(query)))
+        for key, value, beta in zip(map(swish, keys), values, betas[:, head], strict=True):
+            key = key / np.sqrt((key**2).sum() + 1e-6)
+            turn = np.eye(len(key)) - beta * np.outer(key, key)
+            A, B = turn @ A, turn @ B + beta * np.outer(key, value)
+        new.append(A @ S[head] + B)
+        query = swish(query)
+        out.append(rms_norm(new[-1].T @ query / np.sqrt((query**2).sum() + 1e-6), 1e-5))
+    return swish(gate) * np.concatenate(out) * p[f"{n}/norm_scale"], [np.stack(new)]
+
+
+def ttt_linear(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    """The gradient of the inner loss by complex steps."""
+    q, k, v = map(split_heads, np.split(affine(p, f"{n}/i2h", x), 3))
+    scale, shift = split_heads(p[f"{n}/norm_scale"]), split_heads(p[f"{n}/norm_bias"])
+    rate, new, out = sigmoid(affine(p, f"{n}/rate", x)), [], []
+    for head in range(HEADS):
+
+        def model(W: np.ndarray, x: np.ndarray, head: int = head) -> np.ndarray:
+            return x + layer_norm(W.T @ x, 1e-5) * scale[head] + shift[head]
+
+        W, slope = p[f"{n}/start_w"][head] + S[head], np.empty_like(S[head])
+        for place in np.ndindex(slope.shape):
+            moved = W.astype(complex)
+            moved[place] += 1e-30j
+            slope[place] = (0.5 * ((model(moved, k[head]) - v[head]) ** 2).sum()).imag / 1e-30
+        new.append(S[head] - rate[head] / len(q[head]) * slope)
+        out.append(model(p[f"{n}/start_w"][head] + new[-1], q[head]))
+    return np.concatenate(out), [np.stack(new)]
 
 
 def selective_ssm(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:

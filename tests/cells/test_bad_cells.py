@@ -260,11 +260,15 @@ def test_a_wrong_call_within_a_cell_of_a_users_own_stays_a_plain_type_error() ->
 
 SIZES: dict[str, tuple[str, ...]] = {
     "cfc": ("backbone_size",),
+    "gated_delta_product": ("products",),
     "lmu": ("order",),
+    "lru": ("state_size",),
     "ltc": ("unfolds",),
+    "mamba2": ("state_size",),
     "ntm": ("slots", "width"),
     "projected_lstm": ("proj_size",),
     "rwkv7": ("rank",),
+    "s5": ("state_size",),
     "selective_ssm": ("rank", "state_size"),
 }
 
@@ -279,7 +283,7 @@ def test_options_that_are_no_sizes(size: Any) -> None:
 
 @pytest.mark.parametrize("size", [2.5, "ab", None])
 def test_hidden_sizes_of_cells_that_compute_with_them(size: Any) -> None:
-    for name in ("projected_lstm", "selective_ssm", "mlstm", "rwkv7", "gla"):
+    for name in ("projected_lstm", "lru", "selective_ssm", "mlstm", "rwkv7", "gla"):
         make = ro.cells.CELLS[name]
         rejects(ro.NetError, lambda c=make: c(D, size, name="c"), "'c'", "hidden_size is not a size", repr(size))
 
@@ -288,3 +292,5 @@ def test_other_options_of_cells_out_of_range() -> None:
     rejects(ro.NetError, lambda: ro.cells.LSTMCell(D, H, initializer=3), "'lstm'", "initializer is not a function")
     rejects(ro.NetError, lambda: ro.cells.SRUCell(D, H, highway_bias=1e3), "'sru'", "at most 80")
     rejects(ro.NetError, lambda: ro.cells.LMUCell(D, H, theta=float("nan")), "'lmu'", "positive")
+    rejects(ro.NetError, lambda: ro.cells.HGRN2Cell(D, H, lower_bound=1.0), "'hgrn2'", "lower_bound is out of range")
+    rejects(ro.NetError, lambda: ro.cells.LEMCell(D, H, dt="ab"), "'lem'", "dt")

@@ -15,7 +15,7 @@ from each import check_each
 
 import rnnops as ro
 from rnnops.cells.base import initial_name
-from rnnops.net.op import Initializer
+from rnnops.net.op import FUNCTION, Initializer
 
 N, D, H = 2, 6, 8
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -25,8 +25,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "selective_ssm": {"state_size": 5, "rank": 3},
     "ntm": {"slots": 5, "width": 3},
     "rwkv7": {"rank": 3, "heads": 2},
+    "lru": {"state_size": 5},
+    "s5": {"state_size": 5},
     "sru": {"highway_bias": 0.5},
-    **{name: {"heads": 2} for name in ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net")},
+    **{name: {"heads": 2} for name in ("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "retention", "gla")},
+    **{name: {"heads": 2} for name in ("delta_net", "gated_delta_net", "kda", "ttt_linear")},
+    "gated_delta_product": {"heads": 2, "products": 3},
+    "hgrn2": {"heads": 2, "lower_bound": 0.25},
+    "mamba2": {"heads": 2, "state_size": 5},
 }
 LETTERS = {"proj_size": "P", "backbone_size": "U", "order": "d", "state_size": "S"}  # what docstrings call an option
 NAMED = re.compile(r"`(\w+) \[([^]]*)\]`")
@@ -68,22 +74,31 @@ def written(cell: str, options: Mapping[str, Any] = MappingProxyType({})) -> tup
     return made, {spec.name: spec for spec in net.parameters if spec.name not in initial}
 
 
-def start_of(said: str) -> Initializer:
+def start_of(said: str, sizes: dict[str, int]) -> Initializer:
     """The initializer that a docstring tells."""
+    if size := re.match(r"normal, with a variance of 1 / (\w+)", said):
+        return Initializer("normal", (0.0, shape_of(size[1], sizes)[0] ** -0.5))
     if numbers := re.match(r"uniform in \[([-\d.]+), ([-\d.]+)\]", said):
         return Initializer("uniform", (float(numbers[1]), float(numbers[2])))
+    if number := re.match(r"normal, with a deviation of ([\d.]+)", said):
+        return Initializer("normal", (0.0, float(number[1])))
     kind = re.split("[,;]", said)[0]
     kind = str(OPTIONS["sru"]["highway_bias"]) if kind == "`highway_bias`" else kind
-    return Initializer("constant", (float(kind),)) if kind[0].isdigit() else Initializer(kind)
+    return Initializer("constant", (float(kind),)) if kind[-1].isdigit() else Initializer(kind)
 
 
 def plain(init: Initializer) -> Initializer:
+    if init.kind == FUNCTION:
+        return Initializer(f"function `{init.given.__name__}`")
     return Initializer("zeros") if init == Initializer("constant", (0.0,)) else init
 
 
 def check_parameters(cell: str) -> None:
     _, there = written(cell)
-    said = {f"c/{name}": (shape, start_of(start)) for name, shape, start in listed(cell, "Trained parameters")}
+    said = {
+        f"c/{name}": (shape, start_of(start, sizes_of(cell)))
+        for name, shape, start in listed(cell, "Trained parameters")
+    }
     assert said == {name: (spec.shape, plain(spec.initializer)) for name, spec in there.items()}
 
 
@@ -123,7 +138,7 @@ def test_parameters_of_attention_are_those_of_the_docstring() -> None:
 
 # -- equations -------------------------------------------------------------------------------------------------------
 
-BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+BY_HEAD = [name for name, options in OPTIONS.items() if "heads" in options]
 NOT_CODE = ("ntm", "layer_norm_milstm")  # places are told in words; what two others say is not said again
 ACTIVATIONS: dict[str, Any] = {"basic_rnn": np.tanh, "indrnn": lambda a: np.maximum(a, 0)}
 
@@ -180,7 +195,7 @@ def by_cell(name: str) -> tuple[ro.cells.RNNCell, dict[str, np.ndarray], dict[st
 def meanings(name: str, made: ro.cells.RNNCell, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     """What stands in equations: functions, options, sizes, feeds, and what the text around them explains."""
     d = H if name in BY_HEAD else 5
-    sizes = {"S": 5, "d": d}
+    sizes = {"S": 5, "d": d, "H": H}
     known: dict[str, Any] = {**FUNCTIONS, **vars(made), **sizes, **feeds, "activation": ACTIVATIONS.get(name)}
     known["normalized"] = lambda a: normalized(a, 1e-5 * (d if name == "rwkv7" else 1))
     known["mixed"] = lambda mix: feeds["x"] + (feeds["x_prev"] - feeds["x"]) * feeds[f"{mix}_mix"]

@@ -14,18 +14,26 @@ from devices import DEVICES
 from each import check_each
 
 import rnnops as ro
+from rnnops.cells.linear_attention import rate_logs, step_biases
 from rnnops.model import RNN
 
 T, N, D, H = 3, 3, 3, 4
 LENGTHS = np.array([3, 0, 2], "int32")
 OLDER = {"lstm", "milstm", "layer_norm_lstm", "layer_norm_milstm", "gru", "basic_rnn"}  # test_cells.py has them
 SPIKING = ("lif", "alif")
-BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+BY_HEAD = (
+    *("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "mamba2"),
+    *("retention", "gla", "hgrn2", "delta_net", "gated_delta_net", "rwkv7"),
+    *("kda", "gated_delta_product", "ttt_linear"),
+)
 VARIANTS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
 OPTIONS: dict[str, dict[str, Any]] = {
     **VARIANTS,
     "ntm": {"slots": 5, "width": 2},
     **{name: {"heads": 2} for name in BY_HEAD},
+    "gated_delta_product": {"heads": 2, "products": 3},
+    "hgrn2": {"heads": 2, "lower_bound": 0.25},
+    "mamba2": {"heads": 2, "state_size": 5},
 }
 NAMES = [*(name for name in ro.cells.CELLS if name not in OLDER), *VARIANTS]
 
@@ -176,6 +184,65 @@ def starts_from_zeros(name: str) -> None:
     net.outputs(y=layer(net.input("x", shape=(T, N, D)))[0])
     feeds = {**ro.init_params(net, 0), "x": np.zeros((T, N, D), np.float32)}
     assert all(np.isfinite(array).all() for array in results_of(net, feeds).values())
+
+
+def test_from_the_end_is_a_flipped_sequence() -> None:
+    check_each(NAMES, equals_the_flipped)
+
+
+def equals_the_flipped(name: str) -> None:
+    results = []
+    for reverse in (False, True):
+        net = ro.Net("net")
+        cell = ro.cells.CELLS[cell_of(name)](D, H, name="cell", **OPTIONS.get(name, {}))
+        starts = [net.input(f"s{i}") for i in range(len(cell.get_state_names()))]
+        net.outputs(y=cell.apply_over_sequence(net, net.input("x"), None, starts, reverse=reverse)[0])
+        rng = np.random.default_rng(0)
+        feeds = {f"s{i}": rng.uniform(size=(N, *shape)) for i, shape in enumerate(cell.get_state_shapes())}
+        feeds |= {**ro.init_params(net, 0, "float64"), "x": rng.normal(size=(T, N, D))}
+        feeds["x"] = feeds["x"][::-1] if reverse else feeds["x"]
+        results.append(ro.compile(net, device="reference")(feeds)["y"])
+    np.testing.assert_array_equal(results[1][::-1], results[0])
+
+
+def start_values(name: str, state_size: int) -> dict[str, np.ndarray]:
+    net = ro.Net("net", sizes_for="float64")
+    cell = ro.cells.CELLS[name](50, 60, name="c", state_size=state_size)
+    cell.apply_over_sequence(net, net.input("x", shape=(T, N, 50)))
+    return {key.removeprefix("c/"): array for key, array in ro.init_params(net, 0, "float64").items()}
+
+
+def test_eigenvalues_of_lru_begin_in_a_ring() -> None:
+    nu_log, theta_log, gamma_log = start_values("lru", 2000)["eigenvalues"]
+    size, angle = np.exp(-np.exp(nu_log)), np.exp(theta_log)
+    assert 0.9 < size.min() < 0.901 < 0.998 < size.max() < 0.999
+    np.testing.assert_allclose((size**2).mean(), (0.9**2 + 0.999**2) / 2, rtol=5e-3)  # uniform by area
+    assert 0.0 < angle.min() < 0.01 < 6.27 < angle.max() < 2 * np.pi
+    np.testing.assert_allclose(np.exp(2 * gamma_log), 1 - size**2)
+
+
+def test_s5_begins_with_the_normal_part_of_hippo() -> None:
+    values, n = start_values("s5", 8), np.arange(16)
+    low = np.sqrt(np.outer(2 * n + 1, 2 * n + 1))
+    hippo = -(np.tril(low, -1) + np.diag(n + 1)) + np.outer(np.sqrt(n + 0.5), np.sqrt(n + 0.5))
+    wanted = sorted(np.linalg.eigvals(hippo), key=lambda value: value.imag)[8:]
+    assert values["eigenvalue_re"].tolist() == [-0.5] * 8
+    np.testing.assert_allclose(values["eigenvalue_im"], np.imag(wanted))
+    np.testing.assert_allclose(np.real(wanted), -0.5)
+    B, C, _ = paper_loops.complex_matrices({f"c/{key}": array for key, array in values.items()}, "c")
+    vectors = np.linalg.eig(hippo)[1][:, np.argsort(np.linalg.eigvals(hippo).imag)][:, 8:]
+    vectors *= np.exp(-1j * np.angle(vectors[0]))
+    for matrix, inputs in ((2 * (vectors @ B).real, 50), (2 * (C @ vectors.conj().T).real, 16)):
+        np.testing.assert_allclose(matrix.std(), inputs**-0.5, rtol=0.05)
+    # B of conjugates is real in the basis of the matrix: it has the length of B of all pairs
+    np.testing.assert_allclose(2 * (np.abs(B) ** 2).sum(), ((2 * (vectors @ B).real) ** 2).sum())
+
+
+def test_rates_and_steps_of_mamba2_begin_as_the_papers() -> None:
+    rates, steps = (start((1000,), np.random.default_rng(0)) for start in (rate_logs, step_biases))
+    for array, low, high in ((np.exp(rates), 1.0, 16.0), (np.log(np.log1p(np.exp(steps))), np.log(0.001), np.log(0.1))):
+        assert low <= array.min() < low + 0.05 < high - 0.05 < array.max() <= high
+        np.testing.assert_allclose(array.mean(), (low + high) / 2, rtol=0.05)
 
 
 def test_every_cell_is_in_the_table_of_the_docs() -> None:
