@@ -166,7 +166,7 @@ if TYPE_CHECKING:
     )
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
     from rnnops.compiler.api.gradient_net import gradient_net as gradient_net
-    from rnnops.compiler.api.online_net import OnlineStep as OnlineStep, online_net as online_net
+    from rnnops.compiler.api.online_net import online_net as online_net
     from rnnops.compiler.api.tangent_net import tangent_net as tangent_net
     from rnnops.compiler.memory.memory import release_memory as release_memory
     from rnnops.net.parse import parse_net as parse_net
@@ -181,7 +181,7 @@ _LAZY = {
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
     "gradient_net": "rnnops.compiler.api.gradient_net",
-    **dict.fromkeys(("OnlineStep", "online_net"), "rnnops.compiler.api.online_net"),
+    "online_net": "rnnops.compiler.api.online_net",
     "tangent_net": "rnnops.compiler.api.tangent_net",
     "release_memory": "rnnops.compiler.memory.memory",
     **dict.fromkeys(_MODULES, "rnnops"),

@@ -55,14 +55,6 @@ class OnlineStep:
             gives the next traces, and `d_w` for each parameter `w`: its gradient, summed over rows.
         states: output -> the input that it feeds at the next step, traces included; as `run.stream` takes it.
         traces: name of a trace -> its shape, `[N, ...]`; all begin as zeros.
-
-    Example:
-        >>> step = ro.Net("step")
-        >>> x, h, a = step.inputs("x", "h", "a")
-        >>> step.outputs(h=a * h + x)
-        >>> online = ro.online_net(step, "a", states={"h": "h"}, x=(1, 2), h=(1, 2), a=(2,))
-        >>> print(online.states, online.traces)
-        {'h': 'h', 'trace_h_a': 'trace_h_a'} {'trace_h_a': (1, 2)}
     """
 
     net: Net
