@@ -194,16 +194,18 @@ class Probes:
 
     def _infer(self, net: Net, op: Op, certain: bool) -> None:
         """Types and values of an op's results."""
-        types = [self._types.get(name) for name in op.inputs]
-        try:
-            if op.type == "RecurrentNetwork":
-                types = [kind and self._with_rows(kind, types[0]) for kind in types]
-            (call, folded), (other, others) = (self._inferred(net, op, types, i) for i in range(2))
-        except Exception:
-            if certain:
-                raise
-            self._open(net, op)
-            return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
+        ways = [[self._types.get(name) for name in op.inputs]]
+        if op.type == "RecurrentNetwork":
+            ways.append([kind and self._with_rows(kind, ways[0][0]) for kind in ways[0]])
+        for types in ways:
+            try:
+                (call, folded), (other, others) = (self._inferred(net, op, types, i) for i in range(2))
+                break
+            except Exception:
+                if certain:
+                    raise
+        else:  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
+            return self._open(net, op)
         rows = zip(call.op.outputs, call.output_types, other.output_types, folded, others, strict=True)
         for name, one_type, other_type, one, two in rows:
             if name:  # results without one are not to be taken for inputs that are left out
