@@ -151,6 +151,7 @@ class OnnxOptions:
         ranges: inputs with the lowest and highest number that is fed.
         states: output=input, as they were given; steps: the open size that counts steps.
         draw: where a picture goes.
+        rows: how many rows --rows feeds, and the open size that counts them, "" for the only one.
         plan, check, speed, stream: what is asked for.
         tolerance: of differences, over the largest value; seed: of feeds.
     """
@@ -162,6 +163,7 @@ class OnnxOptions:
     states: Sequence[str]
     steps: str | None
     draw: Path | None
+    rows: tuple[str, int] | None
     plan: bool
     check: bool
     speed: bool
@@ -196,6 +198,8 @@ def _add_work(group: Any) -> None:
     readers.add_repeated(group, "--state", "OUTPUT=INPUT", str, state, "states")
     steps = "the size that counts steps, which stays open: --stream feeds one at a time, beside one call of them all"
     group.add_argument("--steps", metavar="NAME", help=steps)
+    rows = "feed K rows at once and one by one, compare, and name the op that mixes rows; NAME is their open size"
+    group.add_argument("--rows", type=readers.rows, metavar="[NAME=]K", help=rows)
     limit = "the largest difference that is right, over the largest value (default: %(default)g)"
     group.add_argument("--tolerance", type=readers.positive, default=TOLERANCE, metavar="X", help=limit)
 
@@ -211,6 +215,6 @@ def onnx(options: OnnxOptions) -> int:
         return NOT_READ
     print_reading(file.outline, model, "")
     right = onnx_runs.OnnxRuns(options, file, model).all()
-    if not (options.check or options.speed or options.stream):
+    if not (options.check or options.speed or options.stream or options.rows):
         show("not run: --check compares its outputs with those of ONNX Runtime")
     return RIGHT if right else DIFFERENT

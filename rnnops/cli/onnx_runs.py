@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnops.cli import readers
 from rnnops.cli.onnx_command import plain, print_table, print_times
+from rnnops.cli.onnx_rows import compare_rows
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
@@ -35,7 +36,15 @@ from rnnops.onnx.compare import (
 )
 from rnnops.onnx.load import OnnxModel, fixed_inputs
 from rnnops.onnx.node import read_proto
-from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes, open_sizes
+from rnnops.onnx.open_sizes import (
+    Dims,
+    dims_of_inputs,
+    fix_sizes,
+    names_of_open_sizes,
+    open_sizes,
+    sizes_of_weights,
+    with_size,
+)
 from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
 from rnnops.pictures.drawing import draw_net
@@ -59,7 +68,8 @@ class OnnxFile:
         graph, outline: the file's, with the sizes that are fixed.
         shapes: of the inputs, as the file itself has them.
         fixed: open size -> its number, with which the file is read.
-        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps.
+        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps or rows.
+        rows: the size that counts rows, empty without `--rows`.
     """
 
     graph: onnx.GraphProto
@@ -67,6 +77,7 @@ class OnnxFile:
     shapes: dict[str, Dims | None]
     fixed: dict[str, int]
     given: dict[str, Shape]
+    rows: str
 
 
 def read_file(options: OnnxOptions) -> OnnxFile:
@@ -74,10 +85,27 @@ def read_file(options: OnnxOptions) -> OnnxFile:
     with about(str(options.file)):  # also what texts that are no UTF-8 raise
         model, nbytes = read_proto(options.file)
         shapes, given = dims_of_inputs(model.graph), once(options.sizes)
+        rows = size_of_rows(options, shapes, given)
         check_names(shapes, given)
-        named = [name for name in names_of_open_sizes(shapes) if name in given and name != options.steps]
+        named = [name for name in names_of_open_sizes(shapes) if name in given and name not in (options.steps, rows)]
         fixed = fix_sizes(model.graph, {name: one_size(name, given[name]) for name in named}, dict(options.constants))
-        return OnnxFile(model.graph, outline(model, nbytes), shapes, fixed, given)
+        return OnnxFile(model.graph, outline(model, nbytes), shapes, fixed, given, rows)
+
+
+def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given: dict[str, Shape]) -> str:
+    """The name of the open size that counts rows, which gets its number; empty without `--rows`.
+
+    Raises OnnxError where it is not named and there are several.
+    """
+    if options.rows is None:
+        return ""
+    name, count = options.rows
+    left = [size for size in names_of_open_sizes(shapes) if size not in (*given, options.steps)]
+    if not name and len(left) != 1:
+        came = ", ".join(left) or "no open size"
+        raise OnnxError("--rows needs the size that counts rows", came=came, hint=f"Say --rows NAME={count}.")
+    given[name or left[0]] = (count,)
+    return name or left[0]
 
 
 def once(sizes: Sequence[tuple[str, Shape]]) -> dict[str, Shape]:
@@ -115,7 +143,13 @@ class OnnxRuns:
     @cached_property
     def sizes(self) -> ChosenSizes:
         """Shapes of inputs, said once."""
-        sizes = choose_sizes(*shapes_of_feeds(self.file, self.types))
+        shapes, given = shapes_of_feeds(self.file, self.types)
+        known = {name: array.shape for name, array in self.model.params.items()}
+        known |= {name: dims for name in shapes if (dims := given.get(name, shapes[name])) is not None}
+        for name, size in given.items():
+            known = with_size(known, name, size[0])
+        fixed = sizes_of_weights(self.model.net, known, self.model.dtype)
+        sizes = choose_sizes(shapes, {**{name: (size,) for name, size in fixed.items()}, **given})
         if sizes.open:
             show(f"sizes: {plain(sizes.text(), 400)}")
         return sizes
@@ -149,7 +183,7 @@ class OnnxRuns:
         """Do all that is asked for; whether it was right. Raises RnnopsError, with made-up sizes as a hint."""
         options = self.options
         works: dict[str, Callable[[], bool]] = {"plan": self.plan, "check": self.check, "speed": self.speed}
-        works["stream"] = partial(stream, self)
+        works |= {"rows": self.rows, "stream": partial(stream, self)}
         try:
             if options.draw is not None:
                 self.draw(options.draw)
@@ -186,6 +220,10 @@ class OnnxRuns:
         theirs, ours = self.theirs({**self.feeds, **self.constants}), self.run(self.feeds)
         return self.compare(f"beside {THEIRS}", {name: distance_of(ours[name], theirs[name]) for name in theirs})
 
+    def rows(self) -> bool:
+        """Compare rows of a batch at once with rows one by one."""
+        return compare_rows(self, axes_of(self, self.file.rows, "--rows"))
+
     def speed(self) -> bool:
         """Time both."""
         print_times("a call", call_times(self.run, self.theirs, self.feeds, self.constants))
@@ -193,9 +231,9 @@ class OnnxRuns:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def compare(self, title: str, distances: Mapping[str, float]) -> bool:
-        """Print differences; whether all are within the tolerance."""
-        limit = self.options.tolerance
+    def compare(self, title: str, distances: Mapping[str, float], limit: float | None = None) -> bool:
+        """Print differences; whether all are within the tolerance, or another limit."""
+        limit = self.options.tolerance if limit is None else limit
         more = {name: "" if found <= limit else f"more than {limit:g}" for name, found in distances.items()}
         rows = [(plain(name), f"{found:.1e}", more[name]) for name, found in distances.items()]
         print_table(f"differences, {title}, over the largest value", rows)
@@ -290,12 +328,12 @@ def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]
     return [{one: array for one, array in feeds.items() if one not in links.values()} for feeds in calls]
 
 
-def axes_of(runs: OnnxRuns, name: str) -> dict[str, int]:
-    """Input -> its axis of steps. Raises OnnxError where no input has one."""
+def axes_of(runs: OnnxRuns, name: str, option: str = "--steps") -> dict[str, int]:
+    """Input -> its axis of a size. Raises OnnxError where no input has one."""
     sizes = {one: open_sizes(one, dims) for one, dims in runs.model.shapes.items() if one in runs.types}
     axes = {one: axis for one, called in sizes.items() for axis, size in called.items() if size == name}
     if not axes:
-        raise OnnxError("--steps names no open size", wanted=", ".join(runs.sizes.open) or "none", came=name)
+        raise OnnxError(f"{option} names no open size", wanted=", ".join(runs.sizes.open) or "none", came=name)
     return axes
 
 

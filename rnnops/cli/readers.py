@@ -64,6 +64,12 @@ def sizes(text: str) -> tuple[str, Shape]:
     return _sizes(text, "NAME=16")
 
 
+def rows(text: str) -> tuple[str, int]:
+    """`NAME=4` or `4` as name and number."""
+    name, _, number = text.rpartition("=")
+    return name, count(number)
+
+
 def constant(text: str) -> tuple[str, Any]:
     """`NAME=1,2` as name and numbers, a number where there is one."""
     name, values = _named(text, "NAME=1,2")

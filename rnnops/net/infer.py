@@ -6,7 +6,7 @@ shape-valued inputs such as Reshape's may be computed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import prod
 from operator import is_
@@ -179,9 +179,13 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
 
     Returns: for each op, by the name of its first output that has one, the call with all types filled in.
     """
+    return {call.op.key: call for call in calls_of(net, feeds, float_dtype)}
+
+
+def calls_of(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Iterator[Call]:
+    """The calls of a net one by one."""
     types: dict[str, Type] = dict(feeds)
     values: dict[str, Array] = {}
-    calls: dict[str, Call] = {}
     for op in net.ops:
         call, folded = infer_call(
             op, [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs], net.name, float_dtype
@@ -191,13 +195,12 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
                 types[name] = kind
             if name and value is not None:
                 values[name] = value
-        calls[op.key] = call
-    return calls
+        yield call
 
 
 def declared_type(net: Net, blob: str) -> Type | None:
     """The type of a blob where it follows from shapes that inputs declare, as in a run of float32; else None."""
-    return _known(net, _ancestors(net, blob), {}).get(blob)
+    return _known(net, ancestors(net, [blob]), {}).get(blob)
 
 
 def known_types(net: Net, shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
@@ -228,9 +231,9 @@ def _found(op: Op, types: Mapping[str, Type], values: Mapping[str, Array]) -> tu
     return [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
 
 
-def _ancestors(net: Net, blob: str) -> list[Op]:
-    """The ops that a blob follows from, in order."""
-    wanted, found = {blob}, []
+def ancestors(net: Net, blobs: Iterable[str]) -> list[Op]:
+    """The ops that blobs follow from, in order."""
+    wanted, found = set(blobs), []
     for op in reversed(net.ops):
         if wanted & set(op.outputs):
             wanted.update(filter(None, op.inputs))

@@ -27,7 +27,7 @@ from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, Operand, named_dims, value_info, write_op
 from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset, write_preset
 from rnnops.onnx.node import FAR, element_type
-from rnnops.onnx.open_sizes import Dims, MadeUpSizes
+from rnnops.onnx.open_sizes import SMALL, Dims, MadeUpSizes, sizes_of_weights, with_size
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import FLOAT, FLOATS, Array, Type
@@ -51,9 +51,6 @@ def _without_unread(op: Op, read: set[str]) -> Op:
     return op if not any(outputs) else replace(op, outputs=outputs, attributes=attributes)
 
 
-SMALL = ((24, 26), (6, 7))  # the first open size, twice
-
-
 @dataclass
 class Typed:
     """A net with the types of all its blobs, for two choices of the sizes that are open."""
@@ -66,7 +63,7 @@ class Typed:
 
 
 def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
-    """Infer all types, with smaller sizes where large ones are more than a table has, say.
+    """Infer all types, with smaller sizes where large ones are more than a table has, or those that weights fix.
 
     Raises TypeRuleError where shapes do not fit the net.
     """
@@ -76,7 +73,12 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
         for first in SMALL:
             with suppress(RnnopsError):
                 return typed_with(MadeUpSizes(first, (2, 2)), net, shapes, float_dtype)
-        raise
+        fixed = sizes_of_weights(net, shapes, float_dtype)
+        if not fixed:
+            raise
+        for name, size in fixed.items():
+            shapes = with_size(shapes, name, size)
+        return typed(net, shapes, float_dtype)
 
 
 def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:

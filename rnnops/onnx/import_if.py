@@ -78,7 +78,9 @@ def choice(reader: GraphReader, name: str, likely: bool) -> bool:
         return likely
     while isinstance(condition, tuple) and condition[0] == "Not":
         condition, is_negated = condition[1], not is_negated
-    return reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
+    taken = reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
+    reader.model.unlikely += [condition] if taken != likely else []
+    return taken
 
 
 def condition_of(reader: GraphReader, name: str, most: int) -> Condition:
@@ -111,7 +113,9 @@ def read_one(
             shape = appended(reader, f"{name}/shape", "Shape", [result])
             sizes = appended(reader, f"{name}/guarded_shape", "Concat", [guard, shape], axis=0)
             guarded = appended(reader, f"{name}/guarded", "Reshape", [result, sizes], allowzero=1)
+            known = reader.known(reader.blob(result).name)
             reader.read_node(onnx.helper.make_node("Reshape", [guarded, shape], [name], allowzero=1))
+            reader.probes.give(reader.blob(name).name, known)  # made-up sizes need not take this branch
         elif name:
             reader.read_node(onnx.helper.make_node("Identity", [result], [name]))
 
@@ -152,8 +156,14 @@ def branch_of(attributes: Attributes, name: str, outputs: int) -> onnx.GraphProt
 def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto]) -> None:
     """Both branches, and Where between each two results, which must have one type."""
     undecided, condition = reader.model.branches[-1], scalar_condition(reader, proto)
-    one, other = (read_branch(reader, proto, branches[taken], BRANCHES[taken]) for taken in (True, False))
-    for name, then, otherwise in zip(proto.output, one, other, strict=True):
+    results, few = [], []
+    for taken in (True, False):
+        before = len(reader.model.unlikely)
+        results.append(read_branch(reader, proto, branches[taken], BRANCHES[taken]))
+        few.append(set(reader.model.unlikely[before:]))
+    if all(few) and few[0] != few[1]:
+        raise OnnxError("its branches fit few sizes, each of them others, so that no run can compute both")
+    for name, then, otherwise in zip(proto.output, *results, strict=True):
         if name:
             otherwise = of_one_shape(reader, name, then, otherwise)
             reader.read_node(onnx.helper.make_node("Where", [condition, then, otherwise], [name]))

@@ -19,7 +19,7 @@ from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, own_names
 from rnnops.onnx.import_indexing import INDEXING_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
-from rnnops.onnx.import_rnn import recurrent_layer
+from rnnops.onnx.import_rnn import PROJECTION, recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import (
     HALVES,
@@ -53,6 +53,7 @@ def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int
     opset = opset_of(model)
     put_definitions_in_place(model, opset, known)
     check_ops(model, known)
+    check_weights(model.graph)
     if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):  # they are read with values around
         check_scopes(model.graph)
     return model, opset
@@ -93,6 +94,16 @@ def check_scopes(graph: onnx.GraphProto, around: Sequence[Collection[str]] = ())
             check_scopes(inner, scopes)
         here.update(node.output)
     check_seen((value.name for value in graph.output), scopes)
+
+
+def check_weights(graph: onnx.GraphProto) -> None:
+    """Raise OnnxError where weights of an LSTM are joined with what is none of them, as PyTorch writes a projection."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    joined = [node for node in graph.node if node.op_type == "Concat" and ranks.keys() >= set(node.input)]
+    wrong = [node for node in joined if len({ranks[name] for name in node.input}) > 1]
+    if wrong and any(node.op_type == "LSTM" for node in graph.node):
+        problem = f"node '{wrong[0].name}' (Concat): arrays of different ranks become weights of an LSTM"
+        raise OnnxError(problem, came=", ".join(wrong[0].input), hint=PROJECTION)
 
 
 def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:

@@ -21,7 +21,7 @@ none that a caller can name: they follow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn, TypeAlias
@@ -29,7 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.net.infer import infer_call, is_integer_arithmetic
+from rnnops.net.infer import calls_of, infer_call, is_integer_arithmetic
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, schema_of
@@ -194,13 +194,18 @@ class Probes:
 
     def _infer(self, net: Net, op: Op, certain: bool) -> None:
         """Types and values of an op's results."""
-        try:
-            (call, folded), (other, others) = (self._inferred(net, op, i) for i in range(2))
-        except Exception:
-            if certain:
-                raise
-            self._open(net, op)
-            return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
+        ways = [[self._types.get(name) for name in op.inputs]]
+        if op.type == "RecurrentNetwork":
+            ways.append([kind and self._with_rows(kind, ways[0][0]) for kind in ways[0]])
+        for types in ways:
+            try:
+                (call, folded), (other, others) = (self._inferred(net, op, types, i) for i in range(2))
+                break
+            except Exception:
+                if certain:
+                    raise
+        else:  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
+            return self._open(net, op)
         rows = zip(call.op.outputs, call.output_types, other.output_types, folded, others, strict=True)
         for name, one_type, other_type, one, two in rows:
             if name:  # results without one are not to be taken for inputs that are left out
@@ -208,11 +213,20 @@ class Probes:
             if name and one is not None and two is not None:
                 self._values[name] = one, two
 
-    def _inferred(self, net: Net, op: Op, i: int) -> tuple[Call, tuple[Array | None, ...]]:
+    def _inferred(
+        self, net: Net, op: Op, types: Sequence[Known | None], i: int
+    ) -> tuple[Call, tuple[Array | None, ...]]:
         """An op with the i-th choice of sizes, and the values of its results."""
-        types = [self._types[name][i] if name else None for name in op.inputs]
         values = [self._values[name][i] if name in self._values else None for name in op.inputs]
-        return infer_call(op, types, values, net.name, self.float_dtype)
+        return infer_call(op, [kind and kind[i] for kind in types], values, net.name, self.float_dtype)
+
+    def _with_rows(self, known: Known, first: Known | None) -> Known:
+        """An input of a recurrence with the rows of its first sequence, where a file has other names for them."""
+        one, other = known
+        if first is None or min(one.rank, first[0].rank) < 2 or one.shape[-2] == other.shape[-2]:
+            return known
+        rows = [Type(a.dtype, (*a.shape[:-2], b.shape[-2], a.shape[-1])) for a, b in zip(known, first, strict=True)]
+        return rows[0], rows[1]
 
     def _open(self, net: Net, op: Op) -> None:
         """The type of a result whose operands are made up so that they do not fit: they do in a run."""
@@ -287,6 +301,58 @@ def open_sizes(name: str, dims: Dims | None) -> dict[int, str]:
 def names_of_open_sizes(inputs: Mapping[str, Dims | None]) -> list[str]:
     """The names of the open sizes of inputs, each once."""
     return list(dict.fromkeys(size for name, dims in inputs.items() for size in open_sizes(name, dims).values()))
+
+
+SMALL = ((24, 26), (6, 7))  # the first open size, twice
+
+
+def sizes_of_weights(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> dict[str, int]:
+    """Open sizes that weights fix, as the width of an array that is multiplied by one, by name.
+
+    Where types do not follow with made-up sizes, each open size is tried as each size above 1 that the inputs have. The
+    number with which they follow for the most ops stays, unless 1, its neighbours or another open size do as well.
+
+    Args:
+        shapes: sizes of all inputs, parameters too.
+    """
+    numbers = sorted({dim for dims in shapes.values() for dim in dims if isinstance(dim, int)} - {1})
+    found: dict[str, int] = {}
+    most = ops_that_fit(net, shapes, float_dtype)
+    while most < len(net.ops):
+        tries = [(name, size) for size in numbers for name in names_of_open_sizes(shapes)]
+        fits = [ops_that_fit(net, with_size(shapes, *one), float_dtype) for one in tries]
+        best = max(fits, default=0)
+        if best <= most:
+            return found
+        name, size = tries[fits.index(best)]
+        others: list[int | str] = [1, size - 1, size + 1, *names_of_open_sizes(shapes)]
+        others.remove(name)
+        near = [ops_that_fit(net, with_size(shapes, name, other), float_dtype) for other in others]
+        if max(near) >= best:
+            return found
+        found[name], shapes, most = size, with_size(shapes, name, size), best
+    return found
+
+
+def with_size(shapes: Mapping[str, Dims], name: str, size: int | str) -> dict[str, Dims]:
+    """Shapes with a number for an open size, or another one."""
+    return {
+        key: tuple(size if open_sizes(key, dims).get(axis) == name else dim for axis, dim in enumerate(dims))
+        for key, dims in shapes.items()
+    }
+
+
+def ops_that_fit(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> int:
+    """The number of the first ops of a net whose types follow, for two choices of open sizes."""
+    sizes, count = MadeUpSizes(SMALL[0], (2, 2)), [0, 0]
+    pairs = {name: [sizes.pair(dim) for dim in dims] for name, dims in shapes.items()}
+    dtypes = {spec.name: float_dtype if spec.dtype == FLOAT else spec.dtype for spec in net.input_specs}
+    for i in range(2):
+        feeds = {name: Type(dtypes[name], tuple(pair[i] for pair in pairs[name])) for name in pairs if name in dtypes}
+        with suppress(Exception):  # an op may raise anything where the sizes are made up
+            for _ in calls_of(net, feeds, float_dtype):
+                count[i] += 1
+    return min(count)
 
 
 def fix_sizes(graph: onnx.GraphProto, sizes: Mapping[str, int], constants: Mapping[str, object]) -> dict[str, int]:

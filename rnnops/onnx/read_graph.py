@@ -53,6 +53,7 @@ class GraphModel:
         sizes: made-up sizes of what the file leaves open.
         branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
         choices: condition that follows from open sizes -> what it is taken for; in the order of reading.
+        unlikely: those that were taken for what they are at few sizes, each time that one was.
     """
 
     rules: Mapping[str, Rule]
@@ -62,6 +63,7 @@ class GraphModel:
     sizes: MadeUpSizes = field(default_factory=MadeUpSizes)
     branches: list[OpenBranch] = field(default_factory=list)
     choices: dict[Condition, bool] = field(default_factory=dict)
+    unlikely: list[Condition] = field(default_factory=list)
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""

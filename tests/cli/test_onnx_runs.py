@@ -60,6 +60,38 @@ def test_feeds_follow_seed_and_ranges(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "ranges of what is not an input; wanted x, w; got v" in capsys.readouterr().err
 
 
+MIXED = """g (float[T,N,4] x) => (float[N,4] z) {
+    m = ReduceMean<axes = [1]>(x) y = Sub(x, m) z = ReduceMax<axes = [0], keepdims = 0>(y) }"""
+FLAT = "g (float[T,N,4] x) => (float[R,4] z) <int64[2] s = {-1, 4}> { y = Tanh(x) z = Reshape(y, s) }"
+
+
+def test_rows_that_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tagger(tmp_path), "--rows", "3", "--steps", "T") == 0
+    printed = capsys.readouterr().out
+    assert "N=3\n" in printed
+    assert "3 rows at once beside 3 calls of one row each" in printed
+    assert printed.endswith("rows do not mix\n")
+    assert command(saved(tmp_path / "a.onnx", HEAD + FLAT), "--rows", "N=3") == 0  # steps and rows are one axis there
+
+
+def test_an_op_that_mixes_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + MIXED)
+    assert command(path, "--rows", "N=3") == 1
+    assert "rows are mixed by op 'ReduceMean -> m'\n" in capsys.readouterr().out
+    assert command(path, "--rows", "3") == 2
+    assert "--rows needs the size that counts rows; got T, N. Say --rows NAME=3." in capsys.readouterr().err
+    assert command(path, "--rows", "M=3") == 2
+    assert "these are not open sizes; wanted T, N; got M" in capsys.readouterr().err
+
+
+def test_a_width_that_weights_fix_is_fed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "g (float[N,W] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }"
+    assert command(saved(tmp_path / "a.onnx", HEAD + text), "--check", "--rows", "4") == 2
+    capsys.readouterr()
+    assert command(tmp_path / "a.onnx", "--check", "--rows", "N=4") == 0
+    assert "sizes: N=4, W=3\n" in capsys.readouterr().out
+
+
 def test_sizes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tagger(tmp_path)
     for arguments, problem in {

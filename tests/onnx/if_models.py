@@ -97,3 +97,29 @@ ALL = {
 def model_of(graph: str) -> Any:
     """A model of a graph."""
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 16]> g {graph}')
+
+
+SQUEEZED_BY_RANK = SQUEEZED.replace(
+    "q = Unsqueeze(z, one)",
+    """zs = Shape(z) n = Size(zs) rank = Constant<value_int = 2>() d = Equal(n, rank)
+    q = If(d) <then_branch = t2() => (float[N,1,3] f) { f = Unsqueeze(z, one) },
+               else_branch = e2() => (float[N,1,W,3] g) { g = Unsqueeze(z, one) }>""",
+)  # as Silero's files do
+ROWS_OF_TWO_NAMES = f"""(float[T,N,3] x, float[1,M,2] h) => (float y) <int64[1] one = {{1}},
+    float[1,6,3] w = {{{", ".join(["0.5", "-0.25"] * 9)}}}, float[1,6,2] u = {{{", ".join(["0.25"] * 12)}}}> {{
+    a, b = GRU<hidden_size = 2>(x, w, u, "", "", h)
+    s = Shape(a) n = Size(s) rank = Constant<value_int = 4>() c = Equal(n, rank)
+    y = If(c) <then_branch = t() => (float[T,1,N,2] f) {{ f = Tanh(a) }},
+               else_branch = e() => (float[T,1,1,N,2] g) {{ g = Unsqueeze(a, one) }}> }}"""
+OF_OTHER_WIDTHS = f"""(float[N,W,3] x, bool c) => (float[1,N,2] y) <int64[1] one = {{1}}, int64[1] two = {{2}},
+    float[1,6,3] w = {{{", ".join(["0.5", "-0.25"] * 9)}}}, float[1,6,2] u = {{{", ".join(["0.25"] * 12)}}}> {{
+    s = Shape<start = 1, end = 2>(x) d = Equal(s, one) e = Equal(s, two)
+    y = If(c) <
+        then_branch = t() => (float[1,1,2] a) {{
+            v = If(d) <then_branch = t2() => (float[N,3] f) {{ f = Squeeze(x, one) }},
+                       else_branch = e2() => (float[N,W,3] g) {{ g = Identity(x) }}>
+            q = Unsqueeze(v, one) all, a = GRU<hidden_size = 2>(q, w, u) }},
+        else_branch = e() => (float[1,1,2] b) {{
+            z = If(e) <then_branch = t3() => (float[N,3] h) {{ h = ReduceMax<axes = [1], keepdims = 0>(x) }},
+                       else_branch = e3() => (float[N,W,3] i) {{ i = Identity(x) }}>
+            r = Unsqueeze(z, one) every, b = GRU<hidden_size = 2>(r, w, u) }}> }}"""

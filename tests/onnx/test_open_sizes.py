@@ -16,9 +16,12 @@ from if_models import (
     BY_OPEN_SIZE,
     BY_WINDOW,
     BY_WINDOW_WITHOUT_NAMES,
+    OF_OTHER_WIDTHS,
+    ROWS_OF_TWO_NAMES,
     SQUEEZED,
     SQUEEZED_BY_MANY,
     SQUEEZED_BY_OPPOSITES,
+    SQUEEZED_BY_RANK,
     SQUEEZED_TWICE,
     model_of,
 )
@@ -28,6 +31,7 @@ from rejection import rejects
 import rnnops as ro
 from rnnops.errors import FeedError, RnnopsError
 from rnnops.onnx import OnnxError, export, load, load_model
+from rnnops.onnx.open_sizes import sizes_of_weights
 
 ONE, OTHER = {"N": 2, "window": 6}, {"x.0": 2, "x.1": 6, "h.1": 2}
 
@@ -206,6 +210,7 @@ WITHOUT_SIZES = {  # text, sizes of x that fit, sizes that take the other branch
     "an axis of size 1": (SQUEEZED, [(2, 1, 3), (1, 1, 3), (5, 1, 3)], (2, 2, 3)),
     "one condition twice": (SQUEEZED_TWICE, [(2, 1, 3), (1, 1, 3)], (2, 2, 3)),
     "a condition and its opposite": (SQUEEZED_BY_OPPOSITES, [(2, 1, 3), (1, 1, 3)], (2, 2, 3)),
+    "a rank that follows": (SQUEEZED_BY_RANK, [(2, 1, 3), (1, 1, 3)], (2, 2, 3)),
 }
 
 
@@ -250,6 +255,43 @@ def test_conditions_of_many_ops_are_not_followed(tmp_path: Path) -> None:
     path = written(SQUEEZED_BY_MANY, tmp_path)
     rejects(OnnxError, lambda: load(path), "'y' (GRU)", "Open sizes decide a branch of If 'z'")
     load(path, sizes={"W": 1})
+
+
+def test_branches_by_data_that_fit_other_sizes_are_refused(tmp_path: Path) -> None:
+    path, x = written(OF_OTHER_WIDTHS, tmp_path), np.ones((4, 2, 3), "float32")
+    rejects(OnnxError, lambda: load(path), "wrong number of axes", "constants={'c': ...}")
+    model = load_model(path, {"c": False})
+    assert ro.compile(model.net, device="reference")(model.params, x=x)["y"].shape == (1, 1, 2)
+
+
+def test_rows_of_a_state_are_those_of_its_sequence(tmp_path: Path) -> None:
+    """A file may have two names for them, so that made-up sizes differ."""
+    path = written(ROWS_OF_TWO_NAMES, tmp_path)
+    model, feeds = load_model(path), feeds_of()
+    feeds["x"] = np.random.default_rng(1).normal(size=(4, 2, 3)).astype("float32")
+    out = ro.compile(model.net, device="reference")(model.params, feeds)["y"]
+    np.testing.assert_allclose(out, wanted_of(path, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+
+WIDTHS = """(float[N,W] x, float[1,V] z) => (float[N,4] y, float[1,5] q)
+    <float[3,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[7,5] v = {35}> {
+    y = MatMul(x, w) q = MatMul(z, v) }""".replace("{35}", "{" + ", ".join(["0.5"] * 35) + "}")
+
+
+def test_sizes_that_weights_fix(tmp_path: Path) -> None:
+    """They are found; a size that may be another is not."""
+    model = load_model(written(WIDTHS, tmp_path))
+    shapes = {**model.shapes, **{name: array.shape for name, array in model.params.items()}}
+    assert sizes_of_weights(model.net, shapes, "float32") == {"W": 3, "V": 7}
+    export(model, tmp_path / "again.onnx")
+    assert load_model(tmp_path / "again.onnx").shapes == {"x": ("N", 3), "z": (1, 7)}
+    bias = load_model(written("(float[N,W] x) => (float[N,2] y) <float[2] b = {1, 2}> { y = Add(x, b) }", tmp_path))
+    assert sizes_of_weights(bias.net, {**bias.shapes, "b": (2,)}, "float32") == {}
+    window = "(float[N,W] x) => (float[N,2] y) <int64[2] two = {0, 2}> { i = Add(two, two) y = Gather<axis = 1>(x, i) }"
+    model = load_model(written(window, tmp_path))
+    assert sizes_of_weights(model.net, model.shapes, "float32") == {}
+    sums = load(written("(float[N] x, float[M] z) => (float[N] y) { y = Add(x, z) }", tmp_path))
+    assert sizes_of_weights(sums, {"x": ("N",), "z": ("M",)}, "float32") == {}
 
 
 def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
+import tarfile
 import zipfile
 from collections import Counter
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,6 +44,53 @@ def wheel_with(path: Path, members: list[tuple[str, bytes]]) -> Path:
 def test_a_file_of_a_wheel(tmp_path: Path) -> None:
     wheel = wheel_with(tmp_path / "a.whl", [("pack/__init__.py", b"raise SystemExit"), (ENTRY.file, DATA)])
     assert read_member(wheel, ENTRY) == DATA
+
+
+def tar_with(members: list[tuple[str, bytes]]) -> bytes:
+    stream = BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, BytesIO(data))
+    return stream.getvalue()
+
+
+def test_a_file_of_an_archive_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, inner = replace(ENTRY, file="pack/a.tar.gz::b/a.onnx"), tar_with([("b/a.onnx", DATA), ("c", b"x")])
+    wheel = wheel_with(tmp_path / "a.whl", [("pack/a.tar.gz", inner)])
+    assert read_member(wheel, entry) == DATA
+    for file, problem in {"pack/a.tar.gz::c": "1 bytes, 5000 stand", "pack/a.tar.gz::d": "0 members"}.items():
+        with pytest.raises(WheelError, match=problem):
+            read_member(wheel, replace(entry, file=file))
+    wheel_with(wheel, [("pack/a.tar.gz", inner[: len(inner) // 2])])
+    with pytest.raises(WheelError, match="cannot be read"):
+        read_member(wheel, entry)
+    monkeypatch.setattr(wheels, "MOST_BYTES", len(inner) + 400)
+    with pytest.raises(WheelError, match="more than"):
+        read_member(wheel_with(wheel, [("pack/a.tar.gz", inner)]), entry)
+
+
+def test_a_file_of_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pip, which would run the code of a package that has no wheel."""
+    entry = replace(ENTRY, package="my-pack", file="my_pack-1.0/a.onnx", source=True)
+    files = [{"filename": "my_pack-1.0.tar.gz", "url": "https://host/my_pack-1.0.tar.gz"}]
+    pages = {
+        "https://pypi.org/simple/my-pack/": json.dumps({"files": files}).encode(),
+        files[0]["url"]: tar_with([(entry.file, DATA)]),
+    }
+    monkeypatch.setattr(
+        wheels.urllib.request, "urlopen", lambda page, timeout: BytesIO(pages[getattr(page, "full_url", page)])
+    )
+    with Wheels(tmp_path) as found:
+        assert found.file(entry).read_bytes() == DATA
+        with pytest.raises(WheelError, match=r"the index has no my_pack-2\.0\.tar\.gz"):
+            found.file(replace(entry, version="2.0", sha256="0"))
+        files[0]["url"] = "file:///etc/passwd"
+        pages["https://pypi.org/simple/my-pack/"] = json.dumps({"files": files}).encode()
+        found._downloaded.clear()
+        with pytest.raises(WheelError, match="the index has no"):
+            found.file(replace(entry, sha256="1"))
 
 
 HOSTILE: dict[str, tuple[list[tuple[str, bytes]], str]] = {
@@ -154,8 +204,8 @@ def test_feeds() -> None:
 
 def test_the_table_is_whole() -> None:
     table = read_table()
-    assert len(table) >= 15
-    assert len({entry.package for entry in table}) >= 8
+    assert len(table) >= 45
+    assert len({entry.package for entry in table}) >= 15
     assert len({entry.sha256 for entry in table}) == len(table)
     for entry in table:
         assert all(sum(kind in rule for kind in KINDS) == 1 for rule in entry.feeds.values()), entry.name

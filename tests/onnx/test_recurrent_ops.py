@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from devices import DEVICES
 from recurrent_models import Variant, expected, feeds_of, model_of, variants
@@ -148,6 +149,14 @@ def test_a_projection_is_refused(port: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(model_of(variant, feeds, dynamic=False), path)
     rejects(OnnxError, lambda: load(path), "node 'layer' (LSTM)", problem, "no projection")
+
+
+def test_weights_of_a_projection_among_biases_are_refused(tmp_path: Path) -> None:
+    """PyTorch's exporter counts four weights of a direction, of which a projected LSTM has five."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[T,N,3] x, float[1,12,3] w, float[1,12,3] r) => (float y)
+        <float[2,3] p = {1, 2, 3, 4, 5, 6}, float[2] q = {1, 2}> { b = Concat<axis = 0>(p, q) y = LSTM(x, w, r, b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    rejects(OnnxError, lambda: load(tmp_path / "model.onnx"), "(Concat)", "got p, q", "no projection")
 
 
 @pytest.mark.parametrize(("op", "port"), [("GRU", "W"), ("RNN", "R"), ("GRU", "B"), ("LSTM", "P")])

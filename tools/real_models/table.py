@@ -15,7 +15,8 @@ class RealFile:
     """A file in a wheel.
 
     Args:
-        package, version: of the wheel; file: its name in there; bytes, sha256: its size and hash.
+        package, version: of the wheel; file: its name in there, or `ARCHIVE::NAME` of one in an archive in there.
+        bytes, sha256: its size and hash; source: whether the package has no wheel, so that its source has the file.
         what: a line for people; quantised: whether its products are of integers.
         feeds: input -> a rule of `tools.real_models.feeds`.
         constants: inputs that decide what the graph is, so that reading needs their values.
@@ -45,6 +46,7 @@ class RealFile:
     tolerance_because: str = ""
     difference: float = 1e-5
     sized: bool = False
+    source: bool = False
 
     @property
     def wheel(self) -> str:
@@ -58,5 +60,7 @@ class RealFile:
 
 
 def read_table(path: Path = TABLE) -> list[RealFile]:
-    """All files of the table."""
-    return [RealFile(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    """All files of the table; one that is `like` another has all else as that one."""
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    by_file = {entry["file"]: entry for entry in entries}
+    return [RealFile(**{**by_file.get(entry.pop("like", ""), {}), **entry}) for entry in entries]
