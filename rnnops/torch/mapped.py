@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _vmapmode_decrement_nesting, _vmapmode_increment_nesting
 from torch._C._functorch import _add_batch_dim, _unwrap_batched, is_legacy_batchedtensor
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 
@@ -127,13 +126,14 @@ def mapped_of(tensors: Sequence[Tensor | None]) -> Mapped | None:
     return Mapped(found, axes, vmap.batch_size(), vmap.randomness(), vmap.lower, again)
 
 
+DEEPEST = 16  # such vmaps in vmaps; a backward pass on a CUDA device cannot ask how many there are
+
+
 def _mapped_in_autograd(tensors: Sequence[Tensor | None]) -> Iterator[Mapped]:
     """Tensors that vmaps of `torch.autograd` have mapped, which has tensors and levels of its own; innermost first."""
     if not any(x is not None and is_legacy_batchedtensor(x) for x in tensors):
         return
-    levels = _vmapmode_increment_nesting()
-    _vmapmode_decrement_nesting()
-    for level in range(levels - 1, 0, -1):
+    for level in range(DEEPEST, 0, -1):
         found = tuple(None if x is None else torch._remove_batch_dim(x, level, 0, 0) for x in tensors)
         axes = tuple(0 if x is not None and len(x) else None for x in found)  # 0 long if it is not mapped here
         if 0 in axes:
