@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -55,6 +55,11 @@ class TensorKind:
         order = self.to_front()
         return [order.index(axis) for axis in range(len(order))]
 
+    def of_batch(self, size: int) -> TensorKind:
+        """The same with a batch of another size."""
+        shape = tuple(size if axis == self.batch_axis else own for axis, own in enumerate(self.shape))
+        return replace(self, shape=shape)
+
     def without_data(self) -> Tensor:
         return torch.empty(self.shape, dtype=self.dtype)
 
@@ -87,6 +92,11 @@ class TensorLayout:
     @property
     def kinds(self) -> tuple[TensorKind, ...]:
         return (*self.states, *self.inputs)
+
+    def of_batch(self, size: int) -> TensorLayout:
+        """The layout with a batch of another size."""
+        states, inputs = (tuple(kind.of_batch(size) for kind in kinds) for kinds in (self.states, self.inputs))
+        return replace(self, states=states, inputs=inputs)
 
 
 TRIED = 4  # layouts at most

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
@@ -22,7 +22,7 @@ from rnnops.torch.arguments import TensorLayout, checked_count
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
-from rnnops.torch.surroundings import run_recurrence
+from rnnops.torch.surroundings import RowAxes, run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
@@ -113,6 +113,7 @@ class CompiledStep:
     Args:
         numbers: of the tensors that it closes over among those that its trace reads, None for constants.
         outputs: which output of the run each last state and each result of the steps is.
+        resized: the run of the same trace for another batch size.
     """
 
     traced: TracedStep
@@ -121,10 +122,38 @@ class CompiledStep:
     numbers: tuple[int | None, ...]
     outputs: tuple[int, ...]
     is_random: bool
+    resized: Callable[[int], TensorRun]
 
     @cached_property
     def _has_copies(self) -> bool:
         return len(set(self.outputs)) < len(self.outputs)
+
+    @cached_property
+    def rows(self) -> RowAxes | None:
+        """Where rows of the batch lie; None where a state or result has none."""
+        trace, layout = self.trace, self.trace.layout
+        batch = layout.batch
+        if batch is None or not trace.symbols:
+            return None
+        axes = [*(kind.batch_axis or 0 for kind in layout.states)]
+        results = [axes[i] if i < len(axes) else 0 for i in range(len(self.outputs))]
+        for (_, few), (_, more), axis in zip(*map(trace.result_kinds, (batch, batch + 1)), results, strict=True):
+            if few[axis:][:1] != (batch,) or more != (*few[:axis], batch + 1, *few[axis + 1 :]):
+                return None
+        places = dict(zip(self.outputs, [*axes, *[1] * len(results[len(axes) :])], strict=True))
+        inputs = [*axes, *[1] * len(layout.inputs), *[0] * ("lengths" in self.translation.names)]
+        others = [None] * (len(self.translation.names) - len(inputs))
+        return RowAxes(
+            (*inputs, *others), tuple(places[i] for i in range(len(places))), cache(self._fits), cache(self.resized)
+        )
+
+    def _fits(self, batch: int, other: int) -> bool:
+        """True if rows of another batch are computed as those of a batch: apart, by ops without a size in them."""
+        layouts = [self.trace.layout.of_batch(size) for size in (batch, other)]
+        if not all(map(self.trace.fits, layouts)):
+            return False
+        here, there = (translate(self.trace, layout, False, False) for layout in layouts)
+        return _without_sizes(here.cell) == _without_sizes(there.cell) and there.keeps_rows_apart(layouts[1])
 
     def step_again(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
         """A call that was just made, to be made again; None where more than a list of jobs has a part in it.
@@ -135,6 +164,7 @@ class CompiledStep:
         effects, tensors = self.traced.effects, [*leaves, *self.closed_over(reached)]
         numbers = [number for number in self.numbers if number is not None]
         is_direct = [*map(id, tensors)] == [*map(id, leaves), *(id(reached[number]) for number in numbers)]
+        is_direct = is_direct and not torch._C._are_functorch_transforms_active()
         if not is_direct or self.is_random or self._has_copies or effects.carried or effects.counted:
             return None
         call = self.tensor_run.call_for(tensors, wanted_of(tensors))
@@ -188,6 +218,9 @@ class CompiledStep:
         effects = self.traced.effects
         if not (effects.carried or effects.counted):  # most steps
             return self(states, inputs, lengths, reached)
+        if effects.carried and torch._C._are_functorch_transforms_active():
+            hint = "Carry it as a state: torch.func wants functions that change nothing."
+            raise StepError("a step sets a tensor under torch.func", came=effects.where, hint=hint)
         carried = [effect.now(inputs[0].device) for effect in effects.carried]
         last, steps = self([*states, *carried], inputs, lengths, reached)
         count = inputs[0].shape[0]
@@ -203,7 +236,8 @@ class CompiledStep:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Last states, and results of all steps."""
         named = () if lengths is None else (lengths,)
-        out = run_recurrence(self.tensor_run, self.is_random, (*states, *inputs, *named, *self.closed_over(reached)))
+        tensors = (*states, *inputs, *named, *self.closed_over(reached))
+        out = run_recurrence(self.tensor_run, self.is_random, tensors, lambda: self.rows)
         results = [out[place] for place in self.outputs]
         if self._has_copies:  # results are tensors of their own, as those of a loop are
             results = [
@@ -211,6 +245,12 @@ class CompiledStep:
                 for i, (x, p) in enumerate(zip(results, self.outputs, strict=True))
             ]
         return results[: len(states)], results[len(states) :]
+
+
+def _without_sizes(cell: Net) -> str:
+    """A step as text, without shapes of Reshape: they say the batch size, and change no number."""
+    ops = [replace(op, attributes={}) if op.type == "Reshape" else op for op in cell.ops]
+    return str(cell.with_ops(ops))
 
 
 TensorGuards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)  # private: it is only fast
@@ -398,7 +438,14 @@ class Prepared:
         tensor_run = self._run_of(translation.net, traced.trace.has_slopes)
         known = list(tensor_run.run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
-        return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random)
+        resized = partial(self._resized, traced, layout, lengths)
+        return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random, resized)
+
+    def _resized(self, traced: TracedStep, layout: TensorLayout, lengths: bool, batch: int) -> TensorRun:
+        with PREPARING:
+            made = self._compile(traced, layout.of_batch(batch), lengths)
+        assert isinstance(made, CompiledStep)
+        return made.tensor_run
 
     def _run_of(self, net: Net, has_slopes: bool) -> TensorRun:
         key = str(net), has_slopes

@@ -459,7 +459,7 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
     with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
         examples = [_example(x) if is_in_graph([x]) else x for x in xs.leaves]
         for rows in dict.fromkeys((TRIED_ROWS, examples[0].shape[1])):
-            inputs = [x.new_empty((1, rows, *x.shape[2:])) for x in examples]
+            inputs = [torch.empty((1, rows, *x.shape[2:]), dtype=x.dtype, device=x.device) for x in examples]
             for count in (2, 1) if rows != 2 else (2,):
                 states = [inputs[0].new_empty(rows, width)] * count
                 given = Given(TensorTree(states, LEAF if count == 1 else tuple_of(count)), xs, None)

@@ -1,10 +1,9 @@
 """Where the tensors of a recurrence lie, and how it is one node of PyTorch's autograd graph there.
 
-**Recurrences whose tensors lie on a CUDA device**: in PyTorch's stream, in PyTorch's memory, without a copy. Kernels
-read tensors where they are. PyTorch lends all memory that a call takes, so that outputs and gradients are its own
-tensors, views of what was lent: nothing goes through an exchange protocol, whose read-only arrays PyTorch refuses. Work
-goes into the stream that is current, for which PyTorch's pool lends, without a wait. So `torch.cuda.graph` captures a
-call like any other work, once one has run before.
+**CUDA tensors**: kernels read tensors where they are, without a copy. PyTorch lends all memory that a call takes, so
+that outputs and gradients are its own tensors: nothing goes through an exchange protocol, whose read-only arrays
+PyTorch refuses. Work goes into the stream that is current, for which PyTorch's pool lends, without a wait. So
+`torch.cuda.graph` captures a call like any other work, once one has run before.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from rnnops.compiler.targets.target import Processor
 from rnnops.net.net import Net
 from rnnops.torch.arguments import PLAIN
 from rnnops.torch.errors import StepError
+from rnnops.torch.mapped import at_each_place
 from rnnops.types import Array
 from rnnops.util import LazyModule
 
@@ -86,10 +86,7 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
 
 
 class _Lent:
-    """A tensor's memory, in the form that NumPy reads.
-
-    `Tensor.numpy()` would forbid for good that the memory is resized, which `fully_shard` does between the passes.
-    """
+    """A tensor's memory, as NumPy reads it. After `Tensor.numpy()` `fully_shard` could not resize it any more."""
 
     __slots__ = ("__array_interface__", "tensor")
 
@@ -361,8 +358,8 @@ def check_order(run: TensorRun, is_second: bool) -> None:
 class RecurrenceFunction(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
-    Where backward runs a second time (`retain_graph`), or a tensor has moved since (`fully_shard` frees and gathers
-    parameters between the passes), the forward pass runs again.
+    Where backward runs again (`retain_graph`, mapped gradients), or a tensor has moved since (`fully_shard` frees and
+    gathers parameters between the passes), the forward pass runs again.
     """
 
     @staticmethod
@@ -378,6 +375,7 @@ class RecurrenceFunction(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
+    @at_each_place
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         held: Any = ctx.saved_tensors
         if forward_ad._current_level >= 0:
@@ -399,7 +397,7 @@ class RecurrenceFunction(torch.autograd.Function):
 class Gradients(torch.autograd.Function):
     """Gradients of a recurrence as they are; what they are differentiated by is the gradient net, made when asked for.
 
-    Its run is a node of autograd's graph like any other, so that there are derivatives of every order.
+    Its run is a node of autograd's graph, so that there are derivatives of every order.
     """
 
     @staticmethod
@@ -412,6 +410,7 @@ class Gradients(torch.autograd.Function):
         return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
 
     @staticmethod
+    @at_each_place
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
         check_order(call.run, True)
@@ -442,8 +441,8 @@ def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
     return wanted if True in wanted else ()
 
 
-# Makes outputs a node of autograd's graph, by a call, a seed, the addresses of tensors where kernels read them as
-# they are, and tensors. `Function.apply` is this behind a search for torch.func's tensors, which are refused.
+# Makes outputs a node of autograd's graph, by a call, a seed, addresses of tensors that kernels read as they are, and
+# tensors. `Function.apply` is this behind a search for torch.func's tensors, which are unwrapped before.
 with_gradients = super(Function, RecurrenceFunction).apply
 
 

@@ -113,8 +113,7 @@ def test_what_a_first_call_tries_has_no_tangents() -> None:
     wide = torch.func.jvp(lambda x: rt.RNN(cell)(x)[0], (xs,), (v,))
     assert narrow.dtype == moved.dtype == torch.bfloat16
     close((narrow.double(), moved.double()), wide, rtol=0.05, atol=0.05)
-    with pytest.raises(rt.StepError, match="vmap"):
-        torch.func.vmap(lambda x: rt.RNN(own)(x)[0])(xs[None])
+    close(torch.func.vmap(lambda x: rt.RNN(own)(x)[0])(xs[None]), loop(own, xs)[None])
 
 
 def test_a_scan_moves_with_what_it_closes_over() -> None:
@@ -189,14 +188,22 @@ def test_other_transforms_are_refused_by_name() -> None:
         return rnn(x)[0]
 
     transforms: dict[str, Callable[[], object]] = {
-        "vmap": lambda: torch.func.vmap(call)(torch.stack([xs, v])),
-        "jvp in vmap": lambda: torch.func.jacfwd(call)(xs),
         "grad": lambda: torch.func.grad(lambda x: call(x).sum())(xs),
         "grad in jvp": lambda: torch.func.jvp(torch.func.grad(lambda x: call(x).sum()), (xs,), (v,)),
-        "jvp in jvp": lambda: torch.func.jvp(lambda y: torch.func.jvp(call, (y,), (v,))[1], (xs,), (v,)),
+        "grad in vmap": lambda: torch.func.vmap(torch.func.grad(lambda x: call(x).sum()))(xs[None]),
     }
     for name, transform in transforms.items():
         with pytest.raises(rt.StepError, match=rf"torch\.func \({name}\)"):
             transform()
-    folded = torch.stack([xs, v]).movedim(0, 1).flatten(1, 2)  # as the error of vmap says
-    close(rnn(folded)[0].unflatten(1, (2, N)).movedim(1, 0), torch.stack([call(xs), call(v)]))
+
+
+def test_jvps_in_jvps() -> None:
+    cell, rnn, xs, v = lstm()
+    found = []
+    for call in (lambda x: rnn(x)[0], lambda x: loop(cell, x)):
+
+        def moved(x: Tensor, call: Any = call) -> Any:
+            return torch.func.jvp(call, (x,), (x.cos(),))
+
+        found.append(torch.func.jvp(moved, (xs,), (v,)))
+    close(*found)
