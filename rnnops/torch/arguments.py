@@ -353,8 +353,8 @@ def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
         stack.enter_context(unset_fake_temporarily())
         stack.enter_context(inference_mode(False))
         for module in {id(module): module for root in modules for module in root.modules()}.values():
-            stack.enter_context(_swapped(module._parameters, _real_ones(module._parameters)))
-            stack.enter_context(_swapped(module._buffers, _real_ones(module._buffers)))
+            stack.enter_context(swapped(module._parameters, _real_ones(module._parameters)))
+            stack.enter_context(swapped(module._buffers, _real_ones(module._buffers)))
         yield
 
 
@@ -365,12 +365,13 @@ def given_tensors(cell: Module | None, named: Mapping[str, Tensor]) -> Iterator[
         for name, child in cell.named_modules() if named and cell is not None else ():
             for held in (child._parameters, child._buffers):
                 full = {key: f"{name}.{key}" if name else key for key in held}
-                stack.enter_context(_swapped(held, {key: named[path] for key, path in full.items() if path in named}))
+                stack.enter_context(swapped(held, {key: named[path] for key, path in full.items() if path in named}))
         yield
 
 
 @contextmanager
-def _swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None]:
+def swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """A dict has other tensors under its names."""
     before = dict(held)
     held.update(others)
     try:

@@ -28,6 +28,8 @@ import numpy as np
 import torch
 from torch.nn import Module
 from torch.nn.modules.module import _global_backward_hooks, _global_backward_pre_hooks
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
 from rnnops.torch.errors import StepError
@@ -303,6 +305,7 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
 CALL = Module._call_impl.__code__
+OLD_NORMS = WeightNorm, SpectralNorm
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
 
@@ -315,6 +318,7 @@ class CodeRecorder(TorchFunctionMode):
         self._done: dict[int, CodeType] = {}
         self._modules: dict[int, Module] = {}
         self.outside: set[OutsideRead] = set()
+        self.has_assertions = False
 
     def __enter__(self) -> CodeRecorder:
         self._before = sys.getprofile()
@@ -340,6 +344,7 @@ class CodeRecorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         sys.setprofile(None)
+        self.has_assertions |= func is torch._assert_async
         try:
             return func(*args, **(kwargs or {}))
         finally:
@@ -377,6 +382,11 @@ def _check_module(module: Module) -> None:
     if isinstance(module, torch.jit.ScriptModule):
         hint = "Give the module as it was before torch.jit.script."
         raise StepError("a scripted module is part of a step", came=module.original_name, hint=hint)
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, OLD_NORMS):
+            name = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
+            hint = f"Use torch.nn.utils.parametrizations.{name}, which is computed once a call."
+            raise StepError("a hook computes a weight at each step", came=f"torch.nn.utils.{name}", hint=hint)
     own = module._backward_hooks, module._backward_pre_hooks
     for hooks in (*own, _global_backward_hooks, _global_backward_pre_hooks):
         for hook in hooks.values():

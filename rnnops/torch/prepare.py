@@ -26,7 +26,7 @@ from rnnops.torch.surroundings import RowAxes, run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
-from rnnops.torch.watch import tensor_at
+from rnnops.torch.watch import Computed, tensor_at
 
 
 def run_plainly(
@@ -165,7 +165,8 @@ class CompiledStep:
         numbers = [number for number in self.numbers if number is not None]
         is_direct = [*map(id, tensors)] == [*map(id, leaves), *(id(reached[number]) for number in numbers)]
         is_direct = is_direct and not torch._C._are_functorch_transforms_active()
-        if not is_direct or self.is_random or self._has_copies or effects.carried or effects.counted:
+        is_pure = is_direct and not (self.is_random or self.traced.computed)
+        if not is_pure or self._has_copies or effects.carried or effects.counted:
             return None
         call = self.tensor_run.call_for(tensors, wanted_of(tensors))
         every = [*leaves, *(reached[number] for number in self.traced.watch.distinct)]
@@ -196,11 +197,13 @@ class CompiledStep:
             now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
         return now
 
-    def closed_over_now(self) -> list[Tensor]:
-        """The same, each read where it is held."""
-        slots, held = self.traced.watch.slots, self.translation.closed_over
-        pairs = zip(held, self.numbers, strict=True)
-        return [tensor if number is None else tensor_at(slots[number]) for tensor, number in pairs]
+    def closed_over_now(self, place: int) -> Tensor:
+        """One of them, read where it is held, or computed."""
+        slots, number = self.traced.watch.slots, self.numbers[place]
+        if number is None:
+            return self.translation.closed_over[place]
+        is_held = number < len(slots)
+        return tensor_at(slots[number]) if is_held else [*self.traced.computed_now().values()][number - len(slots)]
 
     def plan(self, tensors: Sequence[Tensor], backward: bool) -> PlannedRun:
         """The plan for states, inputs and lengths of these shapes."""
@@ -371,10 +374,11 @@ class Prepared:
         layout = next(layout for layout in full if compiled.trace.fits(layout))
         translation = translate(compiled.trace, layout, False, False)
         numbers = (traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
+        computed = Computed(dict(zip(traced.computed_now(), reached[len(traced.watch.slots) :], strict=True)))
         pairs = zip(translation.closed_over, numbers, strict=True)
         now = [tensor if number is None else reached[number] for tensor, number in pairs]
         journal = Journal(step.roots, static_walk(step.roots))
-        with PREPARING, journal:
+        with PREPARING, computed, journal:
             try:
                 check_step(carrying(step, traced.effects), translation, layout, nullcontext(), now)
             except SelfCheckError:

@@ -100,22 +100,19 @@ class ScanCall:
         """Which of the op's slots a tensor of another trace is in."""
         if compiled.traced is self.traced:
             return number
-        holder, key, _ = compiled.traced.watch.slots[number]
-        for place, (other, name, _) in enumerate(self.traced.watch.slots):
-            if other is holder and name == key:
-                return place
-        hint = "Call the module with this batch size before, outside of the graph, or make a graph for it."
-        raise StepError(
-            f"a graph does not have {compiled.traced.watch.walk.where_slot(number)}, which this size needs", hint=hint
-        )
+        place = self.traced.number_of(compiled.traced, number)
+        if place is None:
+            hint = "Call the module with this batch size before, outside of the graph, or make a graph for it."
+            where = compiled.traced.where(number)
+            raise StepError(f"a graph does not have {where}, which this size needs", hint=hint)
+        return place
 
     def feeds(self, compiled: CompiledStep, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The feeds of the net."""
-        constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.closed_over_now())
-        fed = {}
-        for name, place, constant in zip(compiled.translation.names, self.places(compiled), constants, strict=True):
-            tensor = compiled.translation.as_fed(constant if place is None else tensors[place])
-            fed[name] = as_array(name, tensor)
+        first, fed = self.states + self.inputs + self.lengths, {}
+        for i, (name, place) in enumerate(zip(compiled.translation.names, self.places(compiled), strict=True)):
+            tensor = compiled.closed_over_now(i - first) if place is None else tensors[place]
+            fed[name] = as_array(name, compiled.translation.as_fed(tensor))
         return fed
 
     def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
@@ -496,6 +493,7 @@ def run_now(
         last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, compiled.axes)
         return last, steps, getattr(step.function, "result_tree", None)
     dtypes = loop_dtypes(step, made, prepared)
+    reached = [*reached, *compiled.traced.computed_now().values()]
     if made.check_again:
         prepared.check_again(step, layouts_of(states, inputs, made.batch_axis), compiled, reached)
     last, steps = compiled.over_time(states, inputs, given.lengths, reached)
@@ -563,7 +561,8 @@ def run_in_graph(
         rows = {own} if compiled.trace.symbols and own is not None else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})
     with given_tensors(made.cell, made.held):
-        reached = [tensor_at(slot) for slot in compiled.traced.watch.slots]
+        traced = compiled.traced
+        reached = [*map(tensor_at, traced.watch.slots), *traced.computed_now().values()]
     in_graph = tuple(is_in_graph([tensor]) for tensor in reached)
     call = ScanCall(
         *(prepared, step, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.traced),

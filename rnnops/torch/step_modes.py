@@ -3,7 +3,7 @@
 **Random numbers of a step**: PyTorch's random functions, written only by uniform numbers. A trace then has one random
 op, `rand_like`, and a self-check can give the step of PyTorch the numbers that the translated step draws. Normal
 numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: what is not in `FUNCTIONS`
-(`multinomial`, dropout of whole features, ...) stays what it is, and is refused.
+(dropout of whole features, ...) stays what it is, and is refused.
 
 **What is different while a step is traced**: each class is a context around the step's own code. Functionalization
 keeps what a step computes, and loses four things that decide its gradient or its graph: custom autograd functions,
@@ -25,6 +25,7 @@ import torch.utils._pytree as pytree
 from torch import SymFloat, SymInt, Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.distributions import Distribution
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -149,6 +150,14 @@ def _randint(draw: Draw, low: int, high: Any = None, size: Any = None, **options
     return (low + torch.floor(draw(like) * (high - low))).to(options.get("dtype") or torch.int64)
 
 
+def _multinomial(draw: Draw, p: Tensor, count: int, replacement: bool = False, **_: Any) -> Tensor:
+    """The first to come of exponential waiting times; without replacement the first ones."""
+    p = p[..., None, :].expand(*p.shape[:-1], count, p.shape[-1]) if replacement else p
+    waiting = -torch.log1p(-draw(torch.empty_like(p)))
+    rates = p / waiting.clamp_min(torch.finfo(p.dtype).tiny)
+    return rates.argmax(-1, not replacement) if replacement or count == 1 else rates.topk(count).indices
+
+
 def _gumbel_softmax(
     draw: Draw, x: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
@@ -174,6 +183,8 @@ FUNCTIONS: dict[Any, Callable[..., Tensor]] = {
     torch.normal: _normal,
     torch.bernoulli: _bernoulli,
     torch.Tensor.bernoulli: _bernoulli,
+    torch.multinomial: _multinomial,
+    torch.Tensor.multinomial: _multinomial,
     torch.dropout: _dropout,
     torch.dropout_: _dropout_in_place,
     torch.Tensor.uniform_: _uniform_in_place,
@@ -218,26 +229,53 @@ class NoChecks(TorchDispatchMode):
         return None if func is torch.ops.aten._linalg_check_errors.default else func(*args, **(kwargs or {}))
 
 
+NO_AXES = torch.Size()
+
+
 class Decisions(TorchFunctionMode):
-    """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left."""
+    """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left.
+
+    Distributions check shapes, and no values: by these they would decide whether to raise.
+    """
 
     def __init__(self, answers: Sequence[bool]) -> None:
         super().__init__()
-        self._answers = list(answers)
+        self._answers, self._is_valid = list(answers), False
 
     def __enter__(self) -> Decisions:
         self._before, tracing = FunctionalTensor.__bool__, threading.get_ident()
         FunctionalTensor.__bool__ = lambda tensor: (
             self._answer() if threading.get_ident() == tracing else self._before(tensor)
         )
+        made, checked = self._checks = Distribution.__init__, Distribution._validate_sample
+
+        def make(it: Any, batch: Any = NO_AXES, event: Any = NO_AXES, validate_args: Any = None) -> None:
+            if threading.get_ident() != tracing:
+                return made(it, batch, event, validate_args)
+            made(it, batch, event, False)
+            it._validate_args = Distribution._validate_args if validate_args is None else validate_args  # of shapes
+
+        def check(it: Any, value: Tensor) -> None:
+            if threading.get_ident() != tracing:
+                return checked(it, value)
+            self._is_valid = True
+            try:
+                checked(it, value)
+            finally:
+                self._is_valid = False
+
+        _put_checks(make, check)
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         FunctionalTensor.__bool__ = self._before
+        _put_checks(*self._checks)
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._assert_async or (func is torch._is_all_true and self._is_valid):
+            return True
         return self._answer() if getattr(func, "__name__", "") == "__bool__" else func(*args, **(kwargs or {}))
 
     def _answer(self, *_: Any) -> bool:
@@ -247,6 +285,10 @@ class Decisions(TorchFunctionMode):
             "the step decides by the value of a tensor (if tensor:), which differs from step to step",
             hint="Choose by torch.where, or give the answers to all such tests in order: assume=[False].",
         )
+
+
+def _put_checks(make: Any, check: Any) -> None:
+    Distribution.__init__, Distribution._validate_sample = make, check
 
 
 NARROW = (torch.bfloat16, torch.float16)  # floats that kernels compute with as float32
@@ -353,12 +395,17 @@ def _full(tensor: Tensor, size: Any, fill_value: Any, dtype: Any = None, **_: An
     return tensor.new_full(size, fill_value, dtype=dtype or torch.tensor(fill_value).dtype)
 
 
+def _new(_: Tensor, x: Tensor, *size: Any) -> Tensor:
+    return x.new_empty(*size)
+
+
 SYMBOL_REFUSED = "SymInt"  # said by an op that gets a symbol and no tensor that knows it
 FACTORIES: dict[Any, Callable[..., Tensor]] = {
     torch.empty: _factory("new_empty"),
     torch.zeros: _factory("new_zeros"),
     torch.ones: _factory("new_ones"),
     torch.full: _full,
+    torch.Tensor.new: _new,
 }
 
 

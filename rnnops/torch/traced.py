@@ -29,7 +29,7 @@ from rnnops.torch.sides import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions, widened
 from rnnops.torch.translate import SymbolRefusedError, Trace, Translation, trace_step, translate
 from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
-from rnnops.torch.watch import Watch
+from rnnops.torch.watch import Computed, Owner, Watch, owners_of
 
 SEED = 0
 FAR = 2.0**20  # times a loss: a backward pass that clips gives less than its multiple
@@ -141,7 +141,7 @@ def tried(step: TorchStep, layout: TensorLayout) -> list[Tensor]:
     kind = layout.device.type
     cast = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
     # without a cache, which would keep weights without gradients for the rest of the caller's region
-    with Journal(step.roots, static_walk(step.roots)), autocast(kind, *cast, cache_enabled=False):
+    with Computed(), Journal(step.roots, static_walk(step.roots)), autocast(kind, *cast, cache_enabled=False):
         return results_of_one_step(step, layout, [])
 
 
@@ -239,12 +239,40 @@ class TracedStep:
         watch: what it read.
         numbers: of the slots of tensors that the graph has, by the tensors' ids.
         effects: what it changes besides its results.
+        computed: which of the parametrized weights that it could read are computed before each call; their numbers
+            follow those of the slots.
     """
 
     trace: Trace | None
     watch: Watch
     numbers: Mapping[int, int]
     effects: Effects
+    computed: tuple[int, ...] = ()
+
+    def number_of(self, other: TracedStep, number: int) -> int | None:
+        """The number here of a tensor of another trace; None for one that is not read here."""
+        own, first = self.watch.slots, len(other.watch.slots)
+        if number >= first:
+            made, mine = [*other.owners()][number - first], [*self.owners()]
+            return len(own) + mine.index(made) if made in mine else None
+        holder, key, _ = other.watch.slots[number]
+        return next((place for place, (one, name, _) in enumerate(own) if one is holder and name == key), None)
+
+    def where(self, number: int) -> str:
+        """The way to a tensor."""
+        is_held = number < len(self.watch.slots)
+        return self.watch.walk.where_slot(number) if is_held else "a parametrized weight"
+
+    def owners(self) -> dict[int, Owner]:
+        """Where parametrized weights are that are computed, by the ids of parametrizations."""
+        if not self.computed:
+            return {}
+        owners = [*owners_of(self.watch.walk.modules).items()]
+        return dict(map(owners.__getitem__, self.computed))
+
+    def computed_now(self) -> dict[int, Tensor]:
+        """These weights."""
+        return {made: getattr(*owner) for made, owner in self.owners().items()}
 
     def fits(self, layout: TensorLayout) -> bool:
         """True if it holds for these sizes."""
@@ -297,6 +325,7 @@ class _Study:
         self._step, self._layout = step, layout
         self._reads, self._journal = Reads(), Journal(step.roots, before)
         self._recorder, self._mixes = CodeRecorder(self._on_code), False
+        self._computed = Computed()
 
     def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
         self._journal.on_code(code, its_globals)
@@ -350,7 +379,7 @@ class _Study:
     ) -> tuple[Trace | None, list[Change], list[Tensor]]:
         """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
         mutations, trace = Mutations(), None
-        with self._journal:
+        with self._computed, self._journal:
             try:
                 trace = trace_step(step.function, layout, self._recorder, step.assume, mutations, open_sizes)
             except RuntimeError as error:
@@ -376,7 +405,7 @@ class _Study:
             if not fits or (place.users and not carried.is_read):
                 others.append(carried.as_change())
         if not others and not all(carried.is_read for carried in effects.carried):
-            with self._journal:
+            with self._computed, self._journal:
                 one = results_of_one_step(self._step, self._layout, [])
                 self._journal.restore()
                 kinds_beside = [carried.kind for carried in effects.carried]
@@ -389,7 +418,7 @@ class _Study:
 
     def _grown(self, step: TorchStep, layout: TensorLayout) -> list[bool]:
         """Which of the tensors that a step sets come to need a gradient."""
-        with self._journal, torch.enable_grad():
+        with self._computed, self._journal, torch.enable_grad():
             states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
             inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
             own, carried = states[: self._step.states], [state.detach() for state in states[self._step.states :]]
@@ -401,7 +430,7 @@ class _Study:
         """The self-check of a trace; it tells what else its steps changed."""
         step, layout = carrying(self._step, effects), effects.full(self._layout)
         translation = translate(trace, layout, False, False)
-        with self._journal:
+        with self._computed, self._journal:
             check_step(step, translation, layout, self._recorder)
             changes, mutated = self._journal.changes(), self._journal.changed_tensors()
         if mutated:
@@ -416,11 +445,14 @@ class _Study:
         numbers: dict[int, int] = {}
         for number, tensor in enumerate(watch.walk.tensors()):
             numbers.setdefault(id(tensor), number)
+        owners, known = [*owners_of(watch.walk.modules)], self._computed.known
+        computed = tuple(place for place, made in enumerate(owners) if made in known and known[made].value is not None)
+        numbers.update({id(known[owners[place]].value): len(watch.slots) + i for i, place in enumerate(computed)})
         loose = [tensor for tensor in translation.closed_over if id(tensor) not in numbers]
         if loose:
             self._check_loose(loose, watch, effects)
         warn_of_unseen(watch, self._recorder)
-        return TracedStep(trace, watch, numbers, effects)
+        return TracedStep(trace, watch, numbers, effects, computed)
 
     def _check_loose(self, loose: Sequence[Tensor], watch: Watch, effects: Effects) -> None:
         """Raise StepError for tensors in no place that is known, unless the step makes them whenever it runs."""
@@ -472,6 +504,8 @@ def warn_of_unseen(watch: Watch, recorder: CodeRecorder) -> None:
     found = [f"{what} by {name}" for name, what in sorted(recorder.outside) if what == CLOCK]
     for what in [*found, *watch.unseen]:
         _warn(f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does.")
+    if recorder.has_assertions:
+        _warn("a step asserts by torch._assert_async, which is left out where the step is compiled.")
 
 
 def _warn(text: str) -> None:

@@ -4,6 +4,10 @@ While all objects are the same a flat list of fetches and comparisons is enough.
 is walked again, and counts as the same where the walks agree: a list of equal values, a closure that was made anew.
 Most loops around `scan` make its function anew each time. That needs no walk: the new function's
 cells take the places of those before in the stored walk.
+
+**Parametrized weights** (`torch.nn.utils.parametrize`) are computed once a call, by PyTorch, outside of the trace. To a
+trace such a weight is a tensor from outside. Its gradient flows on by autograd. One that is another at each step, as it
+draws random numbers, stays a part of the step.
 """
 
 from __future__ import annotations
@@ -11,19 +15,27 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack
 from functools import cache, partial
 from operator import attrgetter, getitem, is_, itemgetter
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, enable_grad
+from torch.nn import Module, Parameter
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrize import ParametrizationList
 
 from rnnops.kernels.cpu.barrier import ATTRIBUTE, ELEMENT, ITEM, KEYS, SIZE, TYPE, memory_address
 from rnnops.kernels.cpu.native import threads
+from rnnops.torch.arguments import outside_of_graphs, swapped
 from rnnops.torch.code_reads import MISSING, Reads, bytes_of, is_filled, keys_of_class
+from rnnops.torch.errors import StepError
 from rnnops.torch.walk import Slot, Walk, walk_all
 
 
@@ -286,3 +298,89 @@ class Watch:
 def _pattern(ids: list[int]) -> list[int]:
     first: dict[int, int] = {}
     return [first.setdefault(number, place) for place, number in enumerate(ids)]
+
+
+Owner = tuple[Module, str]
+plain_call: Any = ParametrizationList.__call__
+
+
+def owners_of(modules: Iterable[Module]) -> dict[int, Owner]:
+    """Which module has a parametrization, and under which name; by the parametrization's id."""
+    found = {}
+    for module in modules:
+        if isinstance(module._modules.get("parametrizations"), Module):
+            found.update({id(made): (module, name) for name, made in module.parametrizations.items()})
+    return found
+
+
+class Known(NamedTuple):
+    """A parametrized weight of a trace.
+
+    Args:
+        value: None where it differs from step to step.
+        updates: whether buffers are set whenever it is computed.
+        source: its parametrization, which lives as long.
+    """
+
+    value: Tensor | None
+    updates: bool
+    source: ParametrizationList
+
+
+class Computed:
+    """A context in which parametrized weights are tensors that are known, and buffers stay.
+
+    Args:
+        given: these tensors by the ids of parametrizations; left out, they are computed when first read.
+    """
+
+    def __init__(self, given: Mapping[int, Tensor] | None = None) -> None:
+        self._given, self.known = given, dict[int, Known]()
+
+    def __enter__(self) -> None:
+        tracing, self._cached = threading.get_ident(), parametrize._cache_enabled
+        parametrize._cache_enabled = 0  # which would keep tensors of the trace
+
+        def call(made: ParametrizationList) -> Any:
+            found = self._value(made) if threading.get_ident() == tracing else None
+            return plain_call(made) if found is None else found
+
+        ParametrizationList.__call__ = call
+
+    def __exit__(self, *error: Any) -> None:
+        del ParametrizationList.__call__
+        parametrize._cache_enabled = self._cached
+
+    def _value(self, made: ParametrizationList) -> Tensor | None:
+        if self._given is not None:
+            return self._given.get(id(made))
+        known = self.known.get(id(made))
+        if known is None:
+            with torch.random.fork_rng(devices=[]):
+                (value, updates), (again, _) = _tried(made), _tried(made)
+            leaf = Parameter(value.detach(), value.requires_grad) if torch.equal(value, again) else None
+            self.known[id(made)] = known = Known(leaf, updates, made)
+        elif known.value is not None and not known.updates and not torch.equal(known.value, _tried(made)[0]):
+            hint = "Compute what differs in the step itself."
+            raise StepError(
+                "a parametrized weight follows from what a step sets", came=type(made[0]).__name__, hint=hint
+            )
+        return known.value
+
+
+def _tried(made: ParametrizationList) -> tuple[Tensor, bool]:
+    """The value of a parametrization, and whether it set buffers, which are put back."""
+    profile, copies = sys.getprofile(), []
+    sys.setprofile(None)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(outside_of_graphs([made]))
+            stack.enter_context(enable_grad())
+            for held in (module._buffers for module in made.modules()):
+                own = {name: buffer.clone() for name, buffer in held.items() if buffer is not None}
+                copies += [(held, name, buffer.clone()) for name, buffer in own.items()]
+                stack.enter_context(swapped(held, own))
+            value = plain_call(made)
+            return value, not all(torch.equal(held[name], buffer) for held, name, buffer in copies)
+    finally:
+        sys.setprofile(profile)
