@@ -1,7 +1,11 @@
-"""What a new T or N costs beside a known one: CPU time of a two-layer language model, `python -m bench.new_sizes`."""
+"""What a new T or N costs beside a known one: CPU time of a two-layer language model, `python -m bench.new_sizes`.
+
+`--budget 0.5` measures the same under a memory budget.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
@@ -17,11 +21,13 @@ WORDS, WIDTH, LAYERS, ROWS = 1000, 64, 2, 8
 LENGTHS = range(110, 70, -1)  # falling, so that scratch of the lengths before is large enough
 
 
-def measure(words: int = WORDS, width: int = WIDTH, lengths: Sequence[int] = LENGTHS) -> dict[str, float]:
+def measure(
+    words: int = WORDS, width: int = WIDTH, lengths: Sequence[int] = LENGTHS, budget: float | None = None
+) -> dict[str, float]:
     """Milliseconds of CPU, medians over lengths: of a step at a known length, and beyond it at a new one."""
     net = build(words, width, LAYERS)
     params = ro.init_params(net, 0, "float32")
-    run, rng = ro.compile(net, threads=1), np.random.default_rng(0)
+    run, rng = ro.compile(net, threads=1, memory_budget=budget), np.random.default_rng(0)
     found = {}
     for name, step in (("call", _call), ("training step", _training)):
         known, beyond = [], []
@@ -69,5 +75,8 @@ def _training(run: ro.Run, feeds: Arrays) -> Any:
 
 
 if __name__ == "__main__":
-    for what, milliseconds in {**measure(), **lengths_in_turn()}.items():
+    parser = argparse.ArgumentParser(prog="python -m bench.new_sizes", description=__doc__)
+    parser.add_argument("--budget", type=float, help="memory budget, as a fraction of what keeping all takes")
+    budget = parser.parse_args().budget
+    for what, milliseconds in {**measure(budget=budget), **(lengths_in_turn() if budget is None else {})}.items():
         print(f"{what}: {milliseconds:.2f} ms")

@@ -29,6 +29,11 @@ def forgetful(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
 
 
 @ro.cell
+def leaky(x: Any, h: Any, *, w: Any, a: Any) -> dict[str, Any]:
+    return {"h": a * h + x @ w}
+
+
+@ro.cell
 def unstarred(x: Any, h: Any, w: Any) -> dict[str, Any]:
     return {"h": ro.tanh(x @ w + h)}
 
@@ -46,6 +51,8 @@ def model() -> tuple[ro.Net, dict[str, Any]]:
 
 NET, FEEDS = model()
 RUN = ro.compile(NET, device="reference")
+SHAPES = {name: array.shape for name, array in FEEDS.items()}
+STEP = {"x": (1, D), "h": (1, H), "w": (D, H), "a": (H,)}  # of leaky
 OPEN = ro.Net("open")  # a net in which mistakes are made
 X, IDS = OPEN.input("x"), OPEN.input("ids", "int64")
 
@@ -131,6 +138,8 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a name twice": lambda: OPEN.input("x"),
     "a parameter of no size": lambda: OPEN.parameter("w", (D, -1)),
     "initial values of another shape": lambda: OPEN.parameter("w", (D, H), np.ones((H, D))),
+    "initial values of a name that a layer has not": lambda: ro.model.Dense(H, init={"weight": "ones"})(sized()),
+    "initial values without a name": lambda: ro.model.RNN("gru", H, init="ones")(sized()),
     "initial values with NaN": lambda: OPEN.parameter("w", (2,), np.log(np.array([1.0, np.nan]))),
     "an initializer that is unknown": lambda: OPEN.parameter("w", (D, H), "glorot"),
     # cells
@@ -185,6 +194,27 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "links of a stream the wrong way round": lambda: RUN.stream({"h0": "last"}),
     "an input of a stream that is called rows": lambda: rows_stream()(rows=np.ones((2, 3), "float32")),
     "an export that is unknown": lambda: ro.compile(NET).export_native("folder", FEEDS, source="elf"),
+    # gradients as nets, and steps that learn while they run
+    "a gradient net of a run": lambda: ro.gradient_net(RUN),  # type: ignore[arg-type]
+    "a gradient net by a blob": lambda: ro.gradient_net(NET, wrt=NET.blob("xs"), **SHAPES),
+    "shapes of a gradient net in a dict": lambda: ro.gradient_net(NET, SHAPES),
+    "a gradient net without shapes": lambda: ro.gradient_net(NET),
+    "an online step that mixes its states": lambda: ro.online_net(cell, x=(1, D), h=(1, H), w_x=(D, H), w_h=(H, H)),
+    "an online step with a misspelt state": lambda: ro.online_net(leaky, **{**STEP, "h0": (1, H)}),
+    "an online step of a sequence": lambda: ro.online_net(leaky, **{**STEP, "x": (T, 1, D)}),
+    "an online step of a net": lambda: ro.online_net(leaky.net, **STEP),
+    "an online step with more rows": lambda: online_stream(rows=N),
+    "gradients that end after no step": lambda: ro.scan(cell, X, h=X, truncate=0),
+    # matrices
+    "an inverse": lambda: ro.inv(X),
+    "a vector behind solve": lambda: ro.compile(solved())(a=np.eye(D), b=np.ones(D)),
+    "a matrix that is singular": lambda: ro.compile(solved())(a=np.ones((D, D)), b=np.ones((D, 1))),
+    # exports
+    "an initial state of an export without states": lambda: exported(initial={"h0": np.zeros(H)}),
+    "an initial state of an export under its output": lambda: exported(
+        states={"last": "h0"}, initial={"last": np.zeros(H)}
+    ),
+    "shapes of an export in shapes=": lambda: exported(shapes={"xs": (1, N, D)}),
     # models
     "a layer behind one of several outputs": lambda: ro.model.Dense(D)(ro.model.RNN("lstm", H)(sized())),
     "the activation as a word": lambda: ro.model.Dense(D, "tanh"),  # type: ignore[arg-type]
@@ -206,6 +236,26 @@ class Line(ro.model.Model):
 
     def train_one_batch(self, x: Any) -> Any:
         return self.minimize(ro.reduce_mean(self.dense(x), keepdims=0))
+
+
+def solved() -> ro.Net:
+    net = ro.Net("solved")
+    net.outputs(y=ro.solve(net.input("a"), net.input("b")))
+    return net
+
+
+def online_stream(rows: int) -> Any:
+    online = ro.online_net(leaky, **STEP)
+    return ro.compile(online.net).stream(online.states, rows=rows, shapes=online.traces | {"h": ("N", H)})
+
+
+def exported(**options: Any) -> Any:
+    """An export whose options are wrong, before it writes a file."""
+    net = ro.Net("exported")
+    states, ys = ro.scan(leaky, net.input("xs"), h=net.input("h0"))
+    net.outputs(y=ys["h"], last=states["h"])
+    run = ro.compile(net).bind(w=np.ones((D, H), "float32"), a=np.ones(H, "float32"))
+    return run.export_native("folder", {"xs": (1, N, D), "h0": (N, H)}, **options)
 
 
 def sized() -> ro.Blob:

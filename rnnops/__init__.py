@@ -209,6 +209,8 @@ _MEANINGS = {
     "plan": "Run.plan", "profile": "Run.profile", "draw": "Net.draw", "view": "reshape",
     **dict.fromkeys(("train", "fit", "module", "sequential"), "model.Model"), "nn": "model", "optim": "model.Adam",
     **dict.fromkeys(("linear", "dense"), "model.Dense"), "adam": "model.Adam", "sgd": "model.SGD",
+    **dict.fromkeys(("inv", "inverse", "solve_triangular"), "solve, of the unit matrix for an inverse"),
+    **dict.fromkeys(("det", "logdet"), "slogdet"), "linalg": "solve, cholesky or slogdet",
     **dict.fromkeys(("mse", "mse_loss"), "model.mean_squared_error"), "nll_loss": "softmax_cross_entropy_loss",
 }  # fmt: skip
 

@@ -275,3 +275,108 @@ def test_models_save_what_was_drawn(tmp_path: Path) -> None:
     other.load(tmp_path / "saved")
     for name, array in one.get_params().items():
         np.testing.assert_array_equal(other.get_params()[name], array)
+
+
+EYES = np.tile(np.eye(4), (4, 1))  # of an LSTM's four gates
+
+
+def built(make: Callable[[Any], Any]) -> Any:
+    """The net of what is made of x, [5, 2, 3]."""
+    net = ro.Net("n", sizes_for="float64")
+    net.outputs(y=make(net.input("x", shape=(5, 2, 3))))
+    return net
+
+
+def starting() -> list[tuple[Callable[[Any, Any], Any], str, tuple[int, ...]]]:
+    """Every kind of thing that takes init=, as a function of x and init; the name of a parameter; its shape."""
+    cell = ro.cells.LSTMCell
+
+    def encoded(x: Any, init: Any) -> Any:
+        return ro.model.Attention("gru", 4, init=init)(x, x)[0]
+
+    return [
+        (lambda x, init: ro.LSTM(x.net, x, None, None, 3, 4, scope="a", init=init)[0], "gates_t_w", (16, 4)),
+        (lambda x, init: ro.GRU(x.net, x, None, None, 3, [4, 2], scope="a", init=init)[0], "layer_1/i2h_b", (6,)),
+        (lambda x, init: ro.GRU(x.net, x, None, None, 3, [4, 2], scope="a", init=init)[0], "i2h_w", (12, 3)),
+        (lambda x, init: cell(3, 4, init=init).apply_over_sequence(x.net, x)[0], "initial_cell_state", (4,)),
+        (lambda x, init: ro.cells.RGLRUCell(3, 4, init=init).apply_over_sequence(x.net, x)[0], "recurrent_w", (4,)),
+        (
+            lambda x, init: ro.cells.UnrolledCell(cell(3, 4, init=init), 5).apply_over_sequence(x.net, x)[0],
+            "i2h_b",
+            (16,),
+        ),
+        (lambda x, init: ro.model.Dense(4, init=init)(x), "w", (4, 3)),
+        (lambda x, init: ro.model.LayerNorm(init=init)(x), "scale", (3,)),
+        (lambda x, init: ro.model.Embedding(7, 4, init=init)(ro.cast(x, "int32")), "table", (7, 4)),
+        (lambda x, init: ro.model.RNN("lstm", 4, layers=2, init=init)(x)[0], "layer_1/gates_t_w", (16, 4)),
+        (
+            lambda x, init: ro.model.RNN("lstm", 4, bidirectional=True, init=init)(x)[0],
+            "layer_0_reverse/i2h_b",
+            (16,),
+        ),
+        (encoded, "decoder/i2h_b", (12,)),
+    ]
+
+
+def test_presets_cells_and_layers_start_from_what_is_given() -> None:
+    def check(case: tuple[Callable[[Any, Any], Any], str, tuple[int, ...]]) -> None:
+        make, name, shape = case
+        array = np.arange(float(np.prod(shape))).reshape(shape)
+        default = ro.init_params(built(lambda x: make(x, None)), 0, "float64")
+        for pattern, given in (
+            (name, array),
+            (name.replace("/", "."), lambda shape: array),
+            (f"{name[:2]}*{name[2:]}", array),
+        ):
+            found = ro.init_params(built(lambda x, p=pattern, g=given: make(x, {p: g})), 0, "float64")
+            assert found.keys() == default.keys()
+            changed = [key for key in found if not np.array_equal(found[key], default[key])]
+            assert [key.endswith(f"/{name}") for key in changed] == [True]
+            np.testing.assert_array_equal(found[changed[0]], array)
+        told = "net 'n'", f"/{name}'", f"wanted {list(shape)}; got [9, 9, 9]"
+        rejects(ro.NetError, lambda: built(lambda x: make(x, {name: np.ones((9, 9, 9))})), *told)
+        told = "net 'n', blob 'gates'", "init= names no parameter of '", name
+        rejects(ro.NetError, lambda: built(lambda x: make(x, {"gates": "zeros"})), *told)
+        told = "net 'n'", "initial values of parameters have no names", "wanted a dict", "got 'zeros'"
+        rejects(ro.NetError, lambda: built(lambda x: make(x, "zeros")), *told)
+
+    check_each(starting(), check)
+
+
+def test_the_last_pattern_that_fits_counts() -> None:
+    init = {"*": "ones", "layer_?.gates_t_w": lambda shape: EYES, "layer_0/i2h_b": 3.0}
+    values = ro.init_params(built(lambda x: ro.model.RNN("lstm", 4, 2, init=init)(x)[0]), 0, "float64")
+    for name, array in values.items():
+        wanted = EYES if name.endswith("gates_t_w") else 3.0 if name == "rnn/layer_0/i2h_b" else 1.0
+        np.testing.assert_array_equal(array, np.broadcast_to(wanted, array.shape))
+
+
+class Started(ro.model.Model):
+    def __init__(self, init: dict[str, object]) -> None:
+        self.rnn = ro.model.RNN("lstm", 4, init=init)
+        self.dense = ro.model.Dense(1, init={"b": [0.5]})
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(self.rnn(x)[0])
+
+    def train_one_batch(self, x: Any) -> Any:
+        return self.minimize(ro.reduce_mean(self.forward(x), keepdims=0))
+
+
+def test_models_start_train_save_and_load_what_layers_are_given(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(5, 2, 3))
+    one, other = Started({"layer_0/gates_t_w": EYES}), Started({})
+    for model in (one, other):
+        model.set_optimizer(ro.model.SGD(0.1))
+        model.compile([x], dtype="float64", seed=0)
+    first = one.get_params()
+    np.testing.assert_array_equal(first["rnn.layer_0.gates_t_w"], EYES)
+    np.testing.assert_array_equal(first["dense.b"], [0.5])
+    np.testing.assert_array_equal(first["dense.w"], other.get_params()["dense.w"])
+    assert not np.array_equal(other.get_params()["rnn.layer_0.gates_t_w"], EYES)
+    one(x)
+    one.save(tmp_path / "saved")
+    other.load(tmp_path / "saved")
+    assert not np.array_equal(one.get_params()["rnn.layer_0.gates_t_w"], EYES)
+    for name, array in one.get_params().items():
+        np.testing.assert_array_equal(other.get_params()[name], array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, ClassVar, NoReturn
@@ -200,6 +200,7 @@ class RNNCell(ABC):
         forward_only: the recurrence has no gradient.
         initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
             `[N, H]` or `[1, N, H]` each; left out, they are parameters `[H]` that start with zeros.
+        init: initial values of parameters, by name or pattern below the cell's name, as for `Net.set_init`.
 
     Raises:
         NetError: name is not a name, or initializer no function.
@@ -235,7 +236,11 @@ class RNNCell(ABC):
             cls.__init__ = named_options(vars(cls)["__init__"])  # type: ignore[method-assign]
 
     def __init__(
-        self, name: str | None = None, forward_only: bool = False, initializer: Initializer | None = None
+        self,
+        name: str | None = None,
+        forward_only: bool = False,
+        initializer: Initializer | None = None,
+        init: Mapping[str, object] | None = None,
     ) -> None:
         self.is_named = name is not None
         self.name = check_name(name if name is not None else self.default_name, "cell").strip("/")
@@ -244,7 +249,7 @@ class RNNCell(ABC):
             wanted = "a function of (net, cell) that gives blobs"
             self.fail("the initializer is not a function", wanted=wanted, came=repr(initializer))
         check_flags(type(self).__name__, forward_only=forward_only)
-        self.forward_only, self.initializer = forward_only, initializer
+        self.forward_only, self.initializer, self._init = forward_only, initializer, init
 
     # -- what a cell says ----------------------------------------------------------------------------------------
 
@@ -362,7 +367,9 @@ class RNNCell(ABC):
         if (seq_lengths is None) != (timestep is None):
             self.fail("lengths and the timestep go together", net)
         self.prepare(net)
-        return self.step(Step(net, None, seq_lengths, timestep), input_t, states)
+        result = self.step(Step(net, None, seq_lengths, timestep), input_t, states)
+        self._start(net)
+        return result
 
     def apply_over_sequence(
         self,
@@ -418,6 +425,7 @@ class RNNCell(ABC):
                 reverse=reverse,
                 state_shapes=self._axes_beyond_one(),
             )
+        self._start(net)
         last = 2 * len(names)
         output = results[last] if output_name not in names else results[2 * names.index(output_name)]
         return output, results[:last]
@@ -462,6 +470,13 @@ class RNNCell(ABC):
         if self.owns_name and net.claims.setdefault(self.name, owner) is not owner:
             hint = "Give each its name=, or use one cell twice to share."
             self.fail("two cells without a name would share their parameters", net, hint=hint)
+
+    def _start(self, net: Net) -> None:
+        """Set the initial values that `init` gives, of this cell and of those inside."""
+        for cell in self.inner_cells():
+            cell._start(net)
+        if self._init is not None:
+            net.set_init(self._init, self.name)
 
     def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
         names = self.get_state_names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import count, pairwise
 from typing import Any
@@ -37,6 +37,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         drop_states: bool = False,
         return_last_layer_only: bool = True,
         static_rnn_unroll_size: int | None = None,
+        init: Mapping[str, object] | None = None,
         **cell_options: Any,
     ) -> Any:
         """{kind} over a sequence, one layer or a stack: `{kind}Cell` in one call.
@@ -58,6 +59,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
             drop_states: past a row's end states are zero, instead of what they were.
             return_last_layer_only: else the results of all layers are returned, bottom first.
             static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
+            init: initial values of parameters, by name or pattern below `scope`, as for `Net.set_init`.
             **cell_options: further arguments of `{kind}Cell`, such as `initializer`.
 
         Returns:
@@ -89,6 +91,8 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         with_grads = _places(net, name, outputs_with_grads, first, per_layer)
         with absolute_names():
             _, states = cell.apply_over_sequence(net, input_blob, seq_lengths, initial_states, with_grads)
+        if init is not None:
+            net.set_init(init, name)
         result = states[first:] if return_last_layer_only else states
         return (*result, _params(net, cell)) if return_params else result
 

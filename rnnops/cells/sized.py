@@ -52,6 +52,7 @@ class SizedCell(RNNCell):
         forward_only: the recurrence has no gradient, and keeps nothing for one.
         initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
             `[N, H]` or `[1, N, H]` each; left out, they are parameters.
+        init: initial values of parameters, by name or pattern below the cell's name, as for `Net.set_init`.
 
     Raises:
         NetError: forget_bias is not a finite number, name not a name, initializer not a function; when it is applied,
@@ -92,8 +93,9 @@ class SizedCell(RNNCell):
         name: str | None = None,
         forward_only: bool = False,
         initializer: Initializer | None = None,
+        init: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(name, forward_only, initializer)
+        super().__init__(name, forward_only, initializer, init)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.forget_bias = finite(forget_bias, "forget_bias", self.name)
         flags = {"memory_optimization": memory_optimization, "drop_states": drop_states}

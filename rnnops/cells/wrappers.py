@@ -294,6 +294,7 @@ class UnrolledCell(WrapperCell):
             output, current = self.inner_cells()[0].step(context, squeeze(x_t, [0]), current)
             outputs.append(unsqueeze(output, [0]))
             steps.append([unsqueeze(state, [0]) for state in current])
+        self._start(net)
         columns = [list(column) for column in zip(*steps, strict=True)]
         states = [blob for column in columns for blob in (concat(column[turn], axis=0), column[-1])]
         return concat(outputs[turn], axis=0), tuple(states)

@@ -275,6 +275,7 @@ class Layer(Attributes, ABC):
     """
 
     _name = ""
+    _init: Mapping[str, object] | None = None  # of its parameters, by names below its own
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -316,6 +317,8 @@ class Layer(Attributes, ABC):
         name, writing = self._claimed(blobs[0].net), _WRITING.get()
         place = 0 if writing is None else len(writing.written)
         result = self.forward(*inputs, **options)
+        if self._init is not None:
+            blobs[0].net.set_init(self._init, name)
         if writing is not None:
             outputs = tuple(blob.type for blob in blobs_of(result))
             writing.written.insert(place, WrittenLayer(name, type(self).__name__, outputs))

@@ -6,7 +6,7 @@ Both return their output and the last states, so that a caller can carry them on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -25,6 +25,8 @@ from rnnops.ops.movement import concat, transpose
 from rnnops.ops.normalization import layer_normalization
 from rnnops.ops.random import dropout
 from rnnops.ops.shapes import constant_of_shape
+
+Init = Mapping[str, object] | None  # name or pattern below the layer -> initial values
 
 
 def check_size(layer: str, what: str, value: object) -> int:
@@ -49,6 +51,7 @@ class Dense(Layer):
         units: features of the output, U.
         activation: an op of one operand, such as `ro.tanh`; None for none.
         bias: whether there is b.
+        init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
 
     Raises:
         ModelError: units is not a size, or activation no function.
@@ -60,15 +63,18 @@ class Dense(Layer):
         ((7, 2, 4), ['dense/w', 'dense/b'])
     """
 
-    def __init__(self, units: int, activation: Callable[[Blob], Blob] | None = None, bias: bool = True) -> None:
+    def __init__(
+        self, units: int, activation: Callable[[Blob], Blob] | None = None, bias: bool = True, init: Init = None
+    ) -> None:
         check_flags("Dense", bias=bias)
+        self._init = init
         self.units, self.activation, self.bias = check_size("Dense", "units", units), activation, bias
         if activation is not None and not callable(activation):
             own = own_name(activation) if isinstance(activation, str) else None
             sizes = None if isinstance(activation, str) else "Sizes of inputs follow from these: Dense(4)."
             hint = f"Give ro.{own}." if own else sizes
             wanted, came = "an op such as ro.tanh", repr(activation)
-            raise ModelError("the activation is not a function", wanted=wanted, came=came, hint=hint)
+            raise ModelError("the activation of Dense is not a function", wanted=wanted, came=came, hint=hint)
 
     def forward(self, x: Blob) -> Blob:
         """Append the product.
@@ -99,6 +105,7 @@ class Embedding(Layer):
         count: rows of the table, V; an index outside 0 to V - 1 is an error of the run, negative ones included.
         size: features of a row, E.
         deviation: of the normal distribution that rows start from.
+        init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
 
     Raises:
         ModelError: count or size is not a size.
@@ -110,9 +117,9 @@ class Embedding(Layer):
         (7, 2, 16)
     """
 
-    def __init__(self, count: int, size: int, deviation: float = 0.1) -> None:
+    def __init__(self, count: int, size: int, deviation: float = 0.1, init: Init = None) -> None:
         self.count, self.size = check_size("Embedding", "count", count), check_size("Embedding", "size", size)
-        self.deviation = deviation
+        self.deviation, self._init = deviation, init
 
     def forward(self, indices: Blob) -> Blob:
         """Append the look-up.
@@ -179,6 +186,7 @@ class LayerNorm(Layer):
     Args:
         epsilon: added to the variance.
         bias: whether there is b.
+        init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
 
     Raises:
         ModelError: epsilon is not a finite number of 0 or more.
@@ -191,11 +199,11 @@ class LayerNorm(Layer):
         array([-1., -1.,  1.,  1.])
     """
 
-    def __init__(self, epsilon: float = 1e-5, bias: bool = True) -> None:
+    def __init__(self, epsilon: float = 1e-5, bias: bool = True, init: Init = None) -> None:
         check_flags("LayerNorm", bias=bias)
         if not is_number(epsilon) or epsilon < 0:
             raise ModelError("epsilon of LayerNorm is out of range", wanted="a number of 0 or more", came=repr(epsilon))
-        self.epsilon, self.bias = epsilon, bias
+        self.epsilon, self.bias, self._init = epsilon, bias, init
 
     def forward(self, x: Blob) -> Blob:
         """Append the normalization.
@@ -232,6 +240,7 @@ class RNN(Layer):
         bidirectional: whether each layer also runs from the end, each row from its own; outputs are joined, [T, N, 2H].
         dropout: of the output of all layers but the last, from 0 up to but not 1.
         trainable_states: whether states that are not given start from parameters, [H], instead of zeros.
+        init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
         **options: further arguments of the cell, such as `forget_bias=1.0`.
 
     Raises:
@@ -254,13 +263,14 @@ class RNN(Layer):
         bidirectional: bool = False,
         dropout: float = 0.0,
         trainable_states: bool = False,
+        init: Init = None,
         **options: Any,
     ) -> None:
         check_flags("RNN", bidirectional=bidirectional, trainable_states=trainable_states)
         self.make_cell = partial(cell_maker(cell), **options)
         self.hidden, self.count = check_size("RNN", "hidden", hidden), check_size("RNN", "layers", layers)
         self.directions = (False, True) if bidirectional else (False,)
-        self.dropout, self.trainable_states = Dropout(dropout).ratio, trainable_states
+        self.dropout, self.trainable_states, self._init = Dropout(dropout).ratio, trainable_states, init
 
     def forward(
         self, x: Blob, lengths: Blob | None = None, initial_states: States = None
@@ -342,6 +352,7 @@ class Attention(Layer):
         kind: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
         memory_optimization: whether energies are computed again on the backward pass instead of stored.
         trainable_states: whether states that are not given start from parameters instead of zeros.
+        init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
         **options: further arguments of the cell.
 
     Raises:
@@ -363,12 +374,13 @@ class Attention(Layer):
         kind: str = "regular",
         memory_optimization: bool = False,
         trainable_states: bool = False,
+        init: Init = None,
         **options: Any,
     ) -> None:
         check_flags("Attention", memory_optimization=memory_optimization, trainable_states=trainable_states)
         self.make_cell = partial(cell_maker(cell), **options)
         self.hidden, self.kind = check_size("Attention", "hidden", hidden), kind
-        self.memory_optimization, self.trainable_states = memory_optimization, trainable_states
+        self.memory_optimization, self.trainable_states, self._init = memory_optimization, trainable_states, init
 
     def forward(
         self,

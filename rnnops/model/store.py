@@ -52,16 +52,12 @@ from rnnops.model.layer import LOSS
 from rnnops.model.optimizers import Optimizer
 from rnnops.net.net import Net
 from rnnops.net.op import init_params
+from rnnops.net.text import dotted
 from rnnops.types import FLOATS, Array, Type, type_of
 from rnnops.util import replaced
 
 Arrays = dict[str, Array]
 TOLD = 12  # lines of one error
-
-
-def dotted(name: str) -> str:
-    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
-    return name.replace("/", ".")
 
 
 def by_dotted_names(arrays: Mapping[str, Array]) -> Arrays:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_arguments
+from rnnops.arguments import check_flags, did_you_mean, named_arguments
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.infer import declared_type
 from rnnops.net.net_tables import NetTables
 from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.net.schema import schema_of
-from rnnops.net.text import Labels, check_name, format_net
+from rnnops.net.text import Labels, check_name, dotted, format_net
 from rnnops.types import COMPLEX, FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 from rnnops.util import LazyModule, preformatted
 
@@ -126,7 +128,7 @@ class Net(NetTables):
         if isinstance(dtype, tuple | list):
             hint = f"A shape goes by name: net.input({name!r}, shape={dtype!r})."
             raise NetError("a dtype is not a shape", net=self.name, blob=str(name), came=repr(dtype), hint=hint)
-        sizes = None if shape is None else checked_shape(shape, self.name)
+        sizes = None if shape is None else checked_shape(shape, self.name, name)
         return self.add_input(Input(self._fresh(name), dtype_name(dtype or FLOAT), sizes))
 
     @named_arguments
@@ -144,8 +146,41 @@ class Net(NetTables):
         Raises:
             NetError: the name is taken, the shape is none, or there is no such way to start.
         """
-        sizes = checked_shape(shape, self.name)
+        sizes = checked_shape(shape, self.name, name)
         return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name, sizes)))
+
+    @named_arguments
+    def set_init(self, init: Mapping[str, object], scope: str = "") -> None:
+        """Let parameters start in another way, before the net is compiled.
+
+        Args:
+            init: name, or pattern as `"*_b"`, of parameters -> as `parameter`'s `init`. The last that fits counts.
+            scope: what comes before all the names, as `"lstm"`.
+
+        Raises:
+            NetError: a name that no parameter has, or values that do not fit one.
+
+        Example:
+            >>> net = ro.Net("model", sizes_for="float32")
+            >>> h_all, h_last = ro.GRU(net, net.input("x", shape=(7, 2, 3)), None, None, 3, 4, scope="gru")
+            >>> net.set_init({"*_b": "ones"}, scope="gru")
+            >>> ro.init_params(net, seed=0)["gru/i2h_b"][:2]
+            array([1., 1.], dtype=float32)
+        """
+        self._check_growing()
+        if not isinstance(init, Mapping):
+            wanted = 'a dict of names, {"gates_t_w": array, "*_b": "zeros"}'
+            raise NetError("initial values of parameters have no names", net=self.name, wanted=wanted, came=repr(init))
+        prefix = f"{scope}/".lstrip("/")
+        names = [spec.name.removeprefix(prefix) for spec in self.parameters if spec.name.startswith(prefix)]
+        for pattern, values in init.items():
+            found = [name for name in names if fnmatchcase(dotted(name), dotted(str(pattern)))]
+            if not found:
+                problem, hint = f"init= names no parameter of '{scope}'", did_you_mean(pattern, names)
+                raise NetError(problem, net=self.name, blob=str(pattern), wanted=some_of(names), hint=hint)
+            for spec in (self._inputs[prefix + name] for name in found):
+                start = as_initializer(values, self.name, spec.name, spec.shape or ())
+                self._inputs[spec.name] = replace(spec, initializer=start)
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
         """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.
@@ -407,7 +442,7 @@ class Net(NetTables):
             TypeRuleError: shapes do not fit.
         """
         check_flags("draw", opened=opened, views=views)
-        known = {name: checked_shape(shape, self.name) for name, shape in shapes.items()}
+        known = {name: checked_shape(shape, self.name, name) for name, shape in shapes.items()}
         return drawing.draw_net(self, known, opened, views)
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ runs, but it cannot draw these parameters: `init_params` says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
@@ -365,13 +365,17 @@ def check_ports(op: Op, net: str) -> None:
         raise NetError("an op writes a blob twice", net=net, op=op.label)
 
 
-def checked_shape(shape: object, net: str) -> Shape:
+def checked_shape(shape: object, net: str, name: object) -> Shape:
     """Sizes as a tuple of integers. Raises NetError for anything else."""
     listed = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim == 1)
     sizes: list[Any] = list(shape) if listed else [shape]  # type: ignore[call-overload]
     for size in sizes:
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
-            raise NetError("not a shape", net=net, wanted="integers of 0 or more", came=repr(shape))
+            wanted, hint = (
+                "integers of 0 or more",
+                "No size is left open: of any shape is net.input(name) without shape=.",
+            )
+            raise NetError("not a shape", net=net, blob=str(name), wanted=wanted, came=repr(shape), hint=hint)
     return tuple(map(whole, sizes))
 
 
@@ -390,7 +394,7 @@ def plain_value(value: Any) -> Any:
     raise NetError("an attribute cannot hold this", wanted="numbers, strings, arrays, nets or tuples", came=came)
 
 
-def some_of(names: Mapping[str, Any]) -> str:
+def some_of(names: Collection[str]) -> str:
     """`one of a, b, c, ...`, for errors."""
     shown = list(names)[:12]
     return "one of " + ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"

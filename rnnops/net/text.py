@@ -105,6 +105,11 @@ def check_name(name: object, kind: str, net: str | None = None) -> str:
     return name
 
 
+def dotted(name: str) -> str:
+    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
+    return name.replace("/", ".")
+
+
 def unused_name(name: str, taken: Container[str]) -> str:
     """The name, or it with a number behind, such that it is not taken."""
     return next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)

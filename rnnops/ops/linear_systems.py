@@ -74,7 +74,7 @@ class Solve(Binary):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         a, b = square(call), call.shape(1)
         if len(b) < 2 or b[-2] != a[-1]:
-            hint = "A vector is ro.unsqueeze(b, [-1])."
+            hint = "A vector is ro.unsqueeze(b, [-1])." if len(b) < len(a) else None
             call.fail("b has not a row for each row of a", wanted=f"[..., {a[-1]}, k]", came=list(b), hint=hint)
         return (call.broadcast(a[:-2], b[:-2]) + b[-2:],)
 

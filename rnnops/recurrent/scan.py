@@ -264,8 +264,8 @@ def scan(
         {'h': array([0.5  , 0.75 , 0.875]), 'last': array([0.875])}
     """
     if not isinstance(cell, CellFunction):
-        hint = "Put @ro.cell before the function; ro.recurrent_net steps nets."
-        raise RecurrentError("this is not a cell", wanted="what ro.cell makes", came=type(cell).__name__, hint=hint)
+        came, hint = type(cell).__name__, _cell_hint(cell)
+        raise RecurrentError("this is not a cell", wanted="what ro.cell makes", came=came, hint=hint)
     over = _sequences(cell, sequences, bound)
     _check_names(cell, bound)
     net = common_net([*over.values(), *bound.values(), lengths])
@@ -377,6 +377,15 @@ def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: 
             there = own in net and net.is_capturable(own)
             found[name] = net.blob(own) if there else net.input(f"{scope}/{name}", cell.dtypes.get(name))
     return found
+
+
+def _cell_hint(value: object) -> str:
+    """A hint for what is given in the place of a cell."""
+    if isinstance(value, Net):
+        return f"A cell is given itself, {value.name} for {value.name}.net; ro.recurrent_net steps nets."
+    if hasattr(value, "apply_over_sequence"):
+        return "Ready cells step by cell.apply_over_sequence(net, xs)."
+    return "Put @ro.cell before the function."
 
 
 def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:

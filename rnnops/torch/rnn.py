@@ -471,7 +471,7 @@ def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:
 def scan(
     step: StepFunction,
     init: Any,
-    xs: Any,
+    xs: Any = None,
     *,
     lengths: Tensor | None = None,
     steps: int | None = None,

@@ -13,4 +13,5 @@ def test_measures() -> None:
         for what in ("known length", "beyond it for a new one", "most for a new one")
     ]
     assert list(found) == [*kinds, "a step, 2 lengths in turn", "a step, 3 lengths in turn"]
+    assert [*measure(words=7, width=4, lengths=(6, 5), budget=1.0)] == kinds
     assert all(found[kind] > 0 for kind in found if "new one" not in kind)

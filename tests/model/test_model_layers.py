@@ -274,7 +274,7 @@ def test_extreme_logits_stay_finite() -> None:
     [
         (lambda: Dense(0), "units of Dense is not a size"),
         (lambda: Dense(True), "units of Dense"),
-        (lambda: Dense(3, "tanh"), "the activation is not a function"),  # type: ignore[arg-type]
+        (lambda: Dense(3, "tanh"), "the activation of Dense is not a function"),  # type: ignore[arg-type]
         (lambda: Embedding(3, 2.5), "size of Embedding"),  # type: ignore[arg-type]
         (lambda: LayerNorm(epsilon=-1), "epsilon of LayerNorm is out of range; wanted a number of 0 or more; got -1"),
         (lambda: LayerNorm(epsilon=float("nan")), "epsilon of LayerNorm"),

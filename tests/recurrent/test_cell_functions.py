@@ -187,7 +187,7 @@ def test_arguments_that_do_not_fit() -> None:
     net = ro.Net("m")
     xs, h0, c0 = net.inputs("xs", "h0", "c0")
     trials: list[tuple[Callable[[], Any], str]] = [
-        (lambda: ro.scan(lstm.net, xs, h=h0, c=c0), "@ro.cell"),  # type: ignore[arg-type]
+        (lambda: ro.scan(lstm.net, xs, h=h0, c=c0), "lstm for lstm.net"),  # type: ignore[arg-type]
         (lambda: ro.scan(lstm, xs, h=h0), "Give c="),
         (lambda: ro.scan(lstm, xs, h0, c0), "States go by name: h=, c=."),
         (lambda: ro.scan(lstm, h=h0, c=c0), "1 (x)"),

@@ -183,6 +183,12 @@ def _meant(name: object, known: Collection[str]) -> str | None:
     return did_you_mean(name, known)
 
 
+MISTAKEN = {
+    "stream": "stream= is for device='cuda'.",
+    "shapes": "Shapes go by the names of inputs: x=(7, 2, 3).",
+}
+
+
 def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """One dict of what is given for inputs. Raises FeedError for a name that is given twice or unknown."""
     merged: dict[str, Any] = {}
@@ -202,7 +208,7 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             net=net.name,
             blob=", ".join(unknown),
             wanted=f"one of {', '.join(net.input_names) or 'none'}",
-            hint="stream= is for device='cuda'." if unknown == ["stream"] else _meant(unknown[0], inputs),
+            hint=MISTAKEN.get(unknown[0]) or _meant(unknown[0], inputs),
         )
     return merged
 
@@ -401,8 +407,12 @@ def checked_wrt(net: Net, wrt: Any, what: str = "wrt") -> tuple[str, ...]:
     names = names_of(wrt)
     for name in names:
         if not isinstance(name, str) or name not in floats:
+            hint = "Shapes are unpacked: **shapes." if isinstance(name, Mapping) else None
+            hint = f"Inputs go by name: '{name.name}'." if isinstance(name, Blob) else hint
+            problem, came = f"{what} names no float input", None if isinstance(name, str) else type(name).__name__
+            blob = name if isinstance(name, str) else None
             raise FeedError(
-                f"{what} names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
+                problem, net=net.name, blob=blob, wanted=f"one of {', '.join(floats)}", came=came, hint=hint
             )
     wanted = set(names)
     return tuple(name for name in floats if name in wanted)
@@ -469,7 +479,8 @@ def types_of_feeds(
     missing = [spec.name for spec in net.input_specs if spec.name not in given and spec.shape is None]
     if missing:
         wanted = "an array or a shape, as no shape is declared"
-        hint = "Bind what stays the same, as parameters do, first: run.bind(**params)."
+        bound = "Bind what stays the same, as parameters do, first: run.bind(**params)."
+        hint = bound if dicts else f"Give it by name: {missing[0]}= an array or its shape."  # a net has nothing bound
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted, hint=hint)
     fed = [spec for spec in net.input_specs if spec.name in given and not _is_shape(given[spec.name])]
     arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}

@@ -74,9 +74,10 @@ def program_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> tuple[Program, 
     require_net(net)
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    names = checked_wrt(net, wrt)
     kinds, _ = types_of_feeds(net, (), shapes)
     types = {spec.name: replace(kinds[spec.name], dtype=spec.dtype) for spec in net.input_specs}
-    return rewritten_program(live_net(net), types, FLOAT), types, checked_wrt(net, wrt)
+    return rewritten_program(live_net(net), types, FLOAT), types, names
 
 
 def _float_outputs(program: Program, outputs: Any) -> list[str]:

@@ -133,7 +133,8 @@ def online_net(
         made = program.types[program.net.output_blobs[output]]
         if made.shape != types[name].shape:
             wanted = f"{list(made.shape)}, as output '{output}' has"
-            raise FeedError("a state of another shape", net=net.name, blob=name, wanted=wanted, came=types[name])
+            problem, hint = "a state of another shape", "A step takes one time step of each sequence, [N, ...]."
+            raise FeedError(problem, net=net.name, blob=name, wanted=wanted, came=types[name], hint=hint)
     with absolute_names():
         return _OnlineWriter(_core(program, links, chosen, bool(approximate)), links, chosen, given).written()
 
@@ -157,7 +158,9 @@ def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str,
     for name in chosen or ("",):
         if name not in known:
             wanted = f"some of {', '.join(known) or 'none'}"
-            raise FeedError(f"{what}: not a float of the step", net=net.name, wanted=wanted, came=name or "none")
+            hint = None if name else "Of a net, name them: online_net(net, ['w'], states={'h_next': 'h'}, ...)."
+            problem, came = f"{what}: not a float of the step", name or "none"
+            raise FeedError(problem, net=net.name, wanted=wanted, came=came, hint=hint)
     return chosen
 
 

@@ -194,6 +194,11 @@ def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 SEVERAL_AXES = "several axes may be that of rows"
 SHAPE_HINT = "Say shapes={{'{0}': ...}}: numbers, and a name for the axis of rows, as in (1, 'N', 64)."
 
+FIXED_HINT = (
+    "The net fixes this shape. Make the net for other rows, or leave them open: net.input(name) without shape=, "
+    "an ONNX file exported with an open axis of rows."
+)
+
 
 def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str]) -> None:
     """Raise StreamError for what is not a dict, names that are unknown or there twice, and states that are bound."""
@@ -261,7 +266,7 @@ class StateReader:
             return state
         came = state.type(1 if self.rows is None else self.rows).shape
         if came != declared:
-            raise self._error(name, "not the shape that is declared", wanted=declared, came=came)
+            raise self._error(name, "not the shape that is declared", wanted=declared, came=came, hint=FIXED_HINT)
         return replace(state, fixed=None if state.axis is None else declared[state.axis])
 
     def _sizes(self, name: str, declared: Shape | None) -> tuple[Shape, int | None]:
@@ -271,7 +276,9 @@ class StateReader:
         known = self.initial[name].shape if declared is None and name in self.initial else declared
         if known is None:
             raise self._error(name, "the shape of a state is not known", hint=SHAPE_HINT.format(name))
-        return known, None if self.rows is None else self._axis(name, known, self.rows)
+        return known, None if self.rows is None else self._axis(
+            name, known, self.rows, FIXED_HINT if declared else SHAPE_HINT
+        )
 
     def _said(self, name: str, shape: Any) -> tuple[Shape, int | None]:
         """Sizes and the axis of rows from what a user writes, as `(1, "N", 64)`."""
@@ -286,12 +293,12 @@ class StateReader:
             raise self._error(name, SEVERAL_AXES, wanted=wanted, came=repr(shape), hint=hint)
         return tuple(1 if axis in free else int(size) for axis, size in enumerate(entries)), free[0] if free else None
 
-    def _axis(self, name: str, sizes: Shape, rows: int) -> int:
+    def _axis(self, name: str, sizes: Shape, rows: int, hint: str) -> int:
         """The one axis that has as many elements as there are rows."""
         found = [axis for axis, size in enumerate(sizes) if size == rows]
         if len(found) != 1:
-            problem, hint = SEVERAL_AXES if found else "no axis is that of rows", SHAPE_HINT.format(name)
-            raise self._error(name, problem, wanted=f"one of {rows} elements", came=list(sizes), hint=hint)
+            problem, hint = (SEVERAL_AXES, SHAPE_HINT) if found else ("no axis is that of rows", hint)
+            raise self._error(name, problem, wanted=f"one of {rows} elements", came=list(sizes), hint=hint.format(name))
         return found[0]
 
     def _error(self, name: str, problem: str, **details: Any) -> StreamError:

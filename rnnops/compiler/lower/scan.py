@@ -202,10 +202,10 @@ class LoweredStep:
         lowered: where blobs lie, and what has memory of its own.
         nodes: in an order in which they can run; products over rows or steps are the last.
         slots: owner -> slot of the tensor it lies in.
-        whole: why all rows are one, `""` where rows are independent.
+        whole: why rows are not independent, `""` where they are.
         in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
         calls: whether kernels of rows call products.
-        batch_axes: owner -> axis; empty where all rows are one.
+        batch_axes: owner -> axis; empty where rows are not independent.
         accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
         sums: result -> accumulator that it is, or from which `epilogue` computes it.
         epilogue: ops that run once, on sums.

@@ -63,7 +63,7 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
     worker = compiled.options.target.worker
     yield f"{counted(compiled.threads, worker)}, {tile}"
     if plan.whole:
-        yield f"all rows are one: {plan.whole}"
+        yield f"rows are not shared out: {plan.whole}"
     else:
         yield f"rows are independent: {worker}s share them out"
     if plan.rows_outside:
@@ -81,7 +81,11 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
 def _rows(compiled: CompiledScan) -> Iterator[str]:
     plan = compiled.plan
     worker = compiled.options.target.worker
-    rows = "all rows are one" if plan.whole else f"{counted(compiled.scan.batch, 'row')}, shared out among {worker}s"
+    rows = (
+        "rows are not shared out"
+        if plan.whole
+        else f"{counted(compiled.scan.batch, 'row')}, shared out among {worker}s"
+    )
     yield f"{counted(compiled.threads, worker)}, {rows}"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
 from rnnops.compiler.run.c_source import (
@@ -348,7 +349,9 @@ def _initial(
     for name, value in initial.items():
         if name not in states.values():
             wanted = f"one of {', '.join(states.values()) or 'none'}"
-            raise FeedError("initial= names no state", net=net, wanted=wanted, came=str(name))
+            hint = did_you_mean(name, states.values()) if states else "States are named by states=, output -> input."
+            hint = f"That output feeds '{states[name]}': name the input." if name in states else hint
+            raise FeedError("initial= names no state", net=net, blob=str(name), wanted=wanted, hint=hint)
         kind, came = feeds[name], "rows of different lengths"
         try:
             array = np.asarray(value)

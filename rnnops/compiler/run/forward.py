@@ -249,7 +249,7 @@ class PastEnd:
 
     Args:
         lengths: steps of each row.
-        batch_axes: blob whose finished rows are not computed -> its batch axis, None where all rows are one.
+        batch_axes: blob whose finished rows are not computed -> its batch axis, None where rows are not shared out.
     """
 
     lengths: Array

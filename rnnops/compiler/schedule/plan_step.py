@@ -8,7 +8,7 @@ Limit: sizes that are symbols are not compared, as each comparison of symbols be
 
 **From a scan to a step plan**: the passes on a step, in order, and those on its plan. Rows of the batch are independent
 in most cells; then threads share them out, and what folds rows (gradients of weights) is summed apart. Where a step
-mixes rows, all its rows are one, on one thread, and `whole` says why.
+mixes rows, one thread computes all of them, and `whole` says why.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def as_contraction(
 
     Args:
         sizes: as for `as_product`.
-        whole: whether all rows are one, so that every fold folds them.
+        whole: whether rows are not independent, so that every fold folds them.
     """
     if statement.form != "product" or statement.fold != "add":
         return None

@@ -140,9 +140,9 @@ def test_what_is_the_same_at_every_step_and_where_the_batch_axis_is() -> None:
 def test_rows_that_are_one_say_why() -> None:
     said = sections(plain_run(NETS["mixed rows"](), around="rows").plan(feeds_of(NETS["mixed rows"]())))
     forward, backward = (text for title, text in said.items() if title.startswith("recurrence"))
-    assert "all rows are one: a sum over rows is used in its step" in forward
+    assert "rows are not shared out: a sum over rows is used in its step" in forward
     assert "for all rows at once" in forward
-    assert "all rows are one: " in backward
+    assert "rows are not shared out: " in backward
     assert "Add" in next(text for title, text in said.items() if title.startswith("fused ops"))
 
 
