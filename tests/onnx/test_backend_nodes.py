@@ -34,6 +34,7 @@ ONLY_WRITTEN = {
     "Log1p",
     "Expm1",
 }  # as other ops of ONNX
+NOT_WRITTEN = {"Cholesky", "Slogdet", "Solve"}  # ONNX has no words for them
 YOUNG = {"CumProd": 26, "RMSNormalization": 23}  # ops that older op sets have no name for
 
 OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceErase"}  # see test_sequences.py
@@ -86,7 +87,7 @@ def test_every_recurrent_case_passes(folder: Path) -> None:
 def test_every_op_has_a_case() -> None:
     tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
     assert {name for name in READABLE if "::" not in name} - tested == OF_SEQUENCES  # others are of other domains
-    assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
+    assert set(ro.op_names()) - READABLE == ONLY_WRITTEN | NOT_WRITTEN
 
 
 @EVERY
