@@ -93,6 +93,9 @@ def traits(op: Op) -> Iterator[str]:
     yield from (f"drop {inner.attributes.get('drop', 0)}" for inner in given["cell"].ops if inner.type == "SelectValid")
 
 
+NOT_DRAWN = {"Cholesky", "Slogdet", "Solve"}  # of matrices that must have a result, which random operands need not
+
+
 def test_random_nets_have_everything() -> None:
     """Every op, every way to step a cell, equal sizes and lengths of 0 come up among the 300."""
     ops, found = Counter[str](), Counter[str]()
@@ -107,7 +110,7 @@ def test_random_nets_have_everything() -> None:
         found["length 0"] += "lengths" in random.feeds and 0 in random.feeds["lengths"]
         found[f"T = {shapes[0][0]}" if shapes else "no T"] += 1
         found["stack"] += any("gates_t" in name for name in random.feeds)
-    assert set(ro.op_names()) - set(ops) == set()
+    assert set(ro.op_names()) - set(ops) == NOT_DRAWN
     wanted = [
         "0 sequences",
         "1 sequences",

@@ -39,7 +39,8 @@ def cases_of(op: str, every: bool) -> list[Case]:
     elementwise one, another third for the next op."""
     own, number, form = [case for case in CASES if case.op == op], OPS.index(op), REGISTRY[op].loop
     seldom = [isinstance(form, Expansion) or (isinstance(form, Pointwise) and not case.label) for case in own]
-    return [case for i, case in enumerate(own) if every or not seldom[i] or (i + number) % 3 == 0]
+    chosen = [case for i, case in enumerate(own) if every or not seldom[i] or (i + number) % 3 == 0]
+    return chosen or own[:1]
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
