@@ -126,15 +126,9 @@ def online_net(
     moved = [*chosen, *(name for name in links.values() if is_float(types[name].dtype))]
     program = prepare_again(program, open_form(program, moved), types)
     floats = [name for name, blob in program.net.output_blobs.items() if is_float(program.types[blob].dtype)]
-    given = _chosen(
-        net, "outputs", floats, [n for n in floats if n not in links] or floats if outputs is None else outputs
-    )
-    for output, name in links.items():
-        made = program.types[program.net.output_blobs[output]]
-        if made.shape != types[name].shape:
-            wanted = f"{list(made.shape)}, as output '{output}' has"
-            problem, hint = "a state of another shape", "A step takes one time step of each sequence, [N, ...]."
-            raise FeedError(problem, net=net.name, blob=name, wanted=wanted, came=types[name], hint=hint)
+    others = [name for name in floats if name not in links] or floats
+    given = _chosen(net, "outputs", floats, others if outputs is None else outputs)
+    _check_shapes(program, links)
     with absolute_names():
         return _OnlineWriter(_core(program, links, chosen, bool(approximate)), links, chosen, given).written()
 
@@ -150,6 +144,15 @@ def _checked_links(net: Net, links: Mapping[str, str] | None) -> dict[str, str]:
     if len(set(found.values())) < len(found):
         raise FeedError("two outputs feed one input", net=net.name, came=str(found))
     return found
+
+
+def _check_shapes(program: Program, links: Mapping[str, str]) -> None:
+    for output, name in links.items():
+        made, came = program.types[program.net.output_blobs[output]], program.types[name]
+        if made.shape != came.shape:
+            wanted = f"{list(made.shape)}, as output '{output}' has"
+            problem, hint = "a state of another shape", "A step takes one time step of each sequence, [N, ...]."
+            raise FeedError(problem, net=program.net.name, blob=name, wanted=wanted, came=came, hint=hint)
 
 
 def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str, ...]:
@@ -390,9 +393,8 @@ class _OnlineWriter:
     def __init__(
         self, core: _ElementwiseCore, links: Mapping[str, str], parameters: Sequence[str], outputs: Sequence[str]
     ) -> None:
-        self.core, self.links, self.parameters = core, links, parameters
-        self.program, self.outputs = core.program, outputs
-        program = core.program
+        self.core, self.links, self.parameters, self.outputs = core, links, parameters, outputs
+        self.program = program = core.program
         self.states = {name: leaf.blob for name, leaf in self.core.leaves.items() if leaf.blob in self.core.active}
         self.ops = list(program.net.ops)
         self.inputs = [replace(spec, shape=program.types[spec.name].shape) for spec in program.net.input_specs]
@@ -409,7 +411,7 @@ class _OnlineWriter:
         self._declare_traces()
         made = {trace: self._next_trace(*key) for key, trace in self.traces.items()}
         through = self._gradients_through(direct)
-        grads = {prefix + name: self._sum([direct[name], *through[name]]) for name in self.parameters}
+        grads = {prefix + name: self._sum([direct[name], through[name]]) for name in self.parameters}
         outputs = {**self.program.net.output_blobs, **made, **grads}
         net = Net(f"{self.program.net.name}_online").with_ops(self.ops, outputs, self.inputs)
         links = {**self.links, **{trace: trace for trace in made}}
@@ -540,7 +542,7 @@ class _OnlineWriter:
 
     # -- gradients of parameters -----------------------------------------------------------------------------------
 
-    def _gradients_through(self, direct: Mapping[str, str]) -> dict[str, list[str]]:
+    def _gradients_through(self, direct: Mapping[str, str]) -> dict[str, str]:
         """The gradients that states hand on to each parameter: those of leaves, by way of the ops that make them."""
         terms: dict[str, list[str]] = {}
         for (state, name), trace in self.traces.items():
@@ -554,8 +556,7 @@ class _OnlineWriter:
         types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in self.inputs}
         program = prepare(prune(net), types, FLOAT)
         given = {name: self._sum(some) for name, some in terms.items()}
-        found = self._gradients(program, self.parameters, given, {})
-        return {name: [found[name]] for name in self.parameters}
+        return self._gradients(program, self.parameters, given, {})
 
     def _end(self, leaf: Leaf, name: str) -> str:
         """The part of a leaf that follows from parameters: of a product the columns of its right operand."""

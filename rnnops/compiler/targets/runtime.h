@@ -29,33 +29,38 @@ static inline void pack_transposed_into(matrix b, NUMBER *packed) {
 }
 
 /* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along.
-   Sums of COLUMNS elements stay in registers while k runs; a compiler makes vectors of loops of a known length. */
+   Sums of COLUMNS elements stay in registers while k runs; a compiler makes vectors of loops of a known length. B is of
+   numbers, or of whole numbers of a byte each. */
 enum { COLUMNS = 16 };
-static inline void product(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const NUMBER *b, int64_t stride,
-                           int64_t across, matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end, int64_t column,
-                           int64_t column_end) {
-    for (int64_t i = row; i < row_end; i++) {
-        const NUMBER *left = a + i * down;
-        NUMBER *to = c.at + i * c.stride;
-        const NUMBER *start = accumulate ? to : bias.at;
-        const bool from_zero = !accumulate && bias.count == 0;
-        int64_t j = column;
-        for (; j + COLUMNS <= column_end; j += COLUMNS) {
-            NUMBER sums[COLUMNS] = {0};
-            for (int n = 0; n < COLUMNS && !from_zero; n++) sums[n] = start[j + n];
-            for (int64_t k = 0; k < inner; k++) {
-                const NUMBER x = left[k * along], *right = b + k * stride + j * across;
-                for (int n = 0; n < COLUMNS; n++) sums[n] += x * right[n * across];
-            }
-            for (int n = 0; n < COLUMNS; n++) to[j + n] = sums[n];
-        }
-        for (; j < column_end; j++) {
-            NUMBER sum = from_zero ? 0 : start[j];
-            for (int64_t k = 0; k < inner; k++) sum += left[k * along] * b[k * stride + j * across];
-            to[j] = sum;
-        }
+#define PRODUCT(name, T)                                                                                            \
+    static inline void name(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const T *b, int64_t stride, \
+                            int64_t across, matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end,   \
+                            int64_t column, int64_t column_end) {                                                   \
+        for (int64_t i = row; i < row_end; i++) {                                                                   \
+            const NUMBER *left = a + i * down;                                                                      \
+            NUMBER *to = c.at + i * c.stride;                                                                       \
+            const NUMBER *start = accumulate ? to : bias.at;                                                        \
+            const bool from_zero = !accumulate && bias.count == 0;                                                  \
+            int64_t j = column;                                                                                     \
+            for (; j + COLUMNS <= column_end; j += COLUMNS) {                                                       \
+                NUMBER sums[COLUMNS] = {0};                                                                         \
+                for (int n = 0; n < COLUMNS && !from_zero; n++) sums[n] = start[j + n];                             \
+                for (int64_t k = 0; k < inner; k++) {                                                               \
+                    const NUMBER x = left[k * along];                                                               \
+                    const T *right = b + k * stride + j * across;                                                   \
+                    for (int n = 0; n < COLUMNS; n++) sums[n] += x * right[n * across];                             \
+                }                                                                                                   \
+                for (int n = 0; n < COLUMNS; n++) to[j + n] = sums[n];                                              \
+            }                                                                                                       \
+            for (; j < column_end; j++) {                                                                           \
+                NUMBER sum = from_zero ? 0 : start[j];                                                              \
+                for (int64_t k = 0; k < inner; k++) sum += left[k * along] * b[k * stride + j * across];            \
+                to[j] = sum;                                                                                        \
+            }                                                                                                       \
+        }                                                                                                           \
     }
-}
+PRODUCT(product, NUMBER)
+PRODUCT(product_of_bytes, int8_t)
 static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool accumulate, vector bias, int64_t row,
                                int64_t row_end, int64_t column, int64_t end) {
     product(a.at, a.stride, 1, a.columns, packed, c.columns, 1, c, accumulate, bias, row, row_end, column, end);
@@ -84,12 +89,7 @@ static inline void pack_transposed_into_int8(matrix b, int8_t *packed) {
 }
 static inline void gemm_packed_int8(matrix a, const int8_t *packed, matrix c, bool accumulate, vector bias, int64_t row,
                                     int64_t row_end, int64_t column, int64_t end) {
-    for (int64_t i = row; i < row_end; i++) {
-        NUMBER *to = c.at + i * c.stride;
-        for (int64_t j = column; j < end && !accumulate; j++) to[j] = bias.count > 0 ? bias.at[j] : 0;
-        for (int64_t k = 0; k < a.columns; k++)
-            for (int64_t j = column; j < end; j++) to[j] += a.at[i * a.stride + k] * packed[k * c.columns + j];
-    }
+    product_of_bytes(a.at, a.stride, 1, a.columns, packed, c.columns, 1, c, accumulate, bias, row, row_end, column, end);
 }
 
 /* -- rows that are not over: lists as those of `kernels/cpu/row_order.py`, for one thread ----------------------- */
