@@ -43,7 +43,7 @@ from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
 
-DIGEST, DIGEST_BYTES = -1, 32  # its place in the weights is known as that of a state, by a number that none has
+DIGEST_BYTES = 32
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
 DEFAULT = "model"
 WORDS_OF_C = """
@@ -197,25 +197,29 @@ class MemoryMap:
         return found
 
     @cached_property
+    def _behind(self) -> list[int]:
+        """Offsets in the weights behind those that jobs read: of each initial state, then of the digest."""
+        start = max((rounded(at + size) for (_, size), (at, _) in self._held.items()), default=0)
+        return [*accumulate((rounded(len(array)) for array in self.initial.values()), initial=start)]
+
+    @cached_property
     def initial_offsets(self) -> dict[int, int]:
-        """Of initial states in the weights, by number; the digest lies behind them."""
-        at = max((rounded(at + size) for (_, size), (at, _) in self._held.items()), default=0)
-        ends = accumulate((rounded(len(array)) for array in self.initial.values()), initial=at)
-        return dict(zip((*self.initial, DIGEST), ends, strict=True))
+        """Of initial states in the weights, by number."""
+        return dict(zip(self.initial, self._behind, strict=False))
 
     @property
     def weights_bytes(self) -> int:
-        """Of the weights, their digest included."""
-        return self.initial_offsets[DIGEST] + DIGEST_BYTES
+        """Of the weights, which end with their digest."""
+        return self._behind[-1] + DIGEST_BYTES
 
     def weights(self, digest: str) -> bytes:
         """The memory that lasts and is only read; after the first call its matrices are packed."""
-        parts = bytearray(self.weights_bytes)
-        ends = {self.initial_offsets[number]: array for number, array in self.initial.items()}
-        ends |= {at: region.frame.tobytes() for at, region in self._held.values()}
-        for at, array in {**ends, self.initial_offsets[DIGEST]: digest.encode("ascii")}.items():
-            parts[at : at + len(array)] = array
-        return bytes(parts)
+        parts = {at: region.frame.tobytes() for at, region in self._held.values()}
+        parts |= dict(zip(self._behind, [*self.initial.values(), digest.encode("ascii")], strict=True))
+        whole = bytearray()
+        for at, part in parts.items():
+            whole += bytes(at - len(whole)) + part
+        return bytes(whole)
 
     def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
         """The base of an address (kernels/cpu/jobs.py), and the offset from it.
@@ -262,17 +266,6 @@ class Argument:
 def header_type(dtype: str) -> str:
     """The type of an element in C; bools are bytes."""
     return FLOATS.get(dtype) or ("uint8_t" if dtype == BOOL else f"{dtype}_t")
-
-
-def for_processor(name: str, triple: str, processor: str) -> str:
-    """The comment of a header about an object file."""
-    machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
-    return f"for {cpu} ({machine}), one thread. Link {name}.o"
-
-
-def for_any_processor(name: str) -> str:
-    """The comment of a header about C99 source."""
-    return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
 
 
 def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, digest: str, made: str) -> str:
@@ -564,7 +557,7 @@ def _places(plan: MemoryMap, job: Job) -> Iterator[str]:
 
 
 def _init(name: str, plan: MemoryMap) -> Iterator[str]:
-    at = f"(const char *)weights + {plan.initial_offsets[DIGEST]}"
+    at = f"(const char *)weights + {plan.weights_bytes - DIGEST_BYTES}"
     refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
     kept = "*(char **)memory = (char *)weights;"
     first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, f"{name}_reset(memory);", "return 0;"]

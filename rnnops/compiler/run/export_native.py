@@ -1,6 +1,6 @@
 """A recorded plan as an object file or as C99 source, with a C header and weights.
 
-A recorded plan as an object file: its drivers, what they call, and three functions for C.
+A recorded plan as an object file: its drivers, what they call, and functions for C.
 
 Everything is compiled for one thread of this processor. The functions are `NAME_init`, which writes the list of jobs
 into a caller's memory, `NAME_set_weights`, which writes it again, `NAME_reset`, which sets states, and `NAME_run`.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
-    DIGEST,
     DIGEST_BYTES,
     FUNCTIONS,
     LIST_WORDS,
@@ -33,8 +33,6 @@ from rnnops.compiler.run.c_source import (
     MemoryMap,
     c_names,
     c_source,
-    for_any_processor,
-    for_processor,
     header,
     list_bytes,
 )
@@ -125,6 +123,17 @@ def _matrix(packed: Packed, flat: Any) -> Any:
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 
 
+def for_processor(name: str, triple: str, processor: str) -> str:
+    """The comment of a header about an object file."""
+    machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
+    return f"for {cpu} ({machine}), one thread. Link {name}.o"
+
+
+def for_any_processor(name: str) -> str:
+    """The comment of a header about C99 source."""
+    return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
+
+
 def digest_of(*texts: object) -> str:
     """A digest of code and of all that decides how memory and weights are laid out."""
     return sha256(chr(0).join(map(str, texts)).encode()).hexdigest()[:DIGEST_BYTES]
@@ -190,7 +199,7 @@ def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
     set_up = f"call void @set_up(ptr %memory, ptr %weights, ptr @entries, i64 {entries}, ptr @drivers)"
     clear = f"call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 {plan.nbytes}, i1 false)"
     refuse = [
-        f"%at = getelementptr i8, ptr %weights, i64 {plan.initial_offsets[DIGEST]}",
+        f"%at = getelementptr i8, ptr %weights, i64 {plan.weights_bytes - DIGEST_BYTES}",
         f"%order = call i32 @memcmp(ptr %at, ptr @digest, i64 {DIGEST_BYTES})",
         "%other = icmp ne i32 %order, 0",
         "br i1 %other, label %refused, label %prepared",
