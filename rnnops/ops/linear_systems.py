@@ -1,7 +1,8 @@
 """Ops on square matrices over the last two axes: systems of equations, Cholesky factors, determinants.
 
 References call LAPACK through NumPy. There are no loop forms, so these ops run in the interpreter on every device. Not
-in ONNX: exports refuse them. A matrix without a result is an error, as in PyTorch.
+in ONNX: exports refuse them. A matrix without a result is an error, as in PyTorch. Limit: results of NaN and infinities
+are not finite, where PyTorch's Cholesky raises an error.
 """
 
 from __future__ import annotations
