@@ -11,7 +11,6 @@ Whorf, weekly from 1958 to 2001, in statsmodels.
 from __future__ import annotations
 
 import numpy as np
-import statsmodels.api as sm
 
 import rnnops as ro
 
@@ -31,6 +30,8 @@ def forecaster(x, target, known, h, *, w, b, w_y, b_y):
 
 def weeks() -> dict[str, np.ndarray]:
     """Changes from week to week in ppm, without the date; `known` is 0 where a week was not measured."""
+    import statsmodels.api as sm
+
     co2 = sm.datasets.co2.load_pandas().data["co2"]
     change = co2.diff().to_numpy(np.float32)
     known = np.isfinite(change).astype(np.float32)
@@ -46,51 +47,34 @@ def parameters(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float32) for name, array in drawn.items()}
 
 
-class Adam:
-    """Adam (Kingma and Ba 2015), in place."""
-
-    def __init__(self, params: dict[str, np.ndarray]) -> None:
-        self.params, self.steps = params, 0
-        self.mean, self.square = ({n: np.zeros_like(a) for n, a in params.items()} for _ in range(2))
-
-    def step(self, grads: dict[str, np.ndarray]) -> None:
-        self.steps += 1
-        for name, grad in grads.items():
-            mean, square = self.mean[name], self.square[name]
-            mean += 0.1 * (grad - mean)
-            square += 0.001 * (grad * grad - square)
-            root = np.sqrt(square / (1 - 0.999**self.steps)) + 1e-8
-            self.params[name] -= RATE * mean / (1 - 0.9**self.steps) / root
-
-
 def online(data: dict[str, np.ndarray]) -> np.ndarray:
     """The loss of each week, where parameters are stepped after each week."""
-    params = parameters(np.random.default_rng(0))
-    optimizer = Adam(params)
+    params, optimizer = parameters(np.random.default_rng(0)), ro.model.Adam(RATE)
+    kept = optimizer.start(params)
     sizes = {name: array.shape for name, array in params.items()}
     step = ro.online_net(forecaster, x=(1, 2), target=(1, 1), known=(1, 1), h=(1, H), **sizes)
     stream = ro.compile(step.net, threads=1).stream(step.states, shapes={"h": (1, H), **step.traces})
     losses, one = [], np.ones((1, 1), np.float32)
     for t in range(len(data["x"])):
         out = stream(**{name: array[t] for name, array in data.items()}, **params, d_loss=one)
-        optimizer.step({name: out[f"d_{name}"] for name in params})
+        params, kept = optimizer.update(params, {name: out[f"d_{name}"] for name in params}, kept)
         losses.append(float(out["loss"][0, 0]))
     return np.array(losses)
 
 
 def cut_off(data: dict[str, np.ndarray], k: int) -> np.ndarray:
     """The same where parameters are stepped every k weeks, by back-propagation through those."""
-    params = parameters(np.random.default_rng(0))
-    optimizer = Adam(params)
+    params, optimizer = parameters(np.random.default_rng(0)), ro.model.Adam(RATE)
+    kept = optimizer.start(params)
     net = ro.Net("cut_off")
     sequences = {name: net.input(name) for name in data}
     last, ys = ro.scan(forecaster, **sequences, h=net.input("h"))
-    net.outputs(h=last["h"], losses=ys["loss"] if isinstance(ys, dict) else ys)
+    net.outputs(h=last["h"], losses=ys["loss"])
     run, h, losses = ro.compile(net, threads=1), np.zeros((1, H), np.float32), list[float]()
     for t in range(0, len(data["x"]), k):
         part = {name: array[t : t + k] for name, array in data.items()}
         out, pullback = run.vjp(part, params, h=h, wrt=list(params))
-        optimizer.step(pullback({"losses": np.ones_like(out["losses"])}))
+        params, kept = optimizer.update(params, pullback({"losses": np.ones_like(out["losses"])}), kept)
         h = out["h"]
         losses += out["losses"].ravel().tolist()
     return np.array(losses)

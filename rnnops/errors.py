@@ -177,7 +177,7 @@ class GradientError(RnnopsError):
 
 
 class NumericsError(RnnopsError):
-    """An output or a gradient is not finite, and a run was asked to look for that; or a matrix has no inverse.
+    """A run with `check_numerics=True` made a number that is not finite, or a matrix has no inverse or factor.
 
     Example:
         >>> net = ro.Net("n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,18 @@ def test_an_optimizer_inside_the_loop_needs_less_memory() -> None:
     assert total > 6 * layer
     assert after >= total
     assert inside <= 2.5 * layer  # a kernel adds up its sums beside the gradients that it makes of them
+
+
+def test_a_forecaster_learns_from_a_stream() -> None:
+    """On a sine in place of carbon dioxide, which needs a package: traces tell from the third step on."""
+    program = runpy.run_path(str(EXAMPLES / "online_learning.py"))
+    series = np.sin(np.arange(62) / 4).astype(np.float32)[:, None, None]
+    known = np.ones_like(series[2:])
+    data = {"x": np.concatenate([series[1:-1], known], -1), "target": series[2:], "known": known}
+    losses, without = program["online"](data), program["cut_off"](data, 1)
+    np.testing.assert_allclose(losses[:2], without[:2], rtol=1e-5)
+    assert abs(losses[2] - without[2]) > 1e-4
+    assert losses[30:].mean() < losses[:30].mean()
 
 
 def mpiexec() -> str:

@@ -351,6 +351,23 @@ def test_the_last_pattern_that_fits_counts() -> None:
         np.testing.assert_array_equal(array, np.broadcast_to(wanted, array.shape))
 
 
+def test_cells_of_one_name_start_from_one_init() -> None:
+    def check(make: Callable[[Any, Any], Any]) -> None:
+        def pair(one: Any, other: Any) -> Any:
+            return built(lambda x: (make(x, one), make(x, other))[0])
+
+        zeros, ones = {"i2h_b": "zeros"}, {"i2h_b": np.ones(16)}
+        rejects(ro.NetError, lambda: pair(zeros, ones), "blob 'a'", "different init=; got a/i2h_b. Give init= to one")
+        for other in (None, {"*_b": np.ones(16)}, {"gates_t_w": EYES}):
+            np.testing.assert_array_equal(ro.init_params(pair(ones, other), 0, "float64")["a/i2h_b"], np.ones(16))
+
+    def stepped(x: Any, init: Any) -> Any:
+        cell = ro.cells.LSTMCell(3, 4, name="a", init=init)
+        return cell.apply_over_sequence(x.net, cell.apply_over_sequence(x.net, x)[0][..., :3])[0]
+
+    check_each([stepped, lambda x, init: ro.LSTM(x.net, x, None, None, 3, 4, scope="a", init=init)[0]], check)
+
+
 class Started(ro.model.Model):
     def __init__(self, init: dict[str, object]) -> None:
         self.rnn = ro.model.RNN("lstm", 4, init=init)

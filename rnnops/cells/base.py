@@ -476,7 +476,11 @@ class RNNCell(ABC):
         for cell in self.inner_cells():
             cell._start(net)
         if self._init is not None:
+            before = dict(net.starts)
             net.set_init(self._init, self.name)
+            if clash := [name for name, start in before.items() if net.starts[name] != start]:
+                hint = "Give init= to one of the cells of this name, or equal values to all."
+                self.fail("cells of one name have different init=", net, came=", ".join(clash), hint=hint)
 
     def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
         names = self.get_state_names()

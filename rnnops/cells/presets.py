@@ -84,6 +84,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         flags = {"memory_optimization": memory_optimization, "drop_states": drop_states, "forward_only": forward_only}
         options = {"forget_bias": forget_bias, **flags, **cell_options}
         cell = _stack(cell_class, name, [dim_in, *sizes], options)
+        cell._init = init
         if static_rnn_unroll_size is not None:
             cell = UnrolledCell(cell, static_rnn_unroll_size)
         per_layer = 2 * len(cell.get_state_names()) // len(sizes)
@@ -91,8 +92,6 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         with_grads = _places(net, name, outputs_with_grads, first, per_layer)
         with absolute_names():
             _, states = cell.apply_over_sequence(net, input_blob, seq_lengths, initial_states, with_grads)
-        if init is not None:
-            net.set_init(init, name)
         result = states[first:] if return_last_layer_only else states
         return (*result, _params(net, cell)) if return_params else result
 

@@ -179,7 +179,7 @@ class Net(NetTables):
                 problem, hint = f"init= names no parameter of '{scope}'", did_you_mean(pattern, names)
                 raise NetError(problem, net=self.name, blob=str(pattern), wanted=some_of(names), hint=hint)
             for spec in (self._inputs[prefix + name] for name in found):
-                start = as_initializer(values, self.name, spec.name, spec.shape or ())
+                start = self.starts[spec.name] = as_initializer(values, self.name, spec.name, spec.shape or ())
                 self._inputs[spec.name] = replace(spec, initializer=start)
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:

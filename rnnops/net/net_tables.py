@@ -15,7 +15,7 @@ from rnnops.arguments import Attributes, named_options
 from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer_call, output_dtypes
-from rnnops.net.op import Input, Op, some_of
+from rnnops.net.op import Initializer, Input, Op, some_of
 from rnnops.net.schema import schema_of
 from rnnops.net.text import Labels, check_name, scoped
 from rnnops.types import FLOAT, Array, Type
@@ -44,6 +44,7 @@ class NetTables(Attributes):
         self._counts: dict[str, int] = {}
         self.labels = Labels()  # what variables say of blobs; for readers, nothing binds to it
         self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
+        self.starts: dict[str, Initializer] = {}  # parameter -> the last that `set_init` gave it
         self._layer = ""
         self._frozen = False
 

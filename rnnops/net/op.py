@@ -371,10 +371,7 @@ def checked_shape(shape: object, net: str, name: object) -> Shape:
     sizes: list[Any] = list(shape) if listed else [shape]  # type: ignore[call-overload]
     for size in sizes:
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
-            wanted, hint = (
-                "integers of 0 or more",
-                "No size is left open: of any shape is net.input(name) without shape=.",
-            )
+            wanted, hint = "integers of 0 or more", "No size is left open. An input of any shape has no shape=."
             raise NetError("not a shape", net=net, blob=str(name), wanted=wanted, came=repr(shape), hint=hint)
     return tuple(map(whole, sizes))
 

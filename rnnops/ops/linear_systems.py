@@ -1,7 +1,8 @@
 """Ops on square matrices over the last two axes: systems of equations, Cholesky factors, determinants.
 
 References call LAPACK through NumPy. There are no loop forms, so these ops run in the interpreter on every device. Not
-in ONNX: a file cannot have them. A matrix without a result is an error, where PyTorch raises one.
+in ONNX: exports refuse them. A matrix without a result is an error, as in PyTorch. Limit: results of NaN and infinities
+are not finite, where PyTorch's Cholesky raises an error.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from rnnops.errors import NumericsError
 from rnnops.net.blob import Blob
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, register
-from rnnops.ops.base import Binary, Unary
+from rnnops.ops.base import Binary, Unary, quiet
 from rnnops.ops.movement import unsqueeze
 from rnnops.ops.products import matmul, swap_last_axes
 from rnnops.types import FLOATS, Array, Shape
 
 
+@quiet
 def by_lapack(call: Call, function: Callable[..., Array], *arrays: Array) -> Array:
     """A function of NumPy on matrices. Raises NumericsError where a matrix has no result."""
     try:
@@ -42,8 +44,8 @@ def square(call: Call) -> Shape:
 class Solve(Binary):
     """`x` with `a @ x = b`, over the last two axes, the others broadcast.
 
-    Not in ONNX: a file gets none, and its export is refused. The inverse of a is `ro.solve(a, np.eye(n))`. The gradient
-    of b is `solve(a.T, dx)`; that of a is its negative product with `x.T`. The op runs in the interpreter.
+    Not in ONNX: exports refuse it. The inverse of a is `ro.solve(a, np.eye(n))`. The gradient of b is `solve(a.T, dx)`;
+    that of a is its negative product with `x.T`. The op runs in the interpreter.
 
     Args:
         a: [..., n, n] float, a blob or an array.
@@ -89,8 +91,8 @@ class Solve(Binary):
 class Cholesky(Unary):
     """The lower triangular `l` with `l @ l.T = x`, over the last two axes.
 
-    Not in ONNX: a file gets none, and its export is refused. It is the factor of `(x + x.T) / 2`, so that the gradient
-    is symmetric (Murray, arXiv 1602.07527). The op runs in the interpreter.
+    Not in ONNX: exports refuse it. It is the factor of `(x + x.T) / 2`, so that the gradient is symmetric (Murray,
+    arXiv 1602.07527). The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float, positive definite.
@@ -131,8 +133,8 @@ class Cholesky(Unary):
 class Slogdet(OpSchema):
     """Sign, and logarithm of the absolute value, of the determinant over the last two axes.
 
-    Not in ONNX: a file gets none, and its export is refused. The determinant is `sign * ro.exp(logarithm)`. The sign
-    has no gradient. The gradient at a singular matrix is an error. The op runs in the interpreter.
+    Not in ONNX: exports refuse it. The determinant is `sign * ro.exp(logarithm)`. The sign has no gradient. Where x
+    is singular, the gradient is a NumericsError. The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float.
@@ -163,6 +165,7 @@ class Slogdet(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (square(call)[:-2],) * 2
 
+    @quiet
     def reference(self, call: Call, x: Array) -> tuple[Array, ...]:
         return tuple(map(np.asarray, np.linalg.slogdet(x)))
 

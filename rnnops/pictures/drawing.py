@@ -233,7 +233,7 @@ WIDTH = 72  # letters of a line of results of a recurrence
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 LONGEST = 28  # characters of an attribute's value that are shown
 HIDDEN = ("cell", "backward", "keep", "output_grads", "types")  # what the box of a recurrence shows by other means
-VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")  # no Transpose: the sizes would puzzle
+VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")  # Transpose is drawn: sizes change
 ORDER = ("kept", "boundary", "recomputed", "checkpoint")  # the first of these that one of an op's results has
 Types = Mapping[str, Type]
 

@@ -488,6 +488,9 @@ def linear_system_cases() -> Iterator[Case]:
         yield Case("Slogdet", "", ro.slogdet, (matrices(*shape),), determinant)
     flat = np.array([[[1.0, 2.0], [2.0, 4.0]], [[0.0, 1.0], [1.0, 0.0]]])
     yield Case("Slogdet", "edges", ro.slogdet, (flat,), quiet(determinant))
+    nan = np.full((2, 2), np.nan)
+    yield Case("Slogdet", "NaN", ro.slogdet, (nan,), quiet(lambda x: (*np.linalg.slogdet(x),)))
+    yield Case("Solve", "NaN", ro.solve, (nan, floats(2, 2)), lambda a, b: (a,))
 
 
 GROUPS = (

@@ -81,12 +81,8 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
 def _rows(compiled: CompiledScan) -> Iterator[str]:
     plan = compiled.plan
     worker = compiled.options.target.worker
-    rows = (
-        "rows are not shared out"
-        if plan.whole
-        else f"{counted(compiled.scan.batch, 'row')}, shared out among {worker}s"
-    )
-    yield f"{counted(compiled.threads, worker)}, {rows}"
+    shared = f"{counted(compiled.scan.batch, 'row')}, shared out among {worker}s"
+    yield f"{counted(compiled.threads, worker)}, {'rows are not shared out' if plan.whole else shared}"
 
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
