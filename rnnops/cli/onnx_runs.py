@@ -95,7 +95,7 @@ def read_file(options: OnnxOptions) -> OnnxFile:
 def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given: dict[str, Shape]) -> str:
     """The name of the open size that counts rows, which gets its number; empty without `--rows`.
 
-    Raises OnnxError where it is not named and there are several.
+    Raises OnnxError where it is not named and there are several, and where `--sizes` gives it another number.
     """
     if options.rows is None:
         return ""
@@ -104,7 +104,7 @@ def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given:
     if not name and len(left) != 1:
         came = ", ".join(left) or "no open size"
         raise OnnxError("--rows needs the size that counts rows", came=came, hint=f"Say --rows NAME={count}.")
-    given[name or left[0]] = (count,)
+    given.update(once([*given.items(), (name or left[0], (count,))]))
     return name or left[0]
 
 
