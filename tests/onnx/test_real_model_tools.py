@@ -206,9 +206,11 @@ def test_feeds() -> None:
 
 def test_the_table_is_whole() -> None:
     table = read_table()
-    packages = {entry.package for entry in table}
+    packages = Counter(entry.package for entry in table)
+    ((most, count),) = packages.most_common(1)
     page = Path(__file__).parents[2] / "docs" / "onnx.md"
-    assert f" {len(table)} recurrent models that {len(packages)} public packages ship" in page.read_text()
+    told = f"{len(table)} recurrent models that {len(packages)} public packages ship, {count} of them {most},"
+    assert told in page.read_text().replace("\n", " ")
     assert len({entry.sha256 for entry in table}) == len(table)
     for entry in table:
         assert all(sum(kind in rule for kind in KINDS) == 1 for rule in entry.feeds.values()), entry.name
