@@ -22,10 +22,11 @@ def test_every_public_name_has_one_entry() -> None:
     assert public == {*public_names(), *TORCH}
 
 
-def test_the_command_line_page_names_every_option() -> None:
+def test_the_command_line_page_has_every_option_once() -> None:
     page = (PAGES[0].parent / "command_line.md").read_text()
     commands = _parser()._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     for name, parser in commands.items():
         section = page.split(f"## rnnops {name}\n")[1].split("\n## ")[0]
-        for action in parser._actions[1:]:  # but for --help
-            assert f"`{action.option_strings[-1] if action.option_strings else action.metavar}" in section, action
+        cells = " ".join(re.findall(r"^\| (`.*?) \| ", section, re.M))
+        options = [action.option_strings[-1] if action.option_strings else action.metavar for action in parser._actions]
+        assert sorted(re.findall(r"`([^` ]+)[^`]*`", cells)) == sorted(options[1:]), name  # but for --help

@@ -43,7 +43,7 @@ from rnnops.onnx.open_sizes import (
     names_of_open_sizes,
     open_sizes,
     sizes_of_weights,
-    with_size,
+    with_sizes,
 )
 from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
@@ -95,7 +95,7 @@ def read_file(options: OnnxOptions) -> OnnxFile:
 def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given: dict[str, Shape]) -> str:
     """The name of the open size that counts rows, which gets its number; empty without `--rows`.
 
-    Raises OnnxError where it is not named and there are several.
+    Raises OnnxError where it is not named and there are several, and where `--sizes` gives it another number.
     """
     if options.rows is None:
         return ""
@@ -104,7 +104,7 @@ def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given:
     if not name and len(left) != 1:
         came = ", ".join(left) or "no open size"
         raise OnnxError("--rows needs the size that counts rows", came=came, hint=f"Say --rows NAME={count}.")
-    given[name or left[0]] = (count,)
+    given.update(once([*given.items(), (name or left[0], (count,))]))
     return name or left[0]
 
 
@@ -146,8 +146,7 @@ class OnnxRuns:
         shapes, given = shapes_of_feeds(self.file, self.types)
         known = {name: array.shape for name, array in self.model.params.items()}
         known |= {name: dims for name in shapes if (dims := given.get(name, shapes[name])) is not None}
-        for name, size in given.items():
-            known = with_size(known, name, size[0])
+        known = with_sizes(known, {name: size[0] for name, size in given.items()})
         fixed = sizes_of_weights(self.model.net, known, self.model.dtype)
         sizes = choose_sizes(shapes, {**{name: (size,) for name, size in fixed.items()}, **given})
         if sizes.open:

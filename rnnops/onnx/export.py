@@ -27,7 +27,7 @@ from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, Operand, named_dims, value_info, write_op
 from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset, write_preset
 from rnnops.onnx.node import FAR, element_type
-from rnnops.onnx.open_sizes import SMALL, Dims, MadeUpSizes, sizes_of_weights, with_size
+from rnnops.onnx.open_sizes import SMALL, Dims, MadeUpSizes, sizes_of_weights, with_sizes
 from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import FLOAT, FLOATS, Array, Type
@@ -76,9 +76,7 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
         fixed = sizes_of_weights(net, shapes, float_dtype)
         if not fixed:
             raise
-        for name, size in fixed.items():
-            shapes = with_size(shapes, name, size)
-        return typed(net, shapes, float_dtype)
+        return typed(net, with_sizes(shapes, fixed), float_dtype)
 
 
 def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:

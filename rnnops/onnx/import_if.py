@@ -79,7 +79,8 @@ def choice(reader: GraphReader, name: str, likely: bool) -> bool:
     while isinstance(condition, tuple) and condition[0] == "Not":
         condition, is_negated = condition[1], not is_negated
     taken = reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
-    reader.model.unlikely += [condition] if taken != likely else []
+    if taken != likely:
+        reader.model.unlikely.append(condition)
     return taken
 
 
@@ -162,7 +163,7 @@ def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool
         results.append(read_branch(reader, proto, branches[taken], BRANCHES[taken]))
         few.append(set(reader.model.unlikely[before:]))
     if all(few) and few[0] != few[1]:
-        raise OnnxError("its branches fit few sizes, each of them others, so that no run can compute both")
+        raise OnnxError("its branches need different open sizes, so that no run can compute both")
     for name, then, otherwise in zip(proto.output, *results, strict=True):
         if name:
             otherwise = of_one_shape(reader, name, then, otherwise)

@@ -320,24 +320,24 @@ def sizes_of_weights(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> 
     most = ops_that_fit(net, shapes, float_dtype)
     while most < len(net.ops):
         tries = [(name, size) for size in numbers for name in names_of_open_sizes(shapes)]
-        fits = [ops_that_fit(net, with_size(shapes, *one), float_dtype) for one in tries]
+        fits = [ops_that_fit(net, with_sizes(shapes, {name: size}), float_dtype) for name, size in tries]
         best = max(fits, default=0)
         if best <= most:
             return found
         name, size = tries[fits.index(best)]
-        others: list[int | str] = [1, size - 1, size + 1, *names_of_open_sizes(shapes)]
-        others.remove(name)
-        near = [ops_that_fit(net, with_size(shapes, name, other), float_dtype) for other in others]
+        fixed = with_sizes(shapes, {name: size})
+        others: list[int | str] = [1, size - 1, size + 1, *names_of_open_sizes(fixed)]
+        near = [ops_that_fit(net, with_sizes(shapes, {name: other}), float_dtype) for other in others]
         if max(near) >= best:
             return found
-        found[name], shapes, most = size, with_size(shapes, name, size), best
+        found[name], shapes, most = size, fixed, best
     return found
 
 
-def with_size(shapes: Mapping[str, Dims], name: str, size: int | str) -> dict[str, Dims]:
-    """Shapes with a number for an open size, or another one."""
+def with_sizes(shapes: Mapping[str, Dims], sizes: Mapping[str, int | str]) -> dict[str, Dims]:
+    """Shapes with numbers or other names for some open sizes."""
     return {
-        key: tuple(size if open_sizes(key, dims).get(axis) == name else dim for axis, dim in enumerate(dims))
+        key: tuple(sizes.get(open_sizes(key, dims).get(axis, ""), dim) for axis, dim in enumerate(dims))
         for key, dims in shapes.items()
     }
 

@@ -53,7 +53,7 @@ class GraphModel:
         sizes: made-up sizes of what the file leaves open.
         branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
         choices: condition that follows from open sizes -> what it is taken for; in the order of reading.
-        unlikely: those that were taken for what they are at few sizes, each time that one was.
+        unlikely: those of which the branch of few sizes was read, once for each time.
     """
 
     rules: Mapping[str, Rule]

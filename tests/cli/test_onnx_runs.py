@@ -80,6 +80,8 @@ def test_an_op_that_mixes_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert "rows are mixed by op 'ReduceMean -> m'\n" in capsys.readouterr().out
     assert command(path, "--rows", "3") == 2
     assert "--rows needs the size that counts rows; got T, N. Say --rows NAME=3." in capsys.readouterr().err
+    assert command(path, "--rows", "N=3", "--sizes", "N=2") == 2
+    assert "'N' is one size; wanted one number; got [2] and [3]" in capsys.readouterr().err
     assert command(path, "--rows", "M=3") == 2
     assert "these are not open sizes; wanted T, N; got M" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from scan_models import run_node
 
 Array = np.ndarray[Any, Any]
 
-SIZES = {"T": 4, "N": 3}
+SIZES = {"T": 4, "N": 3, "B": 6}
 MOST = 1000  # trips
 X, H, ROW = "float[T, N, 2] x", "float[N, 2] h", "float[N, 2]"
 T = "zero = Constant <value_int = 0> () sizes = Shape (x) trips = Gather (sizes, zero)"
@@ -131,8 +131,9 @@ def loop_feeds(model: ModelProto, **sizes: int) -> dict[str, Array]:
         shape = [known.get(dim.dim_param, dim.dim_value) for dim in kind.shape.dim]
         if kind.elem_type == onnx.TensorProto.FLOAT:
             feeds[value.name] = random.uniform(-1, 1, shape).astype("float32")
-        else:
-            feeds[value.name] = np.full(shape, 1, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        else:  # of places one stands twice
+            numbers = np.arange(np.prod(shape))[::-1] // 2 if shape else np.ones(())
+            feeds[value.name] = numbers.reshape(shape).astype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
     return feeds
 
 

@@ -3,79 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from devices import DEVICES
 from each import check_each
 from exported_loops import LOOKUPS, TEXTS
-from loop_models import evaluate, loop_feeds, loop_model
+from loop_checks import check_gradients, check_runtime, check_values, check_written_again, read, saved
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.onnx import OnnxError, OnnxModel, export, load, load_model
+from rnnops.onnx import OnnxError, load
 from rnnops.recurrent.recurrence import Recurrence
-
-Array = np.ndarray[Any, Any]
-
-
-def read(name: str, folder: Path, **sizes: int) -> tuple[OnnxModel, dict[str, Array], dict[str, Array]]:
-    """The model of a form, read; its feeds; what a plain loop makes of them."""
-    model = loop_model(TEXTS[name])
-    onnx.save(model, folder / "loop.onnx")
-    feeds = loop_feeds(model, **sizes)
-    return load_model(folder / "loop.onnx"), feeds, evaluate(model, feeds)
 
 
 @pytest.mark.parametrize("device", ["reference", "plain", "cpu"])
 def test_values(device: str, tmp_path: Path) -> None:
     def check(name: str) -> None:
         for sizes in ({}, {"T": 7, "N": 1}):
-            model, feeds, wanted = read(name, tmp_path, **sizes)
-            out = DEVICES[device](model.net)(model.params, feeds)
-            for key, array in out.items():
-                assert (array.shape, array.dtype) == (wanted[key].shape, wanted[key].dtype), key
-                np.testing.assert_allclose(array, wanted[key], rtol=1e-5, atol=1e-6, err_msg=key)
+            check_values(TEXTS[name], tmp_path, device, **sizes)
 
     check_each(TEXTS, check)
 
 
 def test_onnx_runtime_gives_the_same_numbers(tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-
-    def check(name: str) -> None:
-        model, feeds, _ = read(name, tmp_path)
-        session = runtime.InferenceSession(str(tmp_path / "loop.onnx"), providers=["CPUExecutionProvider"])
-        out = ro.compile(model.net, device="reference")(model.params, feeds)
-        for value, result in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-            np.testing.assert_allclose(out[value.name], result, rtol=1e-5, atol=1e-6)
-
-    check_each(TEXTS, check)
+    check_each(TEXTS, lambda name: check_runtime(TEXTS[name], tmp_path))
 
 
 def test_gradients(tmp_path: Path) -> None:
-    def check(name: str) -> None:
-        model, feeds, _ = read(name, tmp_path)
-        arrays = {k: a.astype("float64") if a.dtype.kind == "f" else a for k, a in {**model.params, **feeds}.items()}
-        ro.testing.check_gradient(model.net, arrays, sample=6)
-
-    check_each(TEXTS, check)
+    check_each(TEXTS, lambda name: check_gradients(TEXTS[name], tmp_path))
 
 
 def test_written_again_it_is_the_same_net(tmp_path: Path) -> None:
-    def check(name: str) -> None:
-        model, _, _ = read(name, tmp_path)
-        export(model, tmp_path / "again.onnx")
-        assert str(load_model(tmp_path / "again.onnx").net) == str(model.net)
-
-    check_each(TEXTS, check)
+    check_each(TEXTS, lambda name: check_written_again(TEXTS[name], tmp_path))
 
 
 def test_steps_that_are_read_in_order_are_sequences(tmp_path: Path) -> None:
     def check(name: str) -> None:
-        model, _, _ = read(name, tmp_path)
+        model, _ = read(TEXTS[name], tmp_path)
         (op,) = [op for op in model.net.ops if op.type == "RecurrentNetwork"]
         cell = Recurrence(op, model.net.name).cell
         assert any(op.type == "Gather" for op in cell.ops) == (name in LOOKUPS or "set" in name)
@@ -88,7 +52,7 @@ def test_steps_that_are_read_in_order_are_sequences(tmp_path: Path) -> None:
 
 def test_a_place_outside_of_the_array_is_an_error_in_a_run(tmp_path: Path) -> None:
     """A Slice cuts such a place to the array, and JAX moves it inwards: nobody says which of them is meant."""
-    model, feeds, _ = read("jax: a lookup", tmp_path)
+    model, feeds = read(TEXTS["jax: a lookup"], tmp_path)
     feeds["ids"] = np.array([0, 1, 0, 2])
     run = ro.compile(model.net, device="reference")
     rejects(ro.TypeRuleError, lambda: run(model.params, feeds), "an index is out of range")
@@ -99,8 +63,7 @@ def test_updates_that_data_may_leave_out_are_refused(tmp_path: Path) -> None:
     text = (
         TEXTS["jax: at[i].set"].replace("float[3, 2] h,", "float[3, 2] h, int64 e,").replace("(i, begin)", "(e, begin)")
     )
-    onnx.save(loop_model(text), tmp_path / "loop.onnx")
-    rejects(OnnxError, lambda: load(tmp_path / "loop.onnx"), "which elements are not zero decides a shape")
+    rejects(OnnxError, lambda: load(saved(text, tmp_path)), "which elements are not zero decides a shape")
 
 
 def test_a_loop_that_data_end_is_refused(tmp_path: Path) -> None:
@@ -109,5 +72,4 @@ def test_a_loop_that_data_end_is_refused(tmp_path: Path) -> None:
         last = Loop (, go, h) <body = s (int64 i, bool c, float[3, 2] a) => (bool d, float[3, 2] b) {
             half = Constant <value_float = 0.7> () b = Mul (a, half) q = Mul (b, b) s = ReduceSum <keepdims = 0> (q)
             low = Constant <value_float = 0.1> () d = Greater (s, low) }> }"""
-    onnx.save(loop_model(text), tmp_path / "loop.onnx")
-    rejects(OnnxError, lambda: load(tmp_path / "loop.onnx"), "a Loop may end before its last trip")
+    rejects(OnnxError, lambda: load(saved(text, tmp_path)), "a Loop may end before its last trip")

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from devices import DEVICES
 from each import check_each
-from loop_models import BODY, ROW, TEXTS, evaluate, loop_feeds, loop_model, rows
+from loop_checks import check_gradients, check_runtime, check_values, check_written_again, read, saved
+from loop_models import BODY, ROW, TEXTS, evaluate, loop_feeds, rows
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.onnx import OnnxError, OnnxModel, export, load, load_model
+from rnnops.onnx import OnnxError, load, load_model
 from rnnops.recurrent.recurrence import Recurrence
-
-Array = np.ndarray[Any, Any]
-
-
-def written(text: str, folder: Path) -> Path:
-    """A file with a model."""
-    path = folder / "loop.onnx"
-    onnx.save(loop_model(text), path)
-    return path
-
-
-def read(name: str, folder: Path, **sizes: int) -> tuple[OnnxModel, dict[str, Array], dict[str, Array]]:
-    """The model of a form, read; its feeds; what a plain loop makes of them."""
-    path = written(TEXTS[name], folder)
-    model = load_model(path)
-    feeds = loop_feeds(onnx.load(path), **sizes)
-    return model, feeds, evaluate(onnx.load(path), feeds)
 
 
 @pytest.mark.parametrize("device", ["reference", "plain", "cpu"])
 def test_values(device: str, tmp_path: Path) -> None:
-    def check(name: str) -> None:
-        model, feeds, wanted = read(name, tmp_path)
-        out = DEVICES[device](model.net)(model.params, feeds)
-        for key, array in out.items():
-            assert (array.shape, array.dtype) == (wanted[key].shape, wanted[key].dtype), key
-            np.testing.assert_allclose(array, wanted[key], rtol=1e-5, atol=1e-6, err_msg=key)
-
-    check_each(TEXTS, check)
+    check_each(TEXTS, lambda name: check_values(TEXTS[name], tmp_path, device))
 
 
 RUNTIME_DIFFERS = {
@@ -54,41 +29,24 @@ RUNTIME_DIFFERS = {
 
 
 def test_onnx_runtime_gives_the_same_numbers(tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-
     def check(name: str) -> None:
         for sizes in ({}, {"T": 7, "N": 1}):
-            model, feeds, _ = read(name, tmp_path, **sizes)
-            session = runtime.InferenceSession(str(tmp_path / "loop.onnx"), providers=["CPUExecutionProvider"])
-            out = ro.compile(model.net, device="reference")(model.params, feeds)
-            for value, result in zip(session.get_outputs(), session.run(None, feeds), strict=True):
-                np.testing.assert_allclose(out[value.name], result, rtol=1e-5, atol=1e-6)
+            check_runtime(TEXTS[name], tmp_path, **sizes)
 
     check_each([name for name in TEXTS if name not in RUNTIME_DIFFERS], check)
 
 
 def test_gradients(tmp_path: Path) -> None:
-    def check(name: str) -> None:
-        model, feeds, _ = read(name, tmp_path)
-        arrays = {k: a.astype("float64") if a.dtype.kind == "f" else a for k, a in {**model.params, **feeds}.items()}
-        ro.testing.check_gradient(model.net, arrays, sample=6)
-
-    check_each([name for name in TEXTS if name not in ("counting only",)], check)
+    check_each([name for name in TEXTS if name != "counting only"], lambda name: check_gradients(TEXTS[name], tmp_path))
 
 
 def test_written_again_it_is_the_same_net(tmp_path: Path) -> None:
-    def check(name: str) -> None:
-        model, _, _ = read(name, tmp_path)
-        export(model, tmp_path / "again.onnx")
-        again = load_model(tmp_path / "again.onnx")
-        assert str(again.net) == str(model.net)
-
-    check_each(TEXTS, check)
+    check_each(TEXTS, lambda name: check_written_again(TEXTS[name], tmp_path))
 
 
 def test_steps_that_are_read_in_order_are_sequences(tmp_path: Path) -> None:
     def check(name: str) -> None:
-        model, _, _ = read(name, tmp_path)
+        model, _ = read(TEXTS[name], tmp_path)
         (op,) = [op for op in model.net.ops if op.type == "RecurrentNetwork"]
         recurrence = Recurrence(op, model.net.name)
         assert len(recurrence.sequences) == (2 if name == "with an offset" else 1)
@@ -102,8 +60,7 @@ def test_steps_that_are_read_in_order_are_sequences(tmp_path: Path) -> None:
 def test_a_run_with_another_number_of_steps_is_refused(trips: int, steps: int, tmp_path: Path) -> None:
     """The Loop says how often, y how many steps there are: fewer steps are read, more are an error."""
     text = rows("xt = Gather (y, i)").replace("float[N, 2] h)", "float[N, 2] h, float[S, N, 2] y)")
-    model = load_model(written(text, tmp_path))
-    feeds = loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=trips, S=steps)
+    model, feeds = read(text, tmp_path, T=trips, S=steps)
     run = ro.compile(model.net, device="reference")
     if steps < trips:
         rejects(ro.TypeRuleError, lambda: run(model.params, feeds), "Reshape")
@@ -114,22 +71,20 @@ def test_a_run_with_another_number_of_steps_is_refused(trips: int, steps: int, t
 def test_a_step_from_the_last_place_to_the_first_is_none(tmp_path: Path) -> None:
     """Ends from 0 on count from the front: a Slice from -1 to 0 takes nothing, of which the sum is 0."""
     for place in ("Add (i, m)", "Sub (m, i)"):
-        read = f"j = {place} k = Unsqueeze (j, zeros) e = Add (k, ones) xs = Slice (x, k, e, zeros)"
+        step = f"j = {place} k = Unsqueeze (j, zeros) e = Add (k, ones) xs = Slice (x, k, e, zeros)"
         around = "m = Constant <value_int = -1> () zeros = Constant <value_ints = [0]> ()"
         text = rows(
-            f"{read} xt = ReduceSum <keepdims = 0> (xs, zeros)", f"{around} ones = Constant <value_ints = [1]> ()"
+            f"{step} xt = ReduceSum <keepdims = 0> (xs, zeros)", f"{around} ones = Constant <value_ints = [1]> ()"
         )
-        model = load_model(written(text, tmp_path))
-        run = ro.compile(model.net, device="reference")
         for trips in (1, 2):
-            feeds = loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=trips)
+            model, feeds = read(text, tmp_path, T=trips)
+            run = ro.compile(model.net, device="reference")
             rejects(ro.TypeRuleError, lambda run=run, feeds=feeds: run(feeds), "an index is out of range")
 
 
 def test_a_run_of_no_steps_gives_the_first_values(tmp_path: Path) -> None:
     for name in ("by the trip", "backwards", "counters and values that stay"):
-        model = load_model(written(TEXTS[name], tmp_path))
-        feeds = loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=0)
+        model, feeds = read(TEXTS[name], tmp_path, T=0)
         out = ro.compile(model.net, device="reference")(model.params, feeds)
         np.testing.assert_array_equal(out["last"], feeds["h"])
         assert out["all"].shape == (0, 3, 2)
@@ -140,7 +95,7 @@ BY_LENGTHS = BY_LENGTHS.replace("trips = Gather (sizes, zero)", "trips = ReduceM
 
 
 def test_trips_that_data_decide_can_be_given(tmp_path: Path) -> None:
-    path = written(BY_LENGTHS, tmp_path)
+    path = saved(BY_LENGTHS, tmp_path)
     rejects(OnnxError, lambda: load(path), "data decide how many trips", "lengths", "constants=")
     lengths = np.array([2, 3, 1])
     model = load_model(path, constants={"lengths": lengths})
@@ -181,7 +136,7 @@ def test_a_loop_of_many_trips_that_does_not_begin_makes_none(tmp_path: Path) -> 
     text = f"""({ROW} h) => ({ROW} last) {{ {MANY} go = Constant <value = bool {{0}}> ()
         last = Loop (many, go, h) <body = s ({BODY}, {ROW} a) => (bool c, {ROW} b) {{ b = Tanh (a) }}> }}"""
     feeds = {"h": np.ones((3, 2), "float32")}
-    out = ro.compile(load(written(text, tmp_path)), device="reference")(feeds)
+    out = ro.compile(load(saved(text, tmp_path)), device="reference")(feeds)
     np.testing.assert_array_equal(out["last"], feeds["h"])
 
 
@@ -189,14 +144,14 @@ def test_a_place_before_the_start_of_an_array_is_an_error_in_a_run(tmp_path: Pat
     """Counted from the end: -5 of three steps is not the second one."""
     for place in ("j = Add (m, i)", "j = Sub (m, i)"):
         text = rows(f"m = Constant <value_int = -5> () {place} xt = Gather (x, j)")
-        net = load(written(text.replace("Gather (sizes, zero)", "Constant <value_int = 1> ()"), tmp_path))
-        run, feeds = ro.compile(net), loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=3)
+        model, feeds = read(text.replace("Gather (sizes, zero)", "Constant <value_int = 1> ()"), tmp_path, T=3)
+        run = ro.compile(model.net)
         rejects(ro.TypeRuleError, lambda run=run, feeds=feeds: run(feeds), "an index is out of range")
 
 
 def test_refused(tmp_path: Path) -> None:
     def check(name: str) -> None:
         text, problem = REFUSED[name]
-        rejects(OnnxError, lambda: load(written(text, tmp_path)), problem, "loop.onnx")
+        rejects(OnnxError, lambda: load(saved(text, tmp_path)), problem, "loop.onnx")
 
     check_each(REFUSED, check)

@@ -176,7 +176,7 @@ class Member:
 
 
 def members_of(stream: IO[bytes]) -> Iterator[Member]:
-    """The members of a zip file, which wheels are, or of a tar file, at most `MOST_BYTES` into it."""
+    """The members of a zip file, which wheels are, or of a tar file, of which at most `MOST_BYTES` are unpacked."""
     if zipfile.is_zipfile(stream):
         archive = zipfile.ZipFile(stream)
         for info in archive.infolist():
@@ -186,7 +186,7 @@ def members_of(stream: IO[bytes]) -> Iterator[Member]:
     stream.seek(0)
     packed = tarfile.open(fileobj=stream)  # noqa: SIM115
     for one in packed:
-        if one.offset_data > MOST_BYTES:
+        if one.offset_data + one.size > MOST_BYTES:
             raise ValueError(f"more than {MOST_BYTES} bytes")
         yield Member(one.name, one.size, one.isreg(), partial(packed.extractfile, one))  # type: ignore[arg-type]
 
