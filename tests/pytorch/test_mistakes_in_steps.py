@@ -85,3 +85,14 @@ def test_a_step_without_init_says_what_is_wrong_with_it() -> None:
             return x + h if h.sum() > 0 else h
 
     rejects(rt.StepError, lambda: rt.RNN(Decides())(torch.randn(5, 2, 4)), "decides by the value of a tensor")
+
+
+def test_a_recurrence_within_a_step_is_refused() -> None:
+    xs, inner = torch.randn(T, N, H), rt.RNN(torch.nn.GRUCell(H, H))
+
+    def step(h: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return inner(x[None], h)[1], None
+
+    for _ in range(2):
+        rejects(rt.StepError, lambda: rt.scan(step, torch.zeros(N, H), xs), "a step calls a recurrence", "Loop over")
+        torch.testing.assert_close(inner(xs[:1], torch.zeros(N, H))[1], inner.cell(xs[0]))  # known the second time
