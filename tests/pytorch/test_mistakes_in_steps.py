@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -96,3 +98,11 @@ def test_a_recurrence_within_a_step_is_refused() -> None:
     for _ in range(2):
         rejects(rt.StepError, lambda: rt.scan(step, torch.zeros(N, H), xs), "a step calls a recurrence", "Loop over")
         torch.testing.assert_close(inner(xs[:1], torch.zeros(N, H))[1], inner.cell(xs[0]))  # known the second time
+
+
+def test_another_pytorch_without_its_private_parts_is_named() -> None:
+    code = "import torch; del torch._C._functorch._unwrap_batched; import rnnops.torch"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"StepError: rnnops.torch does not know this PyTorch; wanted PyTorch 2.13; got {torch.__version__}:" in (
+        found.stderr
+    )
