@@ -200,6 +200,7 @@ def tensors_of(what: str, tree: Any) -> TensorTree:
     return TensorTree(present, WithNone(structure, places) if places else structure)
 
 
+NO_INPUT = WithNone(LEAF, (0,))
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
@@ -288,6 +289,13 @@ def checked_count(name: str, count: Any, least: int = 1) -> Any:
     if count is None or (isinstance(count, int | SymInt) and not isinstance(count, bool) and count >= least):
         return count
     raise StepError(f"{name}= must be an integer of {least} or more", came=repr(count)[:60])
+
+
+def repeatable(xs: Any, init: Any, lengths: Any, steps: Any) -> Any:
+    """The sequence, or T without one, of a call that may be as one before; None for others."""
+    if steps is None:
+        return xs if lengths is None and type(xs) in PLAIN else None
+    return steps if xs is None and init is not None and lengths is None and type(steps) is int else None
 
 
 def is_packed(xs: Any) -> bool:

@@ -154,7 +154,10 @@ TORCH = os.path.dirname(torch.__file__) + os.sep
 MODULE_CODE = (os.path.join(TORCH, "nn", "modules"), os.path.join(TORCH, "nn", "utils", "parametriz"))
 OWN = str(Path(__file__).parents[1]) + os.sep
 LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
-PACKAGES = ("numpy", "sympy", "mpmath", "networkx", "functorch", "torchgen", "typing_extensions", "numba", "llvmlite")
+PACKAGES = (
+    *("numpy", "sympy", "mpmath", "networkx", "functorch", "torchgen", "typing_extensions", "numba", "llvmlite"),
+    *("_pytest", "pytest", "pluggy"),  # asserts that pytest rewrites refer to them
+)
 UNREAD = ("torch", "rnnops", "builtins", *PACKAGES, *sys.stdlib_module_names)  # packages whose own values stay
 SITES = ("site-packages", "dist-packages")
 ANY_NAME = {"getattr", "hasattr", "attrgetter"}  # with a constant name they read that one

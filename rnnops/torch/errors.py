@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from rnnops.errors import RnnopsError
 
+SHARDED = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
+
 
 class StepError(RnnopsError):
     """A step does what cannot be translated, or is called with tensors that it cannot take.

@@ -268,7 +268,12 @@ class RepeatedStep:
     Args:
         numbers: for each tensor that the step closes over, its place among the tensors that the trace reads.
         every: all tensors that are compared, each once.
+
+    Attributes:
+        counted: the integers that say T and N where there is no sequence.
     """
+
+    counted: Tensor | None = None
 
     def __init__(self, compiled: CompiledStep, call: TensorCall, numbers: list[int], every: list[Tensor]) -> None:
         self._call, self._numbers, watch = call, numbers, compiled.traced.watch

@@ -25,7 +25,6 @@ from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
     LEAF,
-    PLAIN,
     StepFunction,
     TensorTree,
     checked_answers,
@@ -37,6 +36,7 @@ from rnnops.torch.arguments import (
     is_packed,
     packed_as,
     padded,
+    repeatable,
     tensors_of,
     with_steps,
 )
@@ -301,8 +301,8 @@ class RNN(Module):
             carry, ys = self._over_rows(rows, init, ends, steps, held)
             return packed_as(xs, ys, ends), carry
         xs = self._turned(xs)
-        is_plain = lengths is None and steps is None and not held and type(xs) in PLAIN
-        found = self._repeated(xs, init) if is_plain else None
+        sequence = None if held else repeatable(xs, init, lengths, steps)
+        found = None if sequence is None else self._repeated(sequence, init)
         carry, ys = self._over_rows(xs, init, lengths, steps, held) if found is None else found
         return self._turned(ys), carry
 
@@ -320,7 +320,7 @@ class RNN(Module):
         step, given, made = self._asked(xs, init, lengths, steps, held)
         return run_scan(step, given, made, self._prepared)
 
-    def _repeated(self, xs: Tensor, init: Any) -> tuple[Any, Any] | None:
+    def _repeated(self, xs: Any, init: Any) -> tuple[Any, Any] | None:
         """The results of a call as one before; None for others."""
         cell: Any = self._modules["cell"]  # sooner than through `__getattr__`
         made = self._known_request(cell)
@@ -521,8 +521,8 @@ def scan(
     packed = xs if is_packed(xs) else None
     if packed is not None:
         xs, lengths = padded(packed, lengths)
-    is_plain = lengths is None and steps is None and type(xs) in PLAIN
-    result = repeated(made, init, xs) if recent and is_plain else None
+    sequence = repeatable(xs, init, lengths, steps) if recent else None
+    result = None if sequence is None else repeated(made, init, sequence)
     if result is None:
         carry = tensors_of("states", init)
         inputs = with_steps(inputs_of(xs, steps), carry, steps, made.batch_axis)

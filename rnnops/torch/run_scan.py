@@ -32,6 +32,7 @@ from torch.nn import Module
 from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
     LEAF,
+    NO_INPUT,
     FlatStep,
     StepFunction,
     TensorTree,
@@ -321,8 +322,9 @@ class Given(NamedTuple):
         """A key for calls that may be alike, as `repeated` has it; None where there is none."""
         (states, carry), (inputs, xs), lengths = self
         kind = type(states[0]) if carry is LEAF else tuple if carry is tuple_of(len(states)) else None
-        is_plain = kind is not None and xs is LEAF and lengths is None
-        return (kind, len(states), inputs[0].shape, torch.is_grad_enabled()) if is_plain else None
+        is_plain = kind is not None and xs in (LEAF, NO_INPUT) and lengths is None
+        length = len(inputs[0]) if xs == NO_INPUT else inputs[0].shape
+        return (kind, len(states), length, torch.is_grad_enabled()) if is_plain else None
 
 
 def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
@@ -343,19 +345,17 @@ def code_of(step: Any) -> Any:
     return getattr(step, "__code__", None) or type(step)
 
 
-def repeated(made: ScanRequest, init: Any, xs: Tensor) -> tuple[Any, Any] | None:
-    """The results of `run_scan` for a call as one before; None for others."""
-    is_tuple = type(init) is tuple
-    leaves = [*init, xs] if is_tuple else [init, xs]
+def repeated(made: ScanRequest, init: Any, xs: Any) -> tuple[Any, Any] | None:
+    """The results of `run_scan` for a call as one before; None for others. Without a sequence xs is T."""
     recent: Any = made.recent
-    step = recent.get((type(init), len(leaves) - 1, xs.shape, torch.is_grad_enabled()))
+    states = [*init] if type(init) is tuple else [init]
+    step = recent.get((type(init), len(states), xs if type(xs) is int else xs.shape, torch.is_grad_enabled()))
     known = step is not None and forward_ad._current_level < 0  # tangents are not seen by what compares tensors
-    out = step.outputs(made.roots, leaves) if known else None
+    out = step.outputs(made.roots, [*states, xs if step.counted is None else step.counted]) if known else None
     if out is None:
         return None
-    if is_tuple:
-        return tuple(out[: len(leaves) - 1]), nested(out[len(leaves) - 1 :], step.result_tree)
-    return out[0], nested(out[1:], step.result_tree)
+    carry = tuple(out[: len(states)]) if type(init) is tuple else out[0]
+    return carry, nested(out[len(states) :], step.result_tree)
 
 
 def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
@@ -499,6 +499,7 @@ def run_now(
     last, steps = compiled.over_time(states, inputs, given.lengths, reached)
     step_again = None if made.recent is None or given.kind is None else compiled.step_again(given.leaves, reached)
     if made.recent is not None and step_again is not None:
+        step_again.counted = given.xs.leaves[0] if given.xs.tree == NO_INPUT else None
         while len(made.recent) >= KEPT_CALLS:
             made.recent.pop(next(iter(made.recent)), None)
         made.recent[given.kind] = step_again

@@ -32,7 +32,7 @@ from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
 from rnnops.net.net import Net
 from rnnops.torch.arguments import PLAIN
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import SHARDED, StepError
 from rnnops.torch.mapped import at_each_place
 from rnnops.types import Array
 from rnnops.util import LazyModule
@@ -143,8 +143,9 @@ def unreadable(name: str, tensor: Tensor, where: str) -> StepError:
 def check_whole(name: str, tensor: Tensor) -> None:
     """Raise StepError for a tensor that this process has only a part of."""
     if isinstance(tensor, torch.distributed.tensor.DTensor):
-        hint = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
-        raise StepError("a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=hint)
+        raise StepError(
+            "a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=SHARDED
+        )
 
 
 def as_tensor(array: Array) -> Tensor:

@@ -39,7 +39,7 @@ from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import RULES, AtenNode, op_name
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import SHARDED, StepError
 from rnnops.torch.step_modes import (
     SYMBOL_REFUSED,
     Decisions,
@@ -187,7 +187,8 @@ def trace_step(
             if "EffectType" not in str(error):
                 raise
             problem = "a step uses an op that is not translated, as it has an effect besides its result"
-            raise StepError(problem, came=str(error)[-60:], hint="Write it by other ops.") from error
+            hint = SHARDED if "c10d" in str(error) else "Write it by other ops."
+            raise StepError(problem, came=str(error).split()[-1], hint=hint) from error
         except RuntimeError as error:
             if any(said in str(error) for said in ("two different devices", "on the same device")):
                 raise _on_two_devices(error, layout) from error

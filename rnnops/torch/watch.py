@@ -327,6 +327,21 @@ class Known(NamedTuple):
     source: ParametrizationList
 
 
+class UncachedHere(int):
+    """How many blocks of `parametrize.cached` are open, none to the thread that traces: they would keep its tensors."""
+
+    tracing = 0
+
+    def __bool__(self) -> bool:
+        return self != 0 and threading.get_ident() != UncachedHere.tracing
+
+    def __add__(self, blocks: int) -> UncachedHere:
+        return UncachedHere(int(self) + blocks)
+
+    def __sub__(self, blocks: int) -> UncachedHere:
+        return UncachedHere(int(self) - blocks)
+
+
 class Computed:
     """A context in which parametrized weights are tensors that are known, and buffers stay.
 
@@ -338,8 +353,10 @@ class Computed:
         self._given, self.known = given, dict[int, Known]()
 
     def __enter__(self) -> None:
-        tracing, self._cached = threading.get_ident(), parametrize._cache_enabled
-        parametrize._cache_enabled = 0  # which would keep tensors of the trace
+        if isinstance(parametrize._cache_enabled, UncachedHere):
+            raise StepError("a step calls a recurrence", hint="Loop over the steps of the inner one in Python.")
+        tracing = UncachedHere.tracing = threading.get_ident()
+        parametrize._cache_enabled = UncachedHere(parametrize._cache_enabled)
 
         def call(made: ParametrizationList) -> Any:
             found = self._value(made) if threading.get_ident() == tracing else None
@@ -349,7 +366,7 @@ class Computed:
 
     def __exit__(self, *error: Any) -> None:
         del ParametrizationList.__call__
-        parametrize._cache_enabled = self._cached
+        parametrize._cache_enabled = int(parametrize._cache_enabled)  # which others may have changed
 
     def _value(self, made: ParametrizationList) -> Tensor | None:
         if self._given is not None:

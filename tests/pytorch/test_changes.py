@@ -290,8 +290,7 @@ def test_a_step_may_hold_masked_arrays() -> None:
         torch.testing.assert_close(rnn(xs, h0)[0], looped(rnn, xs))
 
     def masking(cell: Any, h: Any, x: Any) -> Any:
-        if cell.masked is not np.ma.masked:
-            raise ValueError("it is another")
+        assert cell.masked is np.ma.masked
         cell.held["numbers"].mask = cell.held["numbers"].mask ^ True
         cell.held["numbers"].data[1] += 1
         h = cell(x, h)
@@ -308,3 +307,25 @@ def test_ops_that_a_step_is_given_count(kind: str) -> None:
         op = packet if kind == "packet" else packet.default
         ys = rt.scan(lambda h, x, op=op: (h, op(x)), torch.zeros(2, 1), torch.ones(3, 2, 4))[1]
         torch.testing.assert_close(ys, op(torch.ones(3, 2, 4)))
+
+
+def test_steps_of_a_test_may_assert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest rewrites asserts to code that reads its modules. Its handlers write down PyTorch's log of sizes."""
+    monkeypatch.setattr(torch._logging.structured, "INTERN_TABLE", {})  # PyTorch logs as in a new process
+    near, xs = pytest.approx(0.5), torch.randn(T, N, H)
+
+    def step(cell: Any, h: Any, x: Any) -> Any:
+        assert x.shape == h.shape, "sizes"
+        assert 0 < x.shape[0] == N
+        h = cell(x, h) * (2 if near == 0.5 else 1)
+        return h, h
+
+    rnn = rt.RNN(Tagged(), step)
+    expect_loop(rnn, xs)
+    assert "RecurrentNetwork" in {op.type for op in rnn.net.ops}
+    (prepared,) = rnn._prepared.values()
+    assert len(prepared.traces[0].watch.walk.objects) < 500
+    near.expected = 0.75
+    expect_loop(rnn, xs)
+    with pytest.raises(AssertionError, match="sizes"):
+        rnn(torch.randn(T, N, H + 1), torch.zeros(N, H))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -85,3 +87,22 @@ def test_a_step_without_init_says_what_is_wrong_with_it() -> None:
             return x + h if h.sum() > 0 else h
 
     rejects(rt.StepError, lambda: rt.RNN(Decides())(torch.randn(5, 2, 4)), "decides by the value of a tensor")
+
+
+def test_a_recurrence_within_a_step_is_refused() -> None:
+    xs, inner = torch.randn(T, N, H), rt.RNN(torch.nn.GRUCell(H, H))
+
+    def step(h: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return inner(x[None], h)[1], None
+
+    for _ in range(2):
+        rejects(rt.StepError, lambda: rt.scan(step, torch.zeros(N, H), xs), "a step calls a recurrence", "Loop over")
+        torch.testing.assert_close(inner(xs[:1], torch.zeros(N, H))[1], inner.cell(xs[0]))  # known the second time
+
+
+def test_another_pytorch_without_its_private_parts_is_named() -> None:
+    code = "import torch; del torch._C._functorch._unwrap_batched; import rnnops.torch"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"StepError: rnnops.torch does not know this PyTorch; wanted PyTorch 2.13; got {torch.__version__}:" in (
+        found.stderr
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import accumulate
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from rnnops.torch.watch import Computed  # noqa: E402
 
 T, N, D, H = 6, 3, 5, 4
 
@@ -73,12 +76,8 @@ def made(name: str, dtype: Any = torch.float64) -> Any:
 
 
 def loop(cell: Any, xs: Any, h: Any) -> Any:
-    rows = []
     with parametrize.cached():  # computed once, as a recurrence does
-        for x in xs:
-            h = cell(x, h)
-            rows.append(h)
-    return torch.stack(rows)
+        return torch.stack([*accumulate(xs, lambda h, x: cell(x, h), initial=h)][1:])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -162,6 +161,32 @@ def test_a_cache_around_calls_holds_their_weights() -> None:
         torch.testing.assert_close(rnn(xs, xs.new_zeros(N, H))[0], ys, rtol=0, atol=0)
         (ys.sum() + weight.sum()).backward()
     assert all(x.grad is not None for x in cell.parameters())
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_other_threads_open_and_close_caches_while_a_step_is_traced(is_open: bool) -> None:
+    cell, block, weights = made("matrix_exp").inner, parametrize.cached(), []
+
+    def elsewhere() -> None:
+        if is_open:
+            weights.extend([cell.weight, cell.weight])
+            block.__exit__(None, None, None)
+        else:
+            block.__enter__()
+            weights.extend([cell.weight, cell.weight])
+
+    if is_open:
+        block.__enter__()
+    with Computed({}):
+        thread = Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert cell.weight is not cell.weight
+    assert weights[0] is weights[1]
+    assert type(parametrize._cache_enabled) is int
+    if not is_open:
+        block.__exit__(None, None, None)
+    assert cell.weight is not cell.weight
 
 
 def test_random_weights_are_new_at_each_step() -> None:

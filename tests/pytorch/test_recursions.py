@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,28 @@ def test_steps_take_the_place_of_a_sequence_and_may_change_from_call_to_call() -
     ys, h = rt.RNN(cell, lambda cell, h, _: step(h, None), batch_first=True)(None, h0, LENGTHS, steps=T)
     wanted = loop(step, h0, T, lengths=LENGTHS)
     expect_equal((h, ys), (wanted[0], wanted[1].transpose(0, 1)), [h0, W])
+
+
+def test_calls_with_steps_are_repeated_as_others_are() -> None:
+    """By the list of jobs of the call before: with another T or N, and where integers [T, N] are a sequence."""
+    cell, kinds = torch.nn.Linear(H, H).double(), set()
+
+    def step(cell: Any, h: Any, x: Any) -> Any:
+        h = torch.tanh(cell(h) if x is None else cell(h) + x[:, None])
+        return h, h
+
+    rnn = rt.RNN(cell, step)
+    for steps, rows, xs in [(3, N, None), (4, N, None), (3, 2, None), (3, 2, torch.ones(3, 2, dtype=torch.int32))]:
+        for seed in range(3):
+            h = numbers(rows, H, seed=seed)
+            ys, last = rnn(xs, h, steps=steps) if xs is None else rnn(xs, h)
+            given = partial(step, cell)
+            expect_equal((last, ys), loop(given, h, steps, xs), [h, *cell.parameters()])
+            expect_equal(rt.scan(given, h, xs, steps=steps), loop(given, h, steps, xs), [h, *cell.parameters()])
+        kinds.update(kind[2] for kind in rnn._made.recent)
+    assert kinds >= {3, 4, (3, 2)}
+    with pytest.raises(StepError, match="steps= must be an integer"):
+        rnn(None, h, steps=3.0)
 
 
 def test_states_of_any_kind_tell_the_rows() -> None:
