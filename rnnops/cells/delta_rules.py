@@ -237,7 +237,8 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
         y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
     Siems and others 2025, "DeltaProduct: improving state-tracking in linear RNNs via Householder products", arXiv
-    2502.10297, without the short convolutions and the last projection, which layers around the cell can be.
+    2502.10297, without the short convolutions and the last projection, which layers around the cell can be. Values
+    have no activation; in the authors' code they go through `swish`.
 
     States:
 
@@ -304,7 +305,9 @@ class TTTLinearCell(HeadCell):
     `k + normalized(W k)`, and `outer(k, slope)` is the gradient of half its squared error.
 
     Sun and others 2024, "Learning to (learn at test time): RNNs with expressive hidden states", arXiv 2407.04620,
-    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it.
+    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it. The authors' code divides
+    rates by d, too. It also trains a bias of the model and a factor of the rate, rotates queries and keys, and has an
+    epsilon of 0.000001.
 
     States:
 

@@ -405,7 +405,8 @@ class BlockGRUCell(BlockCell):
     `normalized` gives all 3H of a row a mean of 0 and a variance of 1, with an epsilon of 0.00001.
 
     Hafner and others 2023, "Mastering diverse domains through world models", arXiv 2301.04104 (DreamerV3), the
-    recurrence of its sequence model, without the layers that come before the gates.
+    recurrence of its sequence model, without the layers that come before the gates. The authors' code of 2023
+    normalizes the gates and has one full matrix; their later code has blocks, and normalizes the layer before instead.
 
     States:
 

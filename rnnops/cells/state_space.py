@@ -241,7 +241,7 @@ class LRUCell(PairCell):
         y = concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Orvieto and others 2023, "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349, section 3
-    and appendix A. The paper's C is `read_w`, imaginary parts negated, and its D is `skip_w`.
+    and appendix A. The paper's C is `read_w`, imaginary parts negated. Its D is `skip_w`, a matrix here.
 
     States:
 
@@ -324,8 +324,9 @@ class S5Cell(PairCell):
         y = 2 * concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933,
-    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated, and its D is
-    `skip_w`.
+    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated. Its D is
+    `skip_w`, a matrix here, as D and H may differ. In the authors' code B starts with a variance of 1 / 2S, and C is
+    complex before the change of basis.
 
     States:
 
@@ -336,8 +337,8 @@ class S5Cell(PairCell):
 
     Trained parameters, below the cell's name:
 
-    - `i2h_w [2S, D]`: function `hippo_entering`, normal in the basis of eigenvectors
-    - `read_w [H, 2S]`: function `hippo_reading`, the same
+    - `i2h_w [2S, D]`: function `hippo_entering`, normal with a variance of 1 / D, in the basis of eigenvectors
+    - `read_w [H, 2S]`: function `hippo_reading`, the same with a variance of 1 / 2S
     - `eigenvalue_re [S]`: -0.5
     - `eigenvalue_im [S]`: function `hippo_angles`
     - `log_step [S]`: uniform in [-6.908, -2.303], for steps of 0.001 to 0.1
