@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.cells.base import Extra, Step, Stepped
-from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, unit
+from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, swish, unit
 from rnnops.cells.sized import count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus
-from rnnops.ops.arithmetic import exp, sqrt
-from rnnops.ops.movement import reshape, split, unsqueeze
+from rnnops.ops.arithmetic import exp, reciprocal, sqrt
+from rnnops.ops.movement import split, unsqueeze
+from rnnops.ops.normalization import layer_normalization, through_unit
 from rnnops.ops.reduction import reduce_mean
-
-
-def swish(blob: Blob) -> Blob:
-    return blob * sigmoid(blob)
 
 
 @register_cell
@@ -50,11 +47,7 @@ class DeltaNetCell(HeadCell):
     - `norm_scale [H]`: ones
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -137,13 +130,6 @@ class GatedDeltaNetCell(DeltaNetCell):
     - `decay_b [heads]`: uniform in [-6.9, -2.2], for steps of about 0.001 to 0.1
     - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
 
-    Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: not read.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
-
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
         >>> cell = ro.cells.GatedDeltaNetCell(3, 8, heads=2)
@@ -202,13 +188,6 @@ class KDACell(DeltaNetCell):
     - `decay_b [H]`: function `step_biases`, steps of 0.001 to 0.1
     - `norm_scale [H]`: ones
 
-    Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: not read.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
-
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
         >>> cell = ro.cells.KDACell(3, 8, heads=2)
@@ -227,13 +206,13 @@ class KDACell(DeltaNetCell):
         q, k, v = self.projected(step, x_t, 3, "projected_t", extra)
         left = unsqueeze(self._decay(step, x_t), [3]) * states[0]
         S_t, seen = self.corrected(step, x_t, left, [q, k, swish(v)])
-        gate = self._low(step, x_t, "gate") + step.parameter(f"{self.name}/gate_b", (self.hidden_size,), "zeros")
+        gate = self._low(step, x_t, "gate") + self.vector(step, "gate_b", "zeros")
         return step.masked_output(sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
 
     def _decay(self, step: Step, x_t: Blob) -> Blob:
         rate = exp(step.parameter(f"{self.name}/decay_log", (self.heads,), rate_logs))
-        bias = step.parameter(f"{self.name}/decay_b", (self.hidden_size,), step_biases)
-        return exp(-unsqueeze(rate, [1]) * self.by_head(softplus(self._low(step, x_t, "decay") + bias)))
+        steps = softplus(self._low(step, x_t, "decay") + self.vector(step, "decay_b", step_biases))
+        return exp(-unsqueeze(rate, [1]) * self.by_head(steps))
 
     def _low(self, step: Step, x_t: Blob, name: str) -> Blob:
         """A product of rank d, [N, H]."""
@@ -258,7 +237,8 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
         y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
     Siems and others 2025, "DeltaProduct: improving state-tracking in linear RNNs via Householder products", arXiv
-    2502.10297, without the short convolutions and the last projection, which layers around the cell can be.
+    2502.10297, without the short convolutions and the last projection, which layers around the cell can be. Values
+    have no activation; in the authors' code they go through `swish`.
 
     States:
 
@@ -276,8 +256,6 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
 
     Args:
         products: corrections in a step.
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: not read.
 
     Raises:
         NetError: products is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
@@ -301,7 +279,7 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
         query, *parts, gate = self.projected(step, x_t, 2 + 2 * n, "projected_t", extra)
         rates = 2.0 * sigmoid(step.linear(x_t, f"{self.name}/beta", self.input_size, n * heads))
         S_t = self._decay(step, x_t) * states[0]
-        for key, value, rate in zip(parts[:n], parts[n:], split(rates, n, axis=-1) if n > 1 else [rates], strict=True):
+        for key, value, rate in zip(parts[:n], parts[n:], split(rates, n, axis=-1), strict=True):
             S_t = self.written(S_t, key, value, rate)
         seen = self.joined(self.root_normalized(step, read(S_t, self.direction(query))))
         return step.masked_output(swish(gate) * seen), self.kept(step, [S_t], states)
@@ -327,7 +305,9 @@ class TTTLinearCell(HeadCell):
     `k + normalized(W k)`, and `outer(k, slope)` is the gradient of half its squared error.
 
     Sun and others 2024, "Learning to (learn at test time): RNNs with expressive hidden states", arXiv 2407.04620,
-    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it.
+    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it. The authors' code divides
+    rates by d, too. It also trains a bias of the model and a factor of the rate, rotates queries and keys, and has an
+    epsilon of 0.000001.
 
     States:
 
@@ -343,11 +323,7 @@ class TTTLinearCell(HeadCell):
     - `norm_scale [H]`: ones
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -365,22 +341,12 @@ class TTTLinearCell(HeadCell):
         q, k, v = map(self.by_head, self.projected(step, x_t, 3, "projected_t", extra))
         rate = sigmoid(step.linear(x_t, f"{self.name}/rate", self.input_size, self.heads)) / float(d)
         start = step.parameter(f"{self.name}/start_w", (self.heads, d, d), ("normal", 0.0, 0.02))
-        shift = step.parameter(f"{self.name}/norm_bias", (self.hidden_size,), "zeros")
-        scale, shift = self.scale_of_norm(step), reshape(shift, [self.heads, d])
-        z, root = _standard(read(S_prev + start, k))
-        g = (z * scale + shift - (v - k)) * scale
-        slope = (g - _mean(g) - z * _mean(g * z)) / root
+        scale, shift = self.vectors(step, "norm_scale", "ones"), self.vectors(step, "norm_bias", "zeros")
+        z = read(S_prev + start, k)
+        centred = z - reduce_mean(z, axes=[-1])
+        inverse = reciprocal(sqrt(reduce_mean(centred * centred, axes=[-1]) + EPSILON))
+        error = centred * inverse * scale + shift - (v - k)
+        slope = through_unit(centred * inverse, error * scale, inverse, axes=[-1])
         S_t = S_prev - outer(unsqueeze(rate, [2]) * k, slope)
-        y_t = q + _standard(read(S_t + start, q))[0] * scale + shift
+        y_t = q + layer_normalization(read(S_t + start, q), scale, shift, axis=-1, epsilon=EPSILON)
         return step.masked_output(self.joined(y_t)), self.kept(step, [S_t], states)
-
-
-def _mean(blob: Blob) -> Blob:
-    return reduce_mean(blob, axes=[-1])
-
-
-def _standard(blob: Blob) -> tuple[Blob, Blob]:
-    """Each head with a mean of 0 and a variance of 1, and the root of the variance before."""
-    centred = blob - _mean(blob)
-    root = sqrt(_mean(centred * centred) + EPSILON)
-    return centred / root, root

@@ -16,8 +16,8 @@ from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute, exp, sqrt
 from rnnops.ops.comparison import max as maximum
 from rnnops.ops.movement import concat, reshape, split, unsqueeze
-from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.reduction import reduce_mean, reduce_sum
+from rnnops.ops.normalization import layer_normalization, rms_normalization
+from rnnops.ops.reduction import reduce_sum
 from rnnops.types import Array
 
 EPSILON = 1e-5  # of norms
@@ -30,7 +30,7 @@ class HeadCell(ShapedCell):
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
 
     Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: heads is not a size or does not divide hidden_size, and as `SizedCell`'s.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("memory_t",)
@@ -38,9 +38,9 @@ class HeadCell(ShapedCell):
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
         most = gcd(count_of(hidden_size, "hidden_size", self.name), 4)
-        self.heads = most if heads is None else heads
-        if not isinstance(self.heads, int) or self.heads < 1 or hidden_size % self.heads:
-            self.fail(f"heads do not divide hidden_size {hidden_size}", came=repr(heads))
+        self.heads = most if heads is None else count_of(heads, "heads", self.name)
+        if hidden_size % self.heads:
+            self.fail("heads do not divide hidden_size", wanted=f"a divisor of {hidden_size}", came=self.heads)
 
     @property
     def width(self) -> int:
@@ -66,36 +66,64 @@ class HeadCell(ShapedCell):
         """
         return reshape(blob, [-1, self.hidden_size])
 
-    def scale_of_norm(self, step: Step) -> Blob:
-        """A parameter `norm_scale [H]`, ones, as `[heads, d]`.
+    def vector(self, step: Step, name: str, init: object) -> Blob:
+        """A parameter `[H]`.
 
         Args:
             step: what is written.
+            name: below the cell's name.
+            init: as for `Net.parameter`.
         """
-        return reshape(step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones"), [self.heads, self.width])
+        return step.parameter(f"{self.name}/{name}", (self.hidden_size,), init)
+
+    def vectors(self, step: Step, name: str, init: object) -> Blob:
+        """A parameter `[H]` as `[heads, d]`.
+
+        Args:
+            step, name, init: as `vector`'s.
+        """
+        return reshape(self.vector(step, name, init), [self.heads, self.width])
 
     def root_normalized(self, step: Step, blob: Blob, epsilon: float = EPSILON) -> Blob:
-        """Each head over the root of its mean square, scaled.
+        """Each head over the root of its mean square, times a parameter `norm_scale [H]`.
 
         Args:
             step: what is written.
             blob: [N, heads, d].
             epsilon: added to the mean square.
         """
-        return blob / sqrt(reduce_mean(blob * blob, axes=[-1]) + epsilon) * self.scale_of_norm(step)
+        return rms_normalization(blob, self.vectors(step, "norm_scale", "ones"), epsilon=epsilon)
 
-    def block_products(self, step: Step, h: Blob, gates: int) -> Blob:
-        """Products of each head's part of h with a matrix of its own, gate by gate, `[N, gates H]`.
+
+class BlockCell(HeadCell):
+    """A cell whose recurrent weights are a matrix for each head; its states are vectors."""
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [(self.hidden_size,)] * len(self.state_names)
+
+    def get_recurrent_params(self) -> list[str]:
+        return [*(f"{self.name}/gates_{head}_w" for head in range(self.heads)), *super().get_recurrent_params()]
+
+    def gates(self, step: Step, x_t: Blob, h_prev: Blob, count: int, extra: Extra) -> Blob:
+        """Products of x, and of each head's part of h with a matrix of its own, gate by gate, `[N, count H]`.
 
         Args:
             step: what is written.
-            h: [N, H].
-            gates: parts of a product; parameters `gates_<head>_w [gates d, d]`.
+            x_t: [N, D].
+            h_prev: [N, H].
+            count: parts of a product; parameters `gates_<head>_w [count d, d]`.
+            extra: as `step`'s.
         """
-        d, hs = self.width, split(h, self.heads, axis=-1) if self.heads > 1 else [h]
-        products = [step.product(own, f"{self.name}/gates_{head}", d, gates * d) for head, own in enumerate(hs)]
-        parts = [split(product, gates, axis=-1) for product in products]
-        return concat([part[gate] for gate in range(gates) for part in parts], axis=-1)
+        d, hs = self.width, split(h_prev, self.heads, axis=-1)
+        products = [step.product(own, f"{self.name}/gates_{head}", d, count * d) for head, own in enumerate(hs)]
+        parts = zip(*(split(product, count, axis=-1) for product in products), strict=True)
+        x = step.linear(x_t, self.input_name, self.input_size, count * self.hidden_size, extra)
+        gates = x + concat([part for gate in parts for part in gate], axis=-1)
+        return step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+
+
+def swish(blob: Blob) -> Blob:
+    return blob * sigmoid(blob)
 
 
 def outer(key: Blob, value: Blob) -> Blob:
@@ -136,8 +164,8 @@ class LinearAttentionCell(HeadCell):
         q, k, v = map(self.by_head, parts)
         S_t = self.decay(step, x_t) * states[0] + outer(k, v)
         seen = read(S_t, q * self.width**-0.5)
-        seen = layer_normalization(seen, self.scale_of_norm(step), axis=-1, epsilon=EPSILON)
-        return step.masked_output(gate * sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
+        seen = layer_normalization(seen, self.vectors(step, "norm_scale", "ones"), axis=-1, epsilon=EPSILON)
+        return step.masked_output(swish(gate) * self.joined(seen)), self.kept(step, [S_t], states)
 
     def decay(self, step: Step, x_t: Blob) -> Blob:
         """The factor by which the memory decays, of a shape that broadcasts to `[N, heads, d, d]`.
@@ -179,11 +207,7 @@ class RetentionCell(LinearAttentionCell):
     - `norm_scale [H]`: ones
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read; the decay is fixed.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -231,11 +255,7 @@ class GLACell(LinearAttentionCell):
     - `norm_scale [H]`: ones
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to the decay before its sigmoid.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -285,7 +305,6 @@ class HGRN2Cell(HeadCell):
 
     Args:
         lower_bound: the least that the memory keeps in a step, from 0 to less than 1.
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to the forget gate before its sigmoid.
 
     Raises:
@@ -313,14 +332,13 @@ class HGRN2Cell(HeadCell):
         q, f, v = map(self.by_head, self.projected(step, x_t, 3, "projected_t", extra))
         left = self.lower_bound + (1.0 - self.lower_bound) * sigmoid(f + self.forget_bias)
         S_t = unsqueeze(left, [3]) * states[0] + outer(1.0 - left, v)
-        seen = self.joined(read(S_t, q * sigmoid(q)))
-        scale = step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones")
-        y_t = seen / sqrt(reduce_mean(seen * seen, axes=[-1]) + EPSILON) * scale
+        seen = self.joined(read(S_t, swish(q)))
+        y_t = rms_normalization(seen, self.vector(step, "norm_scale", "ones"), epsilon=EPSILON)
         return step.masked_output(y_t), self.kept(step, [S_t], states)
 
 
 @register_cell
-class SLSTMCell(HeadCell):
+class SLSTMCell(BlockCell):
     """LSTM with exponential gates, which see only the hidden state of their own head.
 
     The parts are in LSTM's order, H each, with d = H / heads for a head::
@@ -349,11 +367,7 @@ class SLSTMCell(HeadCell):
     - `i2h_b [4H]`: zeros
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -366,18 +380,9 @@ class SLSTMCell(HeadCell):
     default_name: ClassVar[str] = "slstm"
     state_names = ("hidden_t", "cell_t", "normalizer_t", "exponent_t")
 
-    def get_state_shapes(self) -> list[tuple[int, ...]]:
-        return [(self.hidden_size,)] * 4
-
-    def get_recurrent_params(self) -> list[str]:
-        return [f"{self.name}/gates_{head}_w" for head in range(self.heads)]
-
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev, n_prev, m_prev = states
-        x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size, extra)
-        gates = x + self.block_products(step, h_prev, len(GATES))
-        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = gate_inputs(gates)
+        gate = gate_inputs(self.gates(step, x_t, h_prev, len(GATES), extra))
         kept = m_prev - softplus(-(gate["f"] + self.forget_bias))
         m_t = maximum(kept, gate["i"])
         forget, enter = exp(kept - m_t), exp(gate["i"] - m_t)
@@ -386,7 +391,7 @@ class SLSTMCell(HeadCell):
 
 
 @register_cell
-class BlockGRUCell(HeadCell):
+class BlockGRUCell(BlockCell):
     """GRU with recurrent weights in blocks, and normalized gates.
 
     The parts are in the order of reset, candidate and update, H each, with d = H / heads for a block::
@@ -400,7 +405,8 @@ class BlockGRUCell(HeadCell):
     `normalized` gives all 3H of a row a mean of 0 and a variance of 1, with an epsilon of 0.00001.
 
     Hafner and others 2023, "Mastering diverse domains through world models", arXiv 2301.04104 (DreamerV3), the
-    recurrence of its sequence model, without the layers that come before the gates.
+    recurrence of its sequence model, without the layers that come before the gates. The authors' code of 2023
+    normalizes the gates and has one full matrix; their later code has blocks, and normalizes the layer before instead.
 
     States:
 
@@ -416,9 +422,6 @@ class BlockGRUCell(HeadCell):
         heads: blocks of the recurrent weights, 8 in the paper; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to the gate that keeps the state, before its sigmoid.
 
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
-
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
         >>> cell = ro.cells.BlockGRUCell(3, 8, heads=2)
@@ -429,19 +432,11 @@ class BlockGRUCell(HeadCell):
 
     default_name: ClassVar[str] = "block_gru"
     state_names = ("hidden_t",)
-
-    def get_state_shapes(self) -> list[tuple[int, ...]]:
-        return [(self.hidden_size,)]
-
-    def get_recurrent_params(self) -> list[str]:
-        norm = [f"{self.name}/gates_t_norm_{part}" for part in ("scale", "bias")]
-        return [*(f"{self.name}/gates_{head}_w" for head in range(self.heads)), *norm]
+    recurrent_params = ("gates_t_norm_scale", "gates_t_norm_bias")
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         (h_prev,), size = states, 3 * self.hidden_size
-        x = step.linear(x_t, self.input_name, self.input_size, size, extra)
-        gates = x + self.block_products(step, h_prev, 3)
-        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        gates = self.gates(step, x_t, h_prev, 3, extra)
         scale = step.parameter(f"{self.name}/gates_t_norm_scale", (size,), "ones")
         bias = step.parameter(f"{self.name}/gates_t_norm_bias", (size,), "zeros")
         reset, candidate, update = split(layer_normalization(gates, scale, bias, axis=-1, epsilon=EPSILON), 3, axis=-1)
@@ -482,11 +477,7 @@ class MLSTMCell(HeadCell):
     - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -564,13 +555,6 @@ class MLSTMSigmoidCell(MLSTMCell):
     - `enter_b [heads]`: -10
     - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
     - `norm_scale [H]`: ones
-
-    Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
-        forget_bias: added to f.
-
-    Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

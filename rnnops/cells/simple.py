@@ -264,8 +264,8 @@ class FastGRNNCell(SizedCell):
         z = sigmoid(a + update_b + forget_bias)
         h = (sigmoid(enter) * (1 - z) + sigmoid(leak)) * tanh(a + i2h_b) + z * h_prev
 
-    Kusupati and others 2018, "FastGRNN", arXiv 1901.02358, with matrices of full rank; start values are
-    those of the authors' code.
+    Kusupati and others 2018, "FastGRNN", arXiv 1901.02358, with matrices of full rank. Biases, `enter`
+    and `leak` start as in the authors' code.
 
     States:
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.cells.base import Extra, Step, Stepped
-from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, unit
+from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, read, step_biases, swish, unit
 from rnnops.cells.sized import ShapedCell, SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import exp, sqrt
 from rnnops.ops.functions import cos, expm1, sin
-from rnnops.ops.movement import concat, reshape, split, squeeze, unsqueeze
-from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.reduction import reduce_mean, reduce_sum
+from rnnops.ops.movement import concat, split, squeeze, unsqueeze
+from rnnops.ops.normalization import layer_normalization, rms_normalization
+from rnnops.ops.reduction import reduce_sum
 from rnnops.types import Array
 
 
@@ -131,7 +131,6 @@ class Mamba2Cell(HeadCell):
 
     Args:
         state_size: features of B and C, S.
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
 
     Raises:
@@ -161,14 +160,13 @@ class Mamba2Cell(HeadCell):
         product = step.linear(x_t, self.input_name, self.input_size, sum(sizes), extra)
         step.labelled(product, f"{self.name}/projected_t", self.memory_optimization)
         z, u, B, C, t = split(product, sizes, axis=-1)
-        u, (B, C) = self.by_head(u * sigmoid(u)), (unsqueeze(part * sigmoid(part), [1]) for part in (B, C))
+        u, (B, C) = self.by_head(swish(u)), (unsqueeze(swish(part), [1]) for part in (B, C))
         starts = (("decay_log", rate_logs), ("step_b", step_biases), ("pass_w", "ones"))
         log, bias, passed = (step.parameter(f"{self.name}/{name}", (self.heads,), init) for name, init in starts)
         t = softplus(t + bias)
         h_t = unsqueeze(exp(-exp(log) * t), [2, 3]) * states[0] + outer(B, unsqueeze(t, [2]) * u)
-        seen = self.joined(read(h_t, C) + unsqueeze(passed, [1]) * u) * (z * sigmoid(z))
-        scale = step.parameter(f"{self.name}/norm_scale", (H,), "ones")
-        y_t = seen / sqrt(reduce_mean(seen * seen, axes=[-1]) + EPSILON) * scale
+        seen = self.joined(read(h_t, C) + unsqueeze(passed, [1]) * u) * swish(z)
+        y_t = rms_normalization(seen, self.vector(step, "norm_scale", "ones"), epsilon=EPSILON)
         return step.masked_output(y_t), self.kept(step, [h_t], states)
 
 
@@ -243,7 +241,7 @@ class LRUCell(PairCell):
         y = concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Orvieto and others 2023, "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349, section 3
-    and appendix A. The paper's C is `read_w`, imaginary parts negated, and its D is `skip_w`.
+    and appendix A. The paper's C is `read_w`, imaginary parts negated. Its D is `skip_w`, a matrix here.
 
     States:
 
@@ -326,8 +324,9 @@ class S5Cell(PairCell):
         y = 2 * concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933,
-    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated, and its D is
-    `skip_w`.
+    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated. Its D is
+    `skip_w`, a matrix here, as D and H may differ. In the authors' code B starts with a variance of 1 / 2S, and C is
+    complex before the change of basis.
 
     States:
 
@@ -338,8 +337,8 @@ class S5Cell(PairCell):
 
     Trained parameters, below the cell's name:
 
-    - `i2h_w [2S, D]`: function `hippo_entering`, normal in the basis of eigenvectors
-    - `read_w [H, 2S]`: function `hippo_reading`, the same
+    - `i2h_w [2S, D]`: function `hippo_entering`, normal with a variance of 1 / D, in the basis of eigenvectors
+    - `read_w [H, 2S]`: function `hippo_reading`, the same with a variance of 1 / 2S
     - `eigenvalue_re [S]`: -0.5
     - `eigenvalue_im [S]`: function `hippo_angles`
     - `log_step [S]`: uniform in [-6.908, -2.303], for steps of 0.001 to 0.1
@@ -479,7 +478,6 @@ class RWKV7Cell(HeadCell):
 
     Args:
         rank: of the products that give decay, rate and gate.
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
 
     Raises:
@@ -516,19 +514,17 @@ class RWKV7Cell(HeadCell):
         S_prev, x_prev = states
         r, k, v = (self._plain(step, mix, x_t, x_prev) for mix in ("receptance", "key", "value"))
         decay, rate = (self._low(step, mix, x_t, x_prev) for mix in ("decay", "rate"))
-        w = exp(-SLOWEST * sigmoid(decay + self._vector(step, "decay_b", "zeros")))
-        a = sigmoid(rate + self._vector(step, "rate_b", "zeros"))
-        z = unit(self.by_head(k * self._vector(step, "removal_scale", "ones")))
-        k = k * (1.0 + (a - 1.0) * self._vector(step, "replace_scale", "ones"))
+        w = exp(-SLOWEST * sigmoid(decay + self.vector(step, "decay_b", "zeros")))
+        a = sigmoid(rate + self.vector(step, "rate_b", "zeros"))
+        z = unit(self.by_head(k * self.vector(step, "removal_scale", "ones")))
+        k = k * (1.0 + (a - 1.0) * self.vector(step, "replace_scale", "ones"))
         R, K, V = map(self.by_head, (r, k, v))
         S_t = unsqueeze(self.by_head(w), [3]) * S_prev - outer(self.by_head(a) * z, read(S_prev, z)) + outer(K, V)
-        bonus = reduce_sum(self.by_head(r * k * self._vector(step, "bonus", "zeros")), axes=[2])
-        seen = self._normalized(step, read(S_t, R)) + bonus * V
+        bonus = reduce_sum(self.by_head(r * k * self.vector(step, "bonus", "zeros")), axes=[2])
+        scale, shift = self.vectors(step, "norm_scale", "ones"), self.vectors(step, "norm_bias", "zeros")
+        seen = layer_normalization(read(S_t, R), scale, shift, axis=-1, epsilon=self.width * 1e-5) + bonus * V
         out = self.joined(seen) * self._low(step, "gate", x_t, x_prev)
         return step.masked_output(out), self.kept(step, [S_t, x_t], states)
-
-    def _vector(self, step: Step, name: str, init: str) -> Blob:
-        return step.parameter(f"{self.name}/{name}", (self.hidden_size,), init)
 
     def _mixed(self, step: Step, mix: str, x_t: Blob, x_prev: Blob) -> Blob:
         return x_t + (x_prev - x_t) * step.parameter(f"{self.name}/{mix}_mix", (self.input_size,), 0.5)
@@ -544,7 +540,3 @@ class RWKV7Cell(HeadCell):
         low = step.product(mixed, f"{self.name}/{mix}_low", self.input_size, self.rank)
         low = {"decay": tanh, "gate": sigmoid}.get(mix, lambda same: same)(low)
         return step.product(low, f"{self.name}/{mix}", self.rank, self.hidden_size)
-
-    def _normalized(self, step: Step, seen: Blob) -> Blob:
-        shift = reshape(self._vector(step, "norm_bias", "zeros"), [self.heads, self.width])
-        return layer_normalization(seen, self.scale_of_norm(step), shift, axis=-1, epsilon=self.width * 1e-5)

@@ -294,3 +294,6 @@ def test_other_options_of_cells_out_of_range() -> None:
     rejects(ro.NetError, lambda: ro.cells.LMUCell(D, H, theta=float("nan")), "'lmu'", "positive")
     rejects(ro.NetError, lambda: ro.cells.HGRN2Cell(D, H, lower_bound=1.0), "'hgrn2'", "lower_bound is out of range")
     rejects(ro.NetError, lambda: ro.cells.LEMCell(D, H, dt="ab"), "'lem'", "dt")
+    for heads, told in ((0, "heads is not a size"), (True, "heads is not a size"), (3, "wanted a divisor of 4; got 3")):
+        rejects(ro.NetError, lambda n=heads: ro.cells.KDACell(D, 4, heads=n), "'kda'", told)
+    ro.cells.KDACell(D, 4, heads=np.int64(2))

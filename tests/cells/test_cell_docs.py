@@ -28,6 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lru": {"state_size": 5},
     "s5": {"state_size": 5},
     "sru": {"highway_bias": 0.5},
+    "lem": {"dt": 0.5},
     **{name: {"heads": 2} for name in ("slstm", "mlstm", "mlstm_sigmoid", "block_gru", "retention", "gla")},
     **{name: {"heads": 2} for name in ("delta_net", "gated_delta_net", "kda", "ttt_linear")},
     "gated_delta_product": {"heads": 2, "products": 3},
@@ -175,7 +176,7 @@ FUNCTIONS: dict[str, Any] = {
 def by_cell(name: str) -> tuple[ro.cells.RNNCell, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """A cell, feeds of one step, and its results by what the docstring calls them, all without axes of length 1."""
     rng, rows = np.random.default_rng(0), N if name in BY_ROWS else 1
-    made, there = written(name, {"heads": 1} if name in BY_HEAD else {})
+    made, there = written(name, {**({"heads": 1} if name in BY_HEAD else {}), "forget_bias": 0.5})
     net = ro.Net("net", sizes_for="float64")
     letters = [said.split(",")[0] for _, _, said in listed(name, "States")]
     shapes = zip(letters, made.get_state_shapes(), strict=True)

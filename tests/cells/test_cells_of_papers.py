@@ -97,6 +97,16 @@ def test_compiled(name: str) -> None:
     ro.testing.check_devices(*layers_of(name), ["cpu"])
 
 
+@pytest.mark.parametrize("heads", [2, 3])
+def test_gradients_of_a_head_are_sums_over_few_and_many_elements(heads: int) -> None:
+    """Kernels write loops over few elements out, but not of a sum over other axes, too."""
+    net = ro.Net("net", sizes_for="float64")
+    cell = ro.cells.Mamba2Cell(D, 6, heads=heads, state_size=64)
+    net.outputs(y=cell.apply_over_sequence(net, net.input("x", shape=(2, 3, D)))[0])
+    feeds = {**ro.init_params(net, 0, "float64"), "x": np.random.default_rng(0).normal(size=(2, 3, D))}
+    ro.testing.check_devices(net, feeds, ["cpu"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_compiled_for_two_threads(name: str) -> None:

@@ -233,13 +233,16 @@ class PointwiseWriter:
     def _short_axes(self, nest: Nest) -> range:
         """The last axes, if they have few elements each and the one before them has many.
 
-        Loops over them are written out, so that the loop around them is the innermost one, which becomes vectors.
+        Loops over them are written out, so that the loop around them is the innermost one, which becomes vectors. None
+        are where a sum is over some of them and over others, too: a loop adds to a sum in lanes once in a round.
         """
         first = count = len(nest.extents)
         while self.writes_out and first > 0 and nest.extents[first - 1] <= FEW:
             first -= 1
         inside = prod(nest.extents[first:]) <= FEW * FEW
-        return range(first, count) if first > 0 and inside and nest.extents[first - 1] >= MANY else range(0)
+        short = range(first, count) if first > 0 and inside and nest.extents[first - 1] >= MANY else range(0)
+        folded = [[axis in short for axis in statement.folded_axes()] for statement in nest.statements]
+        return range(0) if any(any(axes) and not all(axes) for axes in folded) else short
 
     def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
         """Begin, end and step of a loop."""
