@@ -94,14 +94,14 @@ def carried_through(program: Program, places: Mapping[str, AxisPlace | None]) ->
 def _one(places: Sequence[AxisPlace]) -> AxisPlace:
     """The place that all agree on."""
     if len(set(places)) != 1:
-        raise MixedError("its operands have them along different axes")
+        raise MixedError("its operands have frames along different axes")
     return places[0]
 
 
 def _of_batch(places: Places) -> AxisPlace:
     place = places[0]
     if place is None or place.axis != 0 or any(places[1:]):
-        raise MixedError("it slides over them, or mixes them as channels")
+        raise MixedError("it mixes frames as channels")
     return place
 
 
@@ -121,7 +121,7 @@ def _view(call: Call, places: Places) -> Places:
     assert isinstance(form, View)
     moved = [i for i in range(len(places)) if call.has(i) and (i == 0 or form.all_inputs)]
     if any(place is not None and i not in moved for i, place in enumerate(places)):
-        raise MixedError("they decide which elements move")
+        raise MixedError("frames decide which elements move")
     known = next(place for place in places if place is not None)
     tables = [np.full(1, -1)]
     for i in moved:
@@ -145,7 +145,7 @@ def _found(numbers: Array, size: int) -> AxisPlace:
         outer, rest = divmod(len(line), size * inner)
         if not rest and np.array_equal(line, AxisPlace(0, size, outer, inner).numbers(line.shape)):
             return AxisPlace(axis, size, outer, inner)
-    raise MixedError("it moves them out of their order, leaves some out, or spreads them over several axes")
+    raise MixedError("it moves frames out of their order, leaves some out, or spreads them over several axes")
 
 
 def _reduction(call: Call, places: Places) -> Places:
@@ -153,7 +153,7 @@ def _reduction(call: Call, places: Places) -> Places:
     place = _one([replace(p, axis=p.axis + rank - call.rank(i)) for i, p in enumerate(places) if p is not None])
     folded = schema_of(call.op.type).reduced_axes(call)
     if place.axis in folded:
-        raise MixedError("it folds all of them")
+        raise MixedError("it folds all frames")
     kept = call.output_types[0].rank == call.rank(0)
     return [place if kept else replace(place, axis=place.axis - sum(axis < place.axis for axis in folded))]
 
@@ -166,7 +166,7 @@ def _product(call: Call, places: Places) -> Places:
             continue
         behind = (left, right)[i] - place.axis  # 1 for the last axis
         if behind == (1 if i == 0 or right == 1 else 2):
-            raise MixedError("it sums over them")
+            raise MixedError("it sums over frames")
         lost = (right if i == 0 else left) == 1  # a vector, whose axis the result does not have
         found.append(replace(place, axis=rank - behind + (lost and behind > 1)))
     return [_one(found)]
@@ -177,7 +177,7 @@ def _gather(call: Call, places: Places) -> Places:
     axis, found = call.axis(call.attr("axis"), call.rank(0)), list[AxisPlace]()
     if data is not None:
         if data.axis == axis:
-            raise MixedError("it looks some of them up")
+            raise MixedError("it looks some frames up")
         found.append(data if data.axis < axis else replace(data, axis=data.axis - 1 + call.rank(1)))
     if index is not None:
         found.append(replace(index, axis=axis + index.axis))
@@ -210,7 +210,7 @@ def _recurrence(call: Call, places: Places) -> Places:
     step: dict[str, AxisPlace | None] = {}
     for name, i, place in zip(recurrence.ports(), range(len(places)), places, strict=True):
         if place is not None and name in recurrence.sequences and place.axis == 0:
-            raise MixedError("they are its steps")
+            raise MixedError("frames are its steps")
         step[name] = place and replace(place, axis=place.axis + program.types[name].rank - call.rank(i))
     given = next(place for place in step.values() if place is not None)
     for state in recurrence.states:

@@ -218,12 +218,7 @@ class _StreamWriter(StreamParts):
     """
 
     def __init__(
-        self,
-        program: Program,
-        longer: Program,
-        links: Mapping[str, str],
-        dims: Mapping[str, Dims],
-        ends: bool,
+        self, program: Program, longer: Program, links: Mapping[str, str], dims: Mapping[str, Dims], ends: bool
     ) -> None:
         super().__init__(program, dims, ends)
         self.links = links
@@ -240,12 +235,10 @@ class _StreamWriter(StreamParts):
         for call in self.program.calls:
             try:
                 self._add(call)
-            except MixedError as problem:
+            except MixedError as reason:
                 blob = next((name for name in call.op.inputs if name in self.frames), None)
-                where = {"net": self.net.name, "op": call.op.label, "blob": blob}
-                raise StreamError(
-                    f"this op needs more than the frames so far: {problem}", **where, hint=EVERY
-                ) from None
+                problem = f"this op cannot be streamed: {reason}"
+                raise StreamError(problem, net=self.net.name, op=call.op.label, blob=blob, hint=EVERY) from None
         outputs, blobs = {}, {}
         for name, blob in self.net.output_blobs.items():
             blobs[name] = self.blob(blob)
@@ -356,11 +349,8 @@ class _StreamWriter(StreamParts):
         waiting = {name: self.late(name, delay) for name in framed}
         self.ops.append(self._renamed(call.op, waiting))
         like = replace(next(iter(framed.values())), delay=delay, before=0, after=0)
-        self.frames |= {
-            name: replace(like, place=place)
-            for name, place in zip(call.op.outputs, places, strict=True)
-            if name and place
-        }
+        made = zip(call.op.outputs, places, strict=True)
+        self.frames |= {name: replace(like, place=place) for name, place in made if name and place}
 
     def _ends(self, call: Call) -> tuple[str, int, int, int, Any] | None:
         """Of an op that changes the ends of the axis of frames: its operand, frames more at both ends, step, fill."""
@@ -369,7 +359,7 @@ class _StreamWriter(StreamParts):
         name, is_pad = call.op.inputs[0], call.op.type == "Pad"
         ends, others = (self._ends_of(one, self.frames[name].place.axis) for one in (call, self.longer[call.op.key]))
         if ends != others or ends[2] < 1:
-            raise MixedError("which frames it takes follows from their number, or they are in reverse order")
+            raise MixedError("the frames that it takes follow from their number, or are in reverse order")
         if ends == (0, 0, 1):
             return None
         if is_pad and call.attr("mode") != "constant" and max(ends[:2]) > 0:
@@ -395,10 +385,8 @@ class _StreamWriter(StreamParts):
         if self.frames[call.op.inputs[place]].place.axis != axis:
             return None
         others = [i for i in range(len(call.op.inputs)) if i != place]
-        fills, sizes = (
-            {self.uniform.get(call.op.inputs[i]) for i in others},
-            [kind.shape[axis] for kind in call.types if kind],
-        )
+        fills = {self.uniform.get(call.op.inputs[i]) for i in others}
+        sizes = [kind.shape[axis] for kind in call.types if kind]
         if more or len(fills) > 1 or None in fills or any(other.shape(i)[axis] != sizes[i] for i in others):
             raise MixedError("it joins frames with others than a constant number of constants")
         return call.op.inputs[place], sum(sizes[:place]), sum(sizes[place + 1 :]), 1, next(iter(fills), 0)
@@ -466,13 +454,13 @@ class _StreamWriter(StreamParts):
         if any(name in self.frames for name in call.op.inputs[1:]):
             raise MixedError("its weights have frames")
         if call.op.attributes.get("ceil_mode"):
-            raise MixedError("ceil_mode has a last window that follows from their number")
+            raise MixedError("ceil_mode has a last window that follows from the number of frames")
         geometry, other = schema.geometry(call), schema.geometry(self.longer[call.op.key])
         one, two = (
             (g.begins[i], g.ends[i], g.strides[i], g.spans[i]) for g in (geometry, other) for i in [axis - FIRST_AXIS]
         )
         if one != two:
-            raise MixedError("its pads follow from their number")
+            raise MixedError("its pads follow from the number of frames")
         return geometry, one
 
     def _add_windowed(self, call: Call, blob: str, geometry: Any, place: int, pads: tuple[int, int]) -> None:
@@ -520,15 +508,17 @@ class _StreamWriter(StreamParts):
 
     def _check_recurrence(self, recurrence: Recurrence, framed: Sequence[Frames]) -> None:
         """Raise MixedError for a recurrence that needs more than the steps so far."""
-        lying = {(frames.place, frames.rate) for frames in framed}
+        lying, bound = (
+            {(frames.place, frames.rate) for frames in framed},
+            recurrence.op.inputs[len(recurrence.sequences) :],
+        )
         windows = [state for state in recurrence.states if state.window != 1 or state.offset not in (None, 0)]
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
             "its cell reads the number of the step": recurrence.timestep,
             "it adds up all steps": recurrence.sums,
             "it reads several steps of a state": windows,
-            "a state or a reference of it has frames": {*recurrence.op.inputs[len(recurrence.sequences) :]}
-            & self.frames.keys(),
+            "a state or a reference of it has frames": {*bound} & self.frames.keys(),
             "its sequences have frames along other axes": len(lying) > 1 or not framed[0].place.alone,
         }.items():
             if found:

@@ -69,8 +69,9 @@ def test_a_net_of_convolutions_and_recurrences_over_both_axes(causal: bool, dela
         stream = check(gtcrn(causal), SPECTRUM, frames=9, chunks=chunks)
     assert stream.delay == {"y": delay, "mask": delay}
     check(gtcrn(causal), SPECTRUM, frames=2)  # shorter than what it looks ahead
-    with chosen("cpu"):
-        check(gtcrn(causal), SPECTRUM, frames=9)
+    if causal:
+        with chosen("cpu"):
+            check(gtcrn(causal), SPECTRUM, frames=9)
 
 
 def test_each_op() -> None:
@@ -200,14 +201,14 @@ def at_the_end(net: ro.Net, x: ro.Blob) -> ro.Blob:
 
 
 REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
-    "a sum": (lambda net, x: x - ro.reduce_mean(x, [2]), "ReduceMean", "folds all of them"),
-    "softmax": (lambda net, x: ro.softmax(x, axis=2), "Softmax", "folds all of them"),
+    "a sum": (lambda net, x: x - ro.reduce_mean(x, [2]), "ReduceMean", "folds all frames"),
+    "softmax": (lambda net, x: ro.softmax(x, axis=2), "Softmax", "folds all frames"),
     "cumsum": (lambda net, x: ro.cumsum(x, 2), "CumSum", ""),
     "attention": (lambda net, x: ro.transpose(x, [0, 2, 1]) @ x, "MatMul", "along different axes"),
-    "context": (lambda net, x: x @ ro.transpose(x, [0, 2, 1]), "MatMul", "sums over them"),
-    "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks some of them up"),
-    "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "follows from their number"),
-    "the first frames": (lambda net, x: x[:, :, :2], "Slice", "follows from their number"),
+    "context": (lambda net, x: x @ ro.transpose(x, [0, 2, 1]), "MatMul", "sums over frames"),
+    "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks some frames up"),
+    "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "follow from their number"),
+    "the first frames": (lambda net, x: x[:, :, :2], "Slice", "follow from their number"),
     "reverse order": (lambda net, x: x[:, :, ::-1], "Slice", "reverse order"),
     "reflected": (lambda net, x: ro.pad(x, [1, 1], mode="reflect", axes=[2]), "Pad", "'reflect'"),
     "the mean": (lambda net, x: x * (1.0 / ro.cast(ro.shape(x)[2:3], "float")), "", "computes with the number"),
@@ -216,7 +217,7 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
     "context of the end": (at_the_end, "Add", "known at the end only"),
     "twice": (lambda net, x: ro.concat(x, x, axis=2), "Concat", "joins frames"),
-    "norm": (lambda net, x: ro.global_max_pool(x) + x, "GlobalMaxPool", "folds all of them"),
+    "norm": (lambda net, x: ro.global_max_pool(x) + x, "GlobalMaxPool", "folds all frames"),
     "short means": (lambda net, x: ro.average_pool(x, [3], pads=[1, 1]), "AveragePool", "count_include_pad=1"),
     "spread": (lambda net, x: ro.reshape(x, [0, -1, 2, 3]), "Reshape", "several axes"),
     "groups": (lambda net, x: ro.reshape(x, [0, 3, -1, 2]), "Reshape", "several axes"),
