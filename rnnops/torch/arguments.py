@@ -140,6 +140,8 @@ def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tu
 
 LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
+OF_CALLS = ("init", "lengths", "steps")  # which people give when they make the module
+GIVE_INIT = "Give the call init=, tensors [N, ...]: rnn(xs, init)."
 
 
 PLAIN = (Tensor, Parameter)
@@ -266,7 +268,8 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a scan. Raises StepError for those that it does not have."""
     for name in options:
         if name not in OPTIONS:
-            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
+            hint = f"It is an argument of the call: rnn(xs, {name}=...)." if name in OF_CALLS else None
+            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS), hint=hint)
     return options
 
 

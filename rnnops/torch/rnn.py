@@ -24,6 +24,7 @@ import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
+    GIVE_INIT,
     LEAF,
     StepFunction,
     TensorTree,
@@ -340,9 +341,9 @@ class RNN(Module):
         """States of zeros for a cell that says H. Raises StepError for others."""
         width = getattr(cell, "hidden_size", None)
         if not inputs.leaves:
-            raise StepError("init is left out, and there are no inputs to tell N", hint="Give init=, tensors [N, ...].")
+            raise StepError("init is left out, and there are no inputs to tell N", hint=GIVE_INIT)
         if not isinstance(width, int):
-            raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
+            raise StepError("init is left out, and the cell does not say what its states are", hint=GIVE_INIT)
         if isinstance(cell, OWN_CELLS) or _has_hooks(cell):  # most are; hooks would see the trial
             count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
         else:

@@ -1,6 +1,4 @@
-"""A scan runs: at once, or as one opaque op of a graph that is being made.
-
-A recurrence as one opaque op, which torch.compile and torch.export put into their graphs as it is.
+"""A scan runs: at once, or as one opaque op, which torch.compile and torch.export put into their graphs as it is.
 
 An op of a graph takes only tensors and numbers. So a call is known by a number, and what its backward pass reads lies
 in a table. The key is the address of a token, a tensor that the graph keeps; the entry goes when the token is freed. A
@@ -31,6 +29,7 @@ from torch.nn import Module
 
 from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
+    GIVE_INIT,
     LEAF,
     NO_INPUT,
     FlatStep,
@@ -477,7 +476,7 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
         "init is left out, and no states of zeros fit the cell",
         wanted="a cell that takes a tensor [N, hidden_size], or a tuple of two",
         came="; ".join(failed),
-        hint="Give init=.",
+        hint=GIVE_INIT,
     )
 
 
