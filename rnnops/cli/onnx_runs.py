@@ -189,7 +189,7 @@ class OnnxRuns:
             right = [work() for name, work in works.items() if getattr(options, name)]
             return all(right)
         except RnnopsError as error:
-            if error.hint or not self.sizes.made_up:
+            if error.hint or not self.sizes.made_up or isinstance(error, SaveError):
                 raise
             told = error.again()
             told.hint = (
@@ -206,7 +206,7 @@ class OnnxRuns:
         try:
             draw_net(self.model.net, known).save(path)
         except OSError as error:
-            raise SaveError(f"{path} cannot be written ({error.strerror})") from error
+            raise SaveError(f"{path} cannot be written ({error})") from error
         show(f"picture: {path}")
 
     def plan(self) -> bool:

@@ -74,7 +74,11 @@ class MatMul(Binary):
         inner = b[-2] if len(b) > 1 else b[0]
         if a[-1] != inner:
             came = f"{list(a)} @ {list(b)}"
-            call.fail("inner sizes of a product differ", wanted=f"{a[-1]} rows on the right", came=came)
+            call.fail(
+                "inner sizes of a product differ",
+                wanted="as many columns on the left as rows on the right",
+                came=came,
+            )
         return (call.broadcast(a[:-2], b[:-2]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ()),)
 
     @quiet

@@ -24,6 +24,7 @@ from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
 from rnnops.compiler.run.c_source import checked_name, name_of
@@ -313,6 +314,9 @@ class BoundRun(Run):
         word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
+        for one, kind in types.items():
+            if 0 in kind.shape:
+                raise FeedError("an array without elements is not exported", net=self.net.name, blob=one, came=kind)
         recording: dict[str, Any] = {"threads": 1}
         if source:
             recording |= {"recorder": export_native.SourceRecorder(), "width": export_native.SCALAR_WIDTH}
@@ -321,6 +325,8 @@ class BoundRun(Run):
         except NotRecordedError as reason:
             problem = f"this plan is not exported: {reason}"
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
+        if isinstance(states, Mapping):
+            check_direction(self.net, states.values(), FeedError)
         written = program.float_dtype if source else None
         return export_native.export_recorded(
             recorded,

@@ -268,16 +268,20 @@ def header_type(dtype: str) -> str:
     return FLOATS.get(dtype) or ("uint8_t" if dtype == BOOL else f"{dtype}_t")
 
 
-def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, digest: str, made: str) -> str:
+def header(
+    name: str, arguments: Sequence[Argument], states: int, nbytes: int, weights: int, digest: str, made: str
+) -> str:
     """The text.
 
     Args:
+        states: how many stay in the memory.
         nbytes, weights: of the memory and of the weights.
         digest: of the code, which the weights end with.
         made: what is built with it, and for which processors.
     """
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
+    keeps = f"States that stay in the memory: {states}." if states else "No state stays: each call begins anew."
     shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
     return f"""\
 /* Written by rnnops {made}.
@@ -297,14 +301,16 @@ enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
    States have their initial values then. Returns 0, or 1 and prepares nothing for weights of another export. */
 int {name}_init(void *memory, const void *weights);
 
-/* Go on with other weights of the same net; states stay. Returns 0, or 1 and changes nothing, as {name}_init. */
+/* Go on with other weights of the same net; states stay. Returns 0; or changes nothing and returns 1 for weights of
+   another export, 2 for a memory that {name}_init has not prepared. */
 int {name}_set_weights(void *memory, const void *weights);
 
-/* Set all states to their initial values. */
+/* Set all states to their initial values; nothing in a memory that is not prepared. */
 void {name}_reset(void *memory);
 
-/* One call; 0 if all went well, 1 where an index or a label is out of range. One thread at a time uses a memory. An
-   output may lie where an input lies that has the same size. Arrays have no gaps, rows first:
+/* One call; 0 if all went well, 1 where an index or a label is out of range, 2 where {name}_init has not prepared the
+   memory. One thread at a time uses a memory. An output may lie where an input lies that has the same size. {keeps}
+   Arrays have no gaps, rows first:
 {chr(10).join(shapes)} */
 int {name}_run({taken});
 
@@ -329,7 +335,7 @@ struct {name}_model {{
 """
 
 
-LIST_WORDS = 7  # those of a list of jobs, and the address of the weights
+LIST_WORDS = 8  # those of a list of jobs, the address of the weights, and the mark of a memory that is prepared
 
 
 @dataclass(frozen=True)
@@ -437,7 +443,7 @@ def list_bytes(recorded: Recorded) -> int:
     return int(words * WORD_BYTES + jobs.JOB_BYTES * len(recorded.jobs) + jobs.PLACE_BYTES * sum(places))
 
 
-ADDRESS_BYTES = 16  # of the weights' address, at most
+ADDRESS_BYTES, MARK_BYTES = 8, 8  # at most, of the weights' address; of the mark of a memory that is prepared
 IN_MEMORY, IN_WEIGHTS, FIRST_GIVEN = range(3)  # what places count from
 JOBS = Path(__file__).with_name("jobs.h")
 # A plan needs a part of what there is, and macros serve integers with and without a sign.
@@ -560,18 +566,24 @@ def _init(name: str, plan: MemoryMap) -> Iterator[str]:
     at = f"(const char *)weights + {plan.weights_bytes - DIGEST_BYTES}"
     refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
     kept = "*(char **)memory = (char *)weights;"
-    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, f"{name}_reset(memory);", "return 0;"]
+    mark = f"memcpy((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES});"
+    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
     yield _function(f"int {name}_init(void *memory, const void *weights)", first)
-    yield _function(f"int {name}_set_weights(void *memory, const void *weights)", [refused, kept, "return 0;"])
+    others = [f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
+    yield _function(f"int {name}_set_weights(void *memory, const void *weights)", others)
+
+
+def _unprepared(name: str) -> str:
+    return f"memcmp((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES})"
 
 
 def _reset(name: str, plan: MemoryMap) -> str:
-    lines = []
+    lines = [f"if ({_unprepared(name)}) return;"]
     for number, offset in plan.state_offsets.items():
         to, size = f"(char *)memory + {offset}", plan.states[number]
         source = f"*(char **)memory + {plan.initial_offsets[number]}" if number in plan.initial else ""
         lines.append(f"memcpy({to}, {source}, {size});" if source else f"memset({to}, 0, {size});")
-    return _function(f"void {name}_reset(void *memory)", lines or ["(void)memory;"])
+    return _function(f"void {name}_reset(void *memory)", lines)
 
 
 def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
@@ -582,9 +594,12 @@ def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
         for n in range(plan.count)
     ]
     bases = ", ".join(["(char *)memory", "*(char **)memory", *given])
-    return _function(
-        f"int {name}_run({taken})", [f"char *const bases[] = {{{bases}}};", "return perform(jobs, bases);"]
-    )
+    lines = [
+        f"char *const bases[] = {{{bases}}};",
+        f"if ({_unprepared(name)}) return 2;",
+        "return perform(jobs, bases);",
+    ]
+    return _function(f"int {name}_run({taken})", lines)
 
 
 def _function(head: str, lines: Sequence[str]) -> str:
