@@ -115,7 +115,7 @@ def _copied(holder: Any) -> Any:
     if isinstance(holder, np.ndarray):
         return holder.copy()
     if isinstance(holder, dict):
-        return dict(holder)
+        return dict(dict.items(holder))  # whatever its class makes of `[]`
     if isinstance(holder, array):
         return array(holder.typecode, holder.tolist())
     if isinstance(holder, list | deque | set | bytearray) and len(holder) <= MOST_ELEMENTS:
@@ -149,6 +149,9 @@ def _changes_of(holder: Any, before: Any, path: Path) -> Iterator[Change]:
         for place, (one, other) in enumerate(zip(before, holder, strict=True)):
             if not is_same(one, other):
                 yield Change(holder, place, one, other, f"{where}[{place}]")
+    elif isinstance(holder, set):  # a copy may have another order
+        if set(map(id, before)) != set(map(id, holder)):
+            yield Change(holder, None, before, holder, where)
     elif len(before) != len(holder) or not all(map(is_same, before, holder)):
         yield Change(holder, None, before, holder, where)
 
@@ -207,7 +210,7 @@ def _replace_contents(holder: Any, before: Any) -> None:
 
 def _restore_order(holder: Any, before: Any) -> None:
     """The keys of a dict in the order that they had."""
-    if isinstance(holder, dict) and list(holder) != list(before):
+    if isinstance(holder, dict) and list(dict.keys(holder)) != list(before):
         for key in before:
             dict.__setitem__(holder, key, dict.pop(holder, key))
 

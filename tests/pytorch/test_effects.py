@@ -6,6 +6,7 @@ import contextvars
 import copy
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +199,32 @@ def test_a_step_that_goes_by_its_own_loop_is_told() -> None:
     rnn = rt.RNN(Cell(burn_in))
     with pytest.raises(StepError, match="own loop"):
         rnn.plan(torch.randn(T, N, H))
+
+
+class Settings(dict):  # type: ignore[type-arg]
+    """A dict whose items come about when they are asked for, in an order of its own."""
+
+    def __getitem__(self, key: str) -> Any:
+        self["asked"] = True
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self.keys()))
+
+
+def test_what_is_only_held_does_not_count_as_changed() -> None:
+    numbers = set(range(1000))
+    numbers -= numbers - {8, 1}
+    assert list(numbers) != list(set(numbers)), "a copy has another order"
+    cell = Cell(lambda cell, x, h: torch.tanh(cell.lin(h) + x) if 8 in cell.numbers and cell.settings else h)
+    cell.numbers, cell.settings = numbers, Settings(b=1, a=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnseenWarning)
+        rt.RNN(cell)(torch.randn(T, N, H))
+    assert "asked" not in cell.settings
+    cell.numbers.discard(1)
+    rt.RNN(Cell(lambda cell, x, h: (numbers.discard(8), torch.tanh(cell.lin(h) + x))[1]))(torch.randn(T, N, H))
+    assert numbers == set()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
