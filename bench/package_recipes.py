@@ -128,7 +128,8 @@ def torchrl_ppo(scan: Scan, size: Size) -> Training:
         core = TensorDictModule(Reset(scan, lstm), ["embedded", "is_init", "h", "c"], ["features"])
     common = TensorDictSequential(TensorDictModule(embed, ["observation"], ["embedded"]), core)
     head = TensorDictModule(nn.Linear(H, ACTIONS), ["features"], ["logits"])
-    policy = ProbabilisticActor(head, ["logits"], distribution_class=torch.distributions.Categorical, return_log_prob=True)
+    chosen = {"distribution_class": torch.distributions.Categorical, "return_log_prob": True}
+    policy = ProbabilisticActor(head, ["logits"], **chosen)
     model = ActorValueOperator(common, policy, ValueOperator(nn.Linear(H, 1), ["features"]))
     objective = ClipPPOLoss(model.get_policy_operator(), model.get_value_operator(), entropy_coeff=0.01)
     advantage = GAE(gamma=0.99, lmbda=0.95, value_network=model.get_value_operator(), deactivate_vmap=True)

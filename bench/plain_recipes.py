@@ -120,7 +120,8 @@ class LinearRecurrentUnit(Module):
         radius, angle = torch.rand(H) * 0.09 + 0.9, torch.rand(H) * torch.pi / 10
         self.rate, self.angle = nn.Parameter((-radius.log()).log()), nn.Parameter(angle.log())
         self.gain = nn.Parameter((1 - radius**2).sqrt().log())
-        self.into, self.out, self.skip = nn.Linear(H, 2 * H, bias=False), nn.Linear(2 * H, H), nn.Parameter(torch.ones(H))
+        self.into, self.out = nn.Linear(H, 2 * H, bias=False), nn.Linear(2 * H, H)
+        self.skip = nn.Parameter(torch.ones(H))
         self.norm, self.gate, self.scan = nn.LayerNorm(H), nn.Linear(H, 2 * H), scan
 
     def forward(self, xs: Tensor) -> Tensor:

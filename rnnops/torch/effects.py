@@ -228,6 +228,7 @@ class CarriedTensor:
         is_read: whether the value before a call counts.
         in_place: whether the tensor itself is changed, and stays the same object.
         grows: whether it comes to need a gradient where others do.
+        is_used: whether results depend on the value before; its shape may count all the same.
     """
 
     slots: tuple[Slot, ...]
@@ -237,6 +238,7 @@ class CarriedTensor:
     where: str
     before: Any = None
     grows: bool = True
+    is_used: bool = True
 
     def after(self) -> Tensor:
         """The tensor that a step left."""
@@ -255,6 +257,7 @@ class CarriedTensor:
         holder, key, read = self.slots[0]
         if self.is_read:
             found: Tensor = read(holder, key)
+            found = found if self.is_used else found.detach()  # the graph that it ends may have been freed
             return found.clone() if self.in_place else found  # its own memory is written at the end
         return torch.zeros(self.kind.shape, dtype=self.kind.dtype, device=device)
 
@@ -328,9 +331,10 @@ class Effects:
         """The same where more may decide how the next step goes."""
         return Effects(self.carried, self.counted, (*self.others, *others))
 
-    def growing(self, grown: Sequence[bool]) -> Effects:
-        """The same where it is known which carried tensors come to need a gradient."""
-        carried = (replace(c, grows=grows) for c, grows in zip(self.carried, grown, strict=True))
+    def growing(self, grown: Sequence[bool], used: Sequence[bool]) -> Effects:
+        """The same where it is known which carried tensors come to need a gradient, and which are used."""
+        known = zip(self.carried, grown, used, strict=True)
+        carried = (replace(c, grows=grows, is_used=is_used) for c, grows, is_used in known)
         return Effects(tuple(carried), self.counted, self.others)
 
     def all_changes(self) -> tuple[Change, ...]:

@@ -227,6 +227,42 @@ def test_what_is_only_held_does_not_count_as_changed() -> None:
     assert numbers == set()
 
 
+def test_a_step_imports_a_module_for_the_first_time(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its body runs outside of the trace, which leaves no mark in it."""
+    (tmp_path / "imported_late.py").write_text("import torch\nKNOWN = {}\nKNOWN['w'] = torch.full((4,), 0.5)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def step(cell: Any, x: Any, h: Any) -> Any:
+        try:
+            import missing_module  # type: ignore[import-not-found]
+        except ImportError:
+            missing_module = 2.0
+        from imported_late import KNOWN  # type: ignore[import-not-found]
+
+        return torch.tanh(cell.lin(h) * KNOWN["w"] + missing_module * x)
+
+    cell, xs = Cell(step), torch.randn(T, N, H)
+    h = torch.zeros(N, H)
+    _, last = rt.RNN(cell)(xs, h)
+    for x in xs:
+        h = cell(x, h)
+    torch.testing.assert_close(last, h)
+
+
+def test_a_backward_pass_does_not_reach_the_call_before() -> None:
+    """Where a step sets a tensor that it does not read."""
+
+    def remember(cell: Any, x: Any, h: Any) -> Any:
+        cell.mem = torch.tanh(cell.lin(h) + x)
+        return cell.mem
+
+    rnn = rt.RNN(Cell(remember))
+    rnn.cell.mem = torch.zeros(N, H)
+    for _ in range(3):
+        rnn(torch.randn(T, N, H))[0].sum().backward()
+    assert rnn.cell.mem.grad_fn is not None
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_its_own_loop_ends_rows_where_lengths_say(reverse: bool) -> None:
     def counting(cell: Any, x: Any, h: Any) -> Any:
