@@ -11,11 +11,12 @@ of this thread. PyTorch's own functions are left out: it is off within them.
 from __future__ import annotations
 
 import dis
+import importlib
 import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -309,15 +310,24 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
 CALL = Module._call_impl.__code__
 OLD_NORMS = WeightNorm, SpectralNorm
+IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
 
-class CodeRecorder(TorchFunctionMode):
-    """Tells of code that runs within, and of functions that read what cannot be checked."""
+class FirstImport(BaseException):  # no error: no handler of a step should catch it
+    """A step imports a module for the first time: a trace would leave the module with its own tensors."""
 
-    def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object]) -> None:
+
+class CodeRecorder(TorchFunctionMode):
+    """Tells of code that runs within, and of functions that read what cannot be checked.
+
+    Args:
+        imported: names of modules whose first import was tried outside of a trace; another one is a `FirstImport`.
+    """
+
+    def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object], imported: Collection[str] = ()) -> None:
         super().__init__()
-        self._on_code = on_code
+        self._on_code, self._imported = on_code, imported
         self._done: dict[int, CodeType] = {}
         self._modules: dict[int, Module] = {}
         self.outside: set[OutsideRead] = set()
@@ -359,6 +369,8 @@ class CodeRecorder(TorchFunctionMode):
             if code is CALL:
                 module = frame.f_locals["self"]
                 self._modules[id(module)] = module
+            if code is IMPORT:
+                self._on_import(frame)
             if id(code) not in self._done:
                 self._on_call(frame, code)
         elif event == "c_call":
@@ -371,6 +383,11 @@ class CodeRecorder(TorchFunctionMode):
         self._done[id(code)] = code
         if kind != SKIPPED:
             self._on_code(code, frame.f_globals)
+
+    def _on_import(self, frame: FrameType) -> None:
+        name = frame.f_locals["name"]
+        if name not in sys.modules and name not in self._imported and kind_of_caller(frame) == USER:
+            raise FirstImport(name)
 
     def _on_builtin(self, frame: FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
-from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
+from rnnops.torch.code_reads import CLOCK, CodeRecorder, FirstImport, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
@@ -305,14 +306,28 @@ def carrying(step: TorchStep, effects: Effects) -> TorchStep:
 
 
 def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
-    """A trace of a step that has passed the self-check, what it reads, and what it changes."""
+    """A trace of a step that has passed the self-check, what it reads, and what it changes.
+
+    Modules that it imports for the first time are imported outside of the trace.
+    """
+    imported: list[str] = []
+    while True:
+        try:
+            return _traced(step, layout, imported)
+        except FirstImport as wanted:
+            imported.append(str(wanted))
+        with suppress(Exception):  # which the step meets, too
+            import_module(imported[-1])
+
+
+def _traced(step: TorchStep, layout: TensorLayout, imported: Collection[str]) -> TracedStep:
     before = static_walk(step.roots)
     for number, tensor in enumerate(before.tensors()):
         check_whole(f"closed_over_{number}", tensor)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     try:
         with without_hooks(before.tensors()):
-            return copy_context().run(_Study(step, layout, before).traced)
+            return copy_context().run(_Study(step, layout, before, imported).traced)
     finally:
         random.setstate(drawn)
         np.random.set_state(drawn_by_numpy)
@@ -321,10 +336,10 @@ def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
 class _Study:
     """A step while it is traced: code that ran, and what it changed."""
 
-    def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk) -> None:
+    def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk, imported: Collection[str]) -> None:
         self._step, self._layout = step, layout
         self._reads, self._journal = Reads(), Journal(step.roots, before)
-        self._recorder, self._mixes = CodeRecorder(self._on_code), False
+        self._recorder, self._mixes = CodeRecorder(self._on_code, imported), False
         self._computed = Computed()
 
     def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
@@ -400,7 +415,8 @@ class _Study:
         if trace is None or mutated:
             raise StepError("a step changes tensors in place in a way that rnnops cannot follow", came=effects.where)
         kinds = trace.result_kinds(layout.batch)[self._step.states : step.states]
-        for carried, kind, place in zip(effects.carried, kinds, trace.places()[self._step.states :], strict=False):
+        places = trace.places()[self._step.states : step.states]
+        for carried, kind, place in zip(effects.carried, kinds, places, strict=True):
             fits = kind == (carried.kind.dtype, carried.kind.shape)
             if not fits or (place.users and not carried.is_read):
                 others.append(carried.as_change())
@@ -413,7 +429,7 @@ class _Study:
             if not all(map(_is_close, one, other)):
                 others = [carried.as_change() for carried in effects.carried if not carried.is_read]
         if not others:
-            effects = effects.growing(self._grown(step, layout))
+            effects = effects.growing(self._grown(step, layout), [bool(place.users) for place in places])
         return trace, effects.deciding(others)
 
     def _grown(self, step: TorchStep, layout: TensorLayout) -> list[bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 
 import torch.utils._pytree as pytree  # noqa: E402
 from each import check_each  # noqa: E402
-from torch.nn.functional import one_hot, silu  # noqa: E402
+from torch.nn.functional import one_hot  # noqa: E402
 
 import rnnops.onnx  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
@@ -151,59 +150,6 @@ def test_states_of_any_kind_tell_the_rows() -> None:
         rnn(None, states, steps=4)
         (compiled,) = next(iter(rnn._prepared.values())).compiled.values()
         assert compiled.trace.layout.batch == N, "threads share out rows"
-
-
-class Block(torch.nn.Module):
-    """Two layers and a norm."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(x + self.down(silu(self.up(x))))
-
-
-class Recursive(torch.nn.Module):
-    """An answer y and its reasons z, which is refined n times for each answer (Jolicoeur-Martineau 2025, "Tiny
-    Recursive Model").
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.f, self.g = Block(width), Block(width)
-        self.recursion = rt.RNN(self.f, lambda f, c, _: ((*c[:2], f(c[0] + c[1] + c[2])), None))
-
-    def forward(self, x: Any, by_loop: bool, n: int = 6) -> Any:
-        y = z = torch.zeros_like(x)
-        for _ in range(3):
-            if by_loop:
-                for _ in range(n):
-                    z = self.f(x + y + z)
-            else:
-                z = self.recursion(None, (x, y, z), steps=n)[1][2]
-            y = self.g(y + z)
-        return y
-
-
-def test_a_recursive_model_trains_as_its_loop() -> None:
-    torch.manual_seed(0)
-    mine = Recursive(8)
-    theirs, x, target = copy.deepcopy(mine), torch.randn(5, 8), torch.randn(5, 8)
-    losses: list[list[float]] = [[], []]
-    for model, found in ((mine, losses[0]), (theirs, losses[1])):
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        for _ in range(20):
-            loss = (model(x, by_loop=model is theirs) - target).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-    assert losses[0][-1] < 0.9 * losses[0][0]
-    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["softmax", "argmax"])
