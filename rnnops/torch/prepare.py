@@ -18,7 +18,7 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
-from rnnops.torch.arguments import TensorLayout, checked_count
+from rnnops.torch.arguments import TensorLayout, checked_count, with_values
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
@@ -460,7 +460,7 @@ class Prepared:
         key = str(net), has_slopes
         if key not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            self.runs[key] = TensorRun(self.side, self._compiled(net), self._compiled, has_slopes)
+            self.runs[key] = TensorRun(self.side, self._compiled(net), self._compiled, has_slopes, "")
         return self.runs[key]
 
     def _compiled(self, net: Net) -> Run:
@@ -468,8 +468,9 @@ class Prepared:
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""
-        traced = traced_step(step, layout)
+        with with_values(static_walk(step.roots).modules):
+            traced = traced_step(step, layout)
         self.traces.insert(0, traced)
         for old in self.traces[KEPT_TRACES:]:
             self.forget(old)
-        return traced, traced.watch.walk.tensors()
+        return traced, [*map(tensor_at, traced.watch.slots)]

@@ -289,8 +289,6 @@ def test_what_a_map_cannot_have_is_refused_by_name() -> None:
     plain = rt.RNN(OwnLSTM())
     with pytest.raises(rt.StepError, match="without places"):
         vmap(lambda x: plain(x)[0])(torch.randn(0, T, N, D))
-    with pytest.raises(rt.StepError, match=r"torch\.func \(grad in vmap\)"):
-        vmap(torch.func.grad(lambda x: plain(x)[0].sum()))(torch.randn(V, T, N, D))
     w = torch.randn(V, H, H)
     with pytest.raises(rt.StepError, match=r"Call it once outside of torch\.func"):
         vmap(lambda w: rt.scan(lambda h, x: (torch.tanh(h @ w + x),) * 2, zeros, xs[0])[1])(w)
