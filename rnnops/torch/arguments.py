@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils._pytree as pytree
 from torch import SymInt, Tensor, inference_mode
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import Module, Parameter
@@ -363,9 +364,21 @@ def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(unset_fake_temporarily())
         stack.enter_context(inference_mode(False))
-        for module in {id(module): module for root in modules for module in root.modules()}.values():
-            stack.enter_context(swapped(module._parameters, _real_ones(module._parameters)))
-            stack.enter_context(swapped(module._buffers, _real_ones(module._buffers)))
+        stack.enter_context(with_values([module for root in modules for module in root.modules()]))
+        yield
+
+
+@contextmanager
+def with_values(modules: Sequence[Module]) -> Iterator[None]:
+    """Parameters and buffers have values: random ones in a graph, those of one place within `torch.func.vmap`."""
+    made: dict[int, Tensor] = {}
+    with ExitStack() as stack:
+        for module in {id(module): module for module in modules}.values():
+            for held in (module._parameters, module._buffers):
+                for tensor in held.values():
+                    if id(tensor) not in made and tensor is not None and _has_no_value(tensor):
+                        made[id(tensor)] = _value_of(tensor)
+                stack.enter_context(swapped(held, {name: made[id(x)] for name, x in held.items() if id(x) in made}))
         yield
 
 
@@ -391,8 +404,16 @@ def swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None
         held.update(before)
 
 
-def _real_ones(held: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    return {name: _like(tensor) for name, tensor in held.items() if isinstance(tensor, FakeTensor | FunctionalTensor)}
+def _has_no_value(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor | FunctionalTensor) or is_functorch_wrapped_tensor(tensor)
+
+
+def _value_of(tensor: Tensor) -> Tensor:
+    while is_functorch_wrapped_tensor(tensor):
+        axis = maybe_get_bdim(tensor)
+        tensor = get_unwrapped(tensor)
+        tensor = tensor if axis < 0 else tensor.select(axis, 0)
+    return _like(tensor) if _has_no_value(tensor) else tensor.detach()
 
 
 def _like(tensor: Tensor) -> Tensor:
