@@ -131,7 +131,7 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
         states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
         inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
         others = [random_tensor(kind, kind.shape, layout.device) for kind in beside]
-        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume):
+        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume), CodeRecorder(lambda *_: None):
             results = list(step.function(*states, *others, *inputs))
     return [*results[:count], *results[count + len(beside) :]]
 
