@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Module
 
 import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
@@ -382,6 +383,7 @@ class _Study:
         with self._computed, self._journal:
             try:
                 trace = trace_step(step.function, layout, self._recorder, step.assume, mutations, open_sizes)
+                trace = replace(trace, names=_names_in(step.roots.get("cell")))
             except RuntimeError as error:
                 self._mixes = "mutating a non-functional tensor" in str(error)
                 if not mutations.tensors and not self._mixes:
@@ -480,6 +482,12 @@ class _Study:
         _warn(f"{text}. Carry such values as states to have it compiled.")
         warn_of_unseen(watch, self._recorder)
         return TracedStep(None, watch, {}, known)
+
+
+def _names_in(cell: Module | None) -> dict[int, str]:
+    """Names of a cell's parameters and buffers, as `RNN.state_dict` has them, by the tensors' ids."""
+    kinds = () if cell is None else (cell.named_buffers(), cell.named_parameters())
+    return {id(tensor): f"cell.{name}" for named in kinds for name, tensor in named}
 
 
 def _unnamed(what: str) -> Change:
