@@ -33,7 +33,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import SEED_OUTSIDE, StepError
 
 MISSING = object()
 
@@ -308,6 +308,7 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
     "_socket": "a socket",
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
+SEEDING = {"manual_seed", "seed", "set_state", "set_offset"}  # methods of a torch.Generator
 CALL = Module._call_impl.__code__
 OLD_NORMS = WeightNorm, SpectralNorm
 IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
@@ -391,10 +392,21 @@ class CodeRecorder(TorchFunctionMode):
 
     def _on_builtin(self, frame: FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
+        if isinstance(owner, torch.Generator) and function.__name__ in SEEDING:
+            raise StepError("a step seeds random numbers", op=_named(frame, function), hint=SEED_OUTSIDE)
         module = getattr(function, "__module__", None) or type(owner).__module__
         read = OUTSIDE.get(module)
         if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
             self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
+
+
+def _named(frame: FrameType | None, function: Any) -> str:
+    """The function of `torch.random` that the user called, which calls one of a generator."""
+    name: str = function.__name__
+    while frame is not None and kind_of(frame.f_code.co_filename) != USER:
+        is_whole = frame.f_globals["__name__"].endswith(".random")
+        name, frame = frame.f_code.co_name if is_whole else name, frame.f_back
+    return name
 
 
 def _check_module(module: Module) -> None:

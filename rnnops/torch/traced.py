@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Module
 
 import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
@@ -132,7 +133,7 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
         states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
         inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
         others = [random_tensor(kind, kind.shape, layout.device) for kind in beside]
-        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume):
+        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume), CodeRecorder(lambda *_: None):
             results = list(step.function(*states, *others, *inputs))
     return [*results[:count], *results[count + len(beside) :]]
 
@@ -397,6 +398,7 @@ class _Study:
         with self._computed, self._journal:
             try:
                 trace = trace_step(step.function, layout, self._recorder, step.assume, mutations, open_sizes)
+                trace = replace(trace, names=_names_in(step.roots.get("cell")))
             except RuntimeError as error:
                 self._mixes = "mutating a non-functional tensor" in str(error)
                 if not mutations.tensors and not self._mixes:
@@ -496,6 +498,12 @@ class _Study:
         _warn(f"{text}. Carry such values as states to have it compiled.")
         warn_of_unseen(watch, self._recorder)
         return TracedStep(None, watch, {}, known)
+
+
+def _names_in(cell: Module | None) -> dict[int, str]:
+    """Names of a cell's parameters and buffers, as `RNN.state_dict` has them, by the tensors' ids."""
+    kinds = () if cell is None else (cell.named_buffers(), cell.named_parameters())
+    return {id(tensor): f"cell.{name}" for named in kinds for name, tensor in named}
 
 
 def _unnamed(what: str) -> Change:

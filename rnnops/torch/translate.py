@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -87,6 +87,7 @@ class Trace:
         symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
         layout: for which it was made.
         result_tree: the structure of what a step gives besides its carry.
+        names: of parameters and buffers of the cell, by the tensors' ids.
     """
 
     module: fx.GraphModule
@@ -94,6 +95,7 @@ class Trace:
     symbols: tuple[Any, ...]
     layout: TensorLayout
     result_tree: Any
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def fits(self, layout: TensorLayout) -> bool:
         """True if the step would take the same way with these sizes: no others than the batch's may differ."""
@@ -386,12 +388,13 @@ def _read_closed_over(cell: _Cell, node: fx.Node) -> None:
         cell.blobs[node] = cell.net.constant(array_of(tensor), kind)
         return
     known = [i for i, other in enumerate(cell.closed_over) if other is tensor]
+    number = known[0] if known else len(cell.closed_over)
+    name = cell.trace.names.get(id(tensor), f"closed_over_{number}")
     if not known:
         cell.closed_over.append(tensor)
         kind = "float" if tensor.is_floating_point() else _kind(cell, node, tensor.dtype)  # converted before a run
-        cell.net.input(f"closed_over_{len(cell.closed_over) - 1}", kind, tuple(tensor.shape))
-    number = known[0] if known else len(cell.closed_over) - 1
-    cell.blobs[node] = cell.net.blob(f"closed_over_{number}")
+        cell.net.input(name, kind, tuple(tensor.shape))
+    cell.blobs[node] = cell.net.blob(name)
 
 
 def _translated(cell: _Cell, node: fx.Node) -> Any:

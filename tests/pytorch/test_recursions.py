@@ -16,8 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 
 import torch.utils._pytree as pytree  # noqa: E402
 from each import check_each  # noqa: E402
+from rejection import rejects  # noqa: E402
 from torch.nn.functional import one_hot  # noqa: E402
 
+import rnnops as ro  # noqa: E402
 import rnnops.onnx  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
 from rnnops.torch.errors import StepError  # noqa: E402
@@ -204,13 +206,53 @@ def test_an_onnx_file_takes_any_number_of_steps(tmp_path: Path) -> None:
     rnn(None, h0, steps=2)
     shapes = {"state_0": (N, H), "input_0": ("T", N)}
     rnnops.onnx.export(rnn.net, tmp_path / "recursion.onnx", shapes=shapes)
-    weights = dict(
-        zip(("closed_over_0", "closed_over_1"), (x.detach().numpy() for x in cell.parameters()), strict=True)
-    )
+    weights = {name: x.detach().numpy() for name, x in rnn.named_parameters()}
     for steps in (2, 5):
         feeds = {"state_0": h0.numpy(), "input_0": np.zeros((steps, N), np.int32), **weights}
         results = runtime.ReferenceEvaluator(str(tmp_path / "recursion.onnx")).run(None, feeds)
         np.testing.assert_allclose(results[1], rnn(None, h0, steps=steps)[0].detach(), rtol=1e-5)
+
+
+class Tied(torch.nn.Module):  # type: ignore[misc]
+    """Two weights of one shape, the one read last made first; a buffer; a tensor that is neither."""
+
+    hidden_size = H
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rec, self.inp = torch.nn.Linear(H, H, bias=False), torch.nn.Linear(H, H, bias=False)
+        self.register_buffer("scale", torch.rand(H))
+        self.shift = torch.rand(H)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return torch.tanh(self.inp(x) * self.scale + self.rec(h) + self.shift)
+
+
+def test_an_onnx_file_has_the_names_of_the_state_dict(tmp_path: Path) -> None:
+    rnn, xs = rt.RNN(Tied()), torch.randn(T, N, H)
+    path, shapes = tmp_path / "tied.onnx", {"state_0": ("N", H), "input_0": ("T", "N", H)}
+    rejects(StepError, lambda: rnnops.onnx.export(rnn, path, shapes=shapes), "nothing was traced yet")
+    ys, feeds = rnn(xs)[0].detach(), {"state_0": np.zeros((N, H), "float32"), "input_0": xs.numpy()}
+    assert {*rnn.net.input_names[2:]} == {*rnn.state_dict(), "closed_over_3"} == {*rnn.get_params()}
+    rnnops.onnx.export(rnn, path, shapes=shapes)
+    model = rnnops.onnx.load_model(path)
+    assert model.shapes == shapes
+    np.testing.assert_allclose(ro.compile(model.net)(model.params, feeds)["all_result_0"], ys, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        rnn.cell.rec.weight.mul_(2)
+    np.testing.assert_array_equal(rnn.get_params()["cell.rec.weight"], rnn.cell.rec.weight.detach())
+    rejects(StepError, lambda: torch.onnx.export(rnn, (xs,), path, dynamo=False), "ro.onnx.export(rnn, path")
+
+
+def test_an_onnx_file_of_a_step_for_one_batch_size_has_no_name_for_it(tmp_path: Path) -> None:
+    rnn = rt.RNN(torch.nn.Linear(H, H), lambda cell, h, x: (cell(h + x.reshape(N, 2, -1).reshape(N, H)),) * 2)
+    rnn(torch.randn(T, N, H), torch.zeros(N, H))
+    shapes = {"state_0": ("N", H), "input_0": ("T", "N", H)}
+    path = tmp_path / "fixed.onnx"
+    problem = "the size 'N' has a number in the net; wanted 3"
+    rejects(rnnops.onnx.OnnxError, lambda: rnnops.onnx.export(rnn, path, shapes=shapes), problem, "of the last call")
+    assert not path.exists()
+    rnnops.onnx.export(rnn, path, shapes={"state_0": (N, H), "input_0": ("T", N, H)})
 
 
 def test_steps_that_say_nothing_or_something_else_are_refused() -> None:

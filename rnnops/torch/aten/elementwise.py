@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import inf, log, pi, prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -32,17 +34,28 @@ def _inside(x: Blob, low: float, high: float) -> Blob:
     return ro.where((x <= low) | (x >= high), ro.stop_gradient(ro.clip(x, low, high)), x)
 
 
+def _is_signed(x: Any) -> Blob:
+    """True for numbers below 0, and for -0."""
+    return (x < 0.0) | (ro.equal(x, 0.0) & (ro.reciprocal(x) < 0.0))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
     **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
     **{name: getattr(ro, name) for name in ("selu", "sigmoid", "sign", "sin", "sqrt", "tanh")},
+    "celu": lambda x, alpha=1.0: ro.elu(x * (1 / alpha)) * alpha,
+    "exp2": lambda x: ro.pow(2.0, x),
+    "fmax": lambda a, b: ro.where((a >= b) | ~ro.equal(b, b), a, b),  # with all of the gradient for equal ones
+    "fmin": lambda a, b: ro.where((a <= b) | ~ro.equal(b, b), a, b),
     "maximum": ro.max,
     "minimum": ro.min,
     "mul": lambda a, b: a & b if isinstance(a, Blob) and a.dtype == "bool" else a * b,
     "rsqrt": lambda x: ro.reciprocal(ro.sqrt(x)),
     "silu": lambda x: x * ro.sigmoid(x),
     "square": lambda x: x * x,
+    "trunc": lambda x: ro.sign(x) * ro.floor(ro.abs(x)),
     "mish": lambda x: x * ro.tanh(ro.softplus(x)),
+    "leaky_relu": lambda x, slope=0.01: ro.leaky_relu(x, slope),
     "lerp": lambda a, b, weight: a + (b - a) * weight,
     "hardsigmoid": lambda x: _inside(x, -3.0, 3.0) * (1 / 6) + 0.5,
     "hardswish": lambda x: x * (_inside(x, -3.0, 3.0) * (1 / 6) + 0.5),
@@ -69,13 +82,20 @@ def _add(node: AtenNode, a: Any, b: Any, alpha: Any = 1) -> Blob:
 @rule("div")
 def _div(node: AtenNode, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
     a, b = (node.number_or_blob(value) for value in (a, b))
-    if node.out_kind != "float":
-        node.known("rounding_mode of integers", rounding_mode, "trunc")
-        return a / b  # of integers, towards zero
-    quotient: Blob = a / b
-    if rounding_mode is None:
+    quotient: Blob = a / b  # of integers, towards zero
+    if rounding_mode == "floor":
+        return _floor_of_quotient(node, node.blob(a), node.blob(b))
+    if rounding_mode is None or node.out_kind != "float":
         return quotient
-    return ro.floor(quotient) if rounding_mode == "floor" else ro.sign(quotient) * ro.floor(ro.abs(quotient))
+    return ro.sign(quotient) * ro.floor(ro.abs(quotient))
+
+
+def _floor_of_quotient(node: AtenNode, a: Blob, b: Blob) -> Blob:
+    """By the remainder: 1 // 0.1 is 9, where the quotient is rounded to 10."""
+    rest = ro.mod(a, b, 1)
+    is_below = ~ro.equal(rest, 0) & ro.equal(ro.cast(rest < 0, "int32") + ro.cast(b < 0, "int32"), 1)
+    whole = (a - rest) / b - ro.cast(is_below, node.out_kind)
+    return whole if node.out_kind != "float" else ro.stop_gradient(ro.where(ro.equal(b, 0), a / b, ro.round(whole)))
 
 
 @rule("fmod", "remainder")
@@ -90,9 +110,8 @@ def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
     quotient = ro.atan(y / ro.where(still, 1.0, x))
     angle = ro.where(still & ~flat, ro.sign(y) * (0.5 * pi), quotient)
-    behind = (x < 0.0) | (still & flat & (ro.reciprocal(x) < 0.0))
-    below = (y < 0.0) | (flat & (ro.reciprocal(y) < 0.0))
-    value = ro.where(behind, angle + ro.where(below, node.blob(-pi), node.blob(pi)), angle)
+    behind = (x < 0.0) | (still & flat & _is_signed(x))
+    value = ro.where(behind, angle + ro.where(_is_signed(y), node.blob(-pi), node.blob(pi)), angle)
     square, origin = x * x + y * y, still & flat
     share = ro.where(origin, 0.0, ro.reciprocal(ro.where(origin, 1.0, square)))  # PyTorch's choice at 0, 0
     return ro.with_gradient(_with_slope(value, y, x * share), x, -y * share)
@@ -162,19 +181,9 @@ def _log_sigmoid(node: AtenNode, x: Blob) -> tuple[Blob, None]:
     return ro.neg(ro.softplus(ro.neg(x))), None
 
 
-@rule("trunc")
-def _trunc(node: AtenNode, x: Blob) -> Blob:
-    return ro.sign(x) * ro.floor(ro.abs(x))
-
-
 @rule("log2", "log10")
 def _log_of_base(node: AtenNode, x: Blob) -> Blob:
     return ro.log(node.blob(x)) * (1 / log(2.0 if node.name == "log2" else 10.0))
-
-
-@rule("exp2")
-def _exp2(node: AtenNode, x: Blob) -> Blob:
-    return ro.pow(2.0, node.blob(x))
 
 
 @rule("sinc")
@@ -241,6 +250,17 @@ RULES.update({"lgamma": _in_doubles(_log_gamma), "digamma": _in_doubles(_digamma
 @rule("isnan")
 def _isnan(node: AtenNode, x: Blob) -> Blob:
     return ~ro.equal(x, x)
+
+
+@rule("signbit")
+def _signbit(node: AtenNode, x: Blob) -> Blob:
+    return _is_signed(x)
+
+
+@rule("copysign")
+def _copysign(node: AtenNode, x: Any, sign: Any) -> Blob:
+    size = ro.abs(node.blob(x))
+    return ro.where(_is_signed(node.blob(sign)), ro.neg(size), size)
 
 
 @rule("isinf")
@@ -334,14 +354,10 @@ def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bou
     return x
 
 
-@rule("leaky_relu")
-def _leaky_relu(node: AtenNode, x: Blob, slope: float = 0.01) -> Blob:
-    return ro.leaky_relu(x, slope)
-
-
 @rule("elu")
 def _elu(node: AtenNode, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Blob:
-    y = ro.elu(x if input_scale == 1 else x * input_scale, alpha)
+    node.known("input_scale", input_scale, 1.0)  # celu's, which has a rule
+    y = ro.elu(x, alpha)
     return y if scale == 1 else y * scale
 
 
@@ -352,12 +368,12 @@ def _gelu(node: AtenNode, x: Blob, approximate: str = "none") -> Blob:
 
 @rule("softplus")
 def _softplus(node: AtenNode, x: Blob, beta: float = 1.0, threshold: float = 20.0) -> Blob:
-    """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20."""
-    node.known("threshold below 20", threshold >= 20, True)
-    return ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
+    """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20 from 20 on."""
+    y = ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
+    return y if threshold >= 20 else ro.where(x * beta > threshold, x, y)
 
 
-MOST_FACTORS = 64
+MOST_FACTORS, IN_ORDER = 64, 16  # of a product, and of a cumulative one
 
 
 def _axes(dim: Any) -> list[int] | None:
@@ -484,16 +500,9 @@ def _layer_norm(
 
 @rule("native_group_norm")
 def _group_norm(
-    node: AtenNode,
-    x: Blob,
-    scale: Blob | None,
-    bias: Blob | None,
-    N: int,
-    C: int,
-    area: int,
-    groups: int,
-    epsilon: float,
-) -> tuple[Blob, None, None]:
+    node: AtenNode, x: Blob, scale: Blob | None,
+    bias: Blob | None, N: int, C: int, area: int, groups: int, epsilon: float,
+) -> tuple[Blob, None, None]:  # fmt: skip
     shape, width = node.shape_of(0), C // groups * area
     y = _normalized(node, ro.reshape(x, [N, groups, width], allowzero=1), [width], None, None, epsilon)
     return _scaled(ro.reshape(y, shape, allowzero=1), scale, bias, [C, *[1] * (len(shape) - 2)]), None, None
@@ -501,15 +510,9 @@ def _group_norm(
 
 @rule("_native_batch_norm_legit_no_training")
 def _batch_norm(
-    node: AtenNode,
-    x: Blob,
-    scale: Blob | None,
-    bias: Blob | None,
-    mean: Blob,
-    var: Blob,
-    momentum: float,
-    epsilon: float,
-) -> tuple[Blob, None, None]:
+    node: AtenNode, x: Blob, scale: Blob | None,
+    bias: Blob | None, mean: Blob, var: Blob, momentum: float, epsilon: float,
+) -> tuple[Blob, None, None]:  # fmt: skip
     at = [node.shape_of(0)[1], *[1] * (len(node.shape_of(0)) - 2)]
     y = (x - ro.reshape(mean, at)) * ro.reciprocal(ro.sqrt(ro.reshape(var, at) + epsilon))
     return _scaled(y, scale, bias, at), None, None
@@ -543,4 +546,10 @@ def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
 
 @rule("cumprod")
 def _cumprod(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
-    return ro.cumprod(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
+    """Few factors in their order: products in pairs may overflow where a 0 comes first."""
+    shape, x = node.shape_of(0), node.blob(x)
+    if not shape or shape[dim] <= 1:
+        return x
+    if shape[dim] > IN_ORDER:
+        return ro.cumprod(x, dim)
+    return ro.concat([*accumulate(ro.split(x, [1] * shape[dim], axis=dim), mul)], dim)
