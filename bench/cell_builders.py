@@ -89,6 +89,26 @@ def stacked_lstm(D: int, H: int) -> Built:
     return Built(nn.LSTM(D, H, 2), step, lambda N: (torch.randn(2, N, H), torch.randn(2, N, H)), D, batch_axis=1)
 
 
+class LinearUnit(Module):
+    """The linear recurrent unit of Orvieto and others (ICML 2023): a complex state, and matrices as pairs of reals."""
+
+    def __init__(self, D: int, H: int) -> None:
+        super().__init__()
+        self.nu, self.theta, self.gamma = (nn.Parameter(torch.rand(H) - 1) for _ in range(3))
+        self.B, self.C = (nn.Parameter(torch.randn(*shape, 2) * H**-0.5) for shape in ((D, H), (H, D)))
+        self.D = nn.Parameter(torch.randn(D))
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        B, C = torch.view_as_complex(self.B), torch.view_as_complex(self.C)
+        decay = torch.exp(-torch.exp(self.nu) + 1j * torch.exp(self.theta))
+        h = decay * h + torch.exp(self.gamma) * (x.to(B.dtype) @ B)
+        return (h @ C).real + self.D * x, h
+
+
+def linear_unit(D: int, H: int) -> Built:
+    return Built(LinearUnit(D, H), output_first, lambda N: 0.3 * torch.randn(N, H, dtype=torch.complex64), D)
+
+
 def cfc(D: int, H: int) -> Built:
     """A closed-form continuous-time cell with a backbone of one layer."""
     options = {"backbone_units": H, "backbone_layers": 1, "backbone_dropout": 0.0}

@@ -68,6 +68,7 @@ CELLS = {
     "peephole LSTM": cell("torch", "plain", "PeepholeLSTM", 2),
     "minimal gated unit": cell("torch", "plain", "MinimalGatedUnit", 1),
     "layer norm LSTM": cell("torch", "plain", "LayerNormLSTM", 2),
+    "linear recurrent unit": cell("torch", "linear_unit"),
     "ncps CfCCell": cell("ncps", "cfc"),
     "ncps WiredCfCCell": cell("ncps", "wired_cfc"),
     "ncps LTCCell": cell("ncps", "ltc"),

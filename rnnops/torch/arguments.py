@@ -27,7 +27,7 @@ from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rnnops.torch.errors import StepError
-from rnnops.torch.step_modes import Widened, widened
+from rnnops.torch.step_modes import Widened, has_gradients, widened
 
 CPU = torch.device("cpu")
 
@@ -156,27 +156,40 @@ class TensorTree(NamedTuple):
     tree: Any
 
 
-class WithNone(NamedTuple):
-    """A structure in which some leaves are None.
+class Uneven(NamedTuple):
+    """A structure in which some leaves are None, and some are complex tensors, which have two real ones.
 
     Args:
-        places: of these among all leaves.
+        counts: how many tensors each leaf has.
     """
 
     tree: Any
-    places: tuple[int, ...]
+    counts: tuple[int, ...]
 
     def all_leaves(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-        """Tensors, and None in its places."""
+        """The leaves of the structure."""
         found = iter(leaves)
-        return [None if place in self.places else next(found) for place in range(self.tree.num_leaves)]
+        return [joined([next(found) for _ in range(count)]) for count in self.counts]
+
+
+def joined(tensors: Sequence[Tensor]) -> Any:
+    """The leaf of these real tensors."""
+    return torch.complex(*tensors) if len(tensors) == 2 else tensors[0] if tensors else None
+
+
+def _split(leaf: Tensor | None) -> list[Tensor]:
+    """The real tensors of a leaf."""
+    if leaf is None or not leaf.is_complex():
+        return [] if leaf is None else [leaf]
+    leaf = leaf.resolve_conj()
+    return [leaf.real, leaf.imag]
 
 
 def nested(leaves: list[Tensor], tree: Any) -> Any:
     """Tensors in a structure."""
     if tree is LEAF:  # most are, and calls are frequent
         return leaves[0]
-    if isinstance(tree, WithNone):
+    if isinstance(tree, Uneven):
         return pytree.tree_unflatten(tree.all_leaves(leaves), tree.tree)
     return tuple(leaves) if tree is tuple_of(len(leaves)) else pytree.tree_unflatten(leaves, tree)
 
@@ -188,22 +201,35 @@ def tuple_of(count: int) -> Any:
 
 
 def tensors_of(what: str, tree: Any) -> TensorTree:
-    """The tensors of a nested structure. Raises StepError where it holds something else, except for None."""
+    """The real tensors of a nested structure. Raises StepError where it holds something else, except for None."""
     kind = type(tree)
-    if kind in PLAIN:
+    if kind in PLAIN and not tree.is_complex():
         return TensorTree([tree], LEAF)
-    if kind is tuple and {*map(type, tree)}.issubset(PLAIN):
+    if kind is tuple and {*map(type, tree)}.issubset(PLAIN) and not any(map(Tensor.is_complex, tree)):
         return TensorTree([*tree], tuple_of(len(tree)))
     leaves, structure = pytree.tree_flatten(tree, is_leaf=is_packed)
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and leaf is not None:
             raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
-    places = tuple(place for place, leaf in enumerate(leaves) if leaf is None)
-    present = [leaf for leaf in leaves if leaf is not None]
-    return TensorTree(present, WithNone(structure, places) if places else structure)
+    parts = [_split(leaf) for leaf in leaves]
+    counts = tuple(map(len, parts))
+    is_even = {*counts} <= {1}
+    return TensorTree([x for part in parts for x in part], structure if is_even else Uneven(structure, counts))
 
 
-NO_INPUT = WithNone(LEAF, (0,))
+NO_INPUT = Uneven(LEAF, (0,))
+
+
+def check_complex(carry: Any, after: Any) -> None:
+    """Raise StepError where the structures of a carry differ only in which states are complex."""
+    (before, counts), (tree, found) = (x if isinstance(x, Uneven) else (x, (1,) * x.num_leaves) for x in (carry, after))
+    for number, (count, now) in enumerate(zip(counts, found, strict=False) if before == tree else ()):
+        if {count, now} == {1, 2}:
+            wanted, came = ("a real tensor", "a complex one") if now == 2 else ("a complex tensor", "a real one")
+            hint = "Begin with the dtype that the step gives: torch.zeros(N, H, dtype=torch.cfloat)."
+            raise StepError(f"state {number} is not what it was after a step", wanted=wanted, came=came, hint=hint)
+
+
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
@@ -231,6 +257,7 @@ class FlatStep:
         carry, y = result
         states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
         if states.tree != self._carry_tree:
+            check_complex(self._carry_tree, states.tree)
             raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)
         self.result_tree = results.tree
         leaves = [*states.leaves, *results.leaves]
@@ -261,7 +288,7 @@ def with_steps(inputs: TensorTree, carry: TensorTree, steps: Any, batch_axis: in
         raise StepError("there are neither inputs nor states", wanted="init=, tensors [N, ...]")
     state, axis = min(carry.leaves, key=lambda x: x.dim() or LONGEST), batch_axis or 0
     counted = state.new_zeros((steps, *state.shape[axis:][:1]), dtype=torch.int32)
-    tree = inputs.tree if isinstance(inputs.tree, WithNone) else WithNone(inputs.tree, ())
+    tree = inputs.tree if isinstance(inputs.tree, Uneven) else Uneven(inputs.tree, ())
     return TensorTree([counted], tree)
 
 
@@ -326,7 +353,9 @@ def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
             wanted = f"[T, {len(lengths)}, ...]"
             raise StepError("a result without rows cannot be packed", wanted=wanted, came=[*y.shape])
         y = y if order is None else y.index_select(1, order)
-        data = pack_padded_sequence(y, lengths if order is None else lengths[order.cpu()]).data
+        ends = lengths if order is None else lengths[order.cpu()]
+        data = pack_padded_sequence(torch.view_as_real(y) if y.is_complex() else y, ends).data  # has their gradients
+        data = torch.view_as_complex(data) if y.is_complex() else data
         return PackedSequence(data, xs.batch_sizes, order, xs.unsorted_indices)
 
     return pytree.tree_map_only(Tensor, packed, ys)
@@ -418,7 +447,7 @@ def _value_of(tensor: Tensor) -> Tensor:
 
 def _like(tensor: Tensor) -> Tensor:
     shape = [int(size) for size in tensor.shape]
-    if not tensor.is_floating_point():
+    if not has_gradients(tensor):
         return torch.zeros(shape, dtype=tensor.dtype)
     made = torch.rand(shape, dtype=tensor.dtype)
     return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made

@@ -81,17 +81,19 @@ class ScanSettings(NamedTuple):
         options: what `rnnops.compile` takes besides.
         threads: as many as PyTorch uses if None.
         truncate: after how many steps gradients of states end, if they do.
+        cast: the dtype to which autocast rounds operands of products, which does not reach complex numbers.
     """
 
     reverse: bool
     options: tuple[tuple[str, Any], ...]
     threads: int | None
     truncate: int | None = None
+    cast: torch.dtype | None = None
 
-    def rounding(self, dtype: torch.dtype) -> ScanSettings:
-        """These settings with products of operands of this dtype, unless they say another one."""
-        options = {"precision": str(dtype).removeprefix("torch."), **dict(self.options)}
-        return self._replace(options=tuple(sorted(options.items())))
+    def for_net(self, has_complex: bool) -> dict[str, Any]:
+        """Options of `rnnops.compile`."""
+        is_cast = self.cast is not None and not has_complex
+        return ({"precision": str(self.cast).removeprefix("torch.")} if is_cast else {}) | dict(self.options)
 
     def now(self) -> ScanSettings:
         """These settings with the number of threads that PyTorch uses now."""
@@ -214,10 +216,10 @@ class CompiledStep:
         Args:
             reached: those that its trace reads, at this call.
         """
-        now = []
-        for tensor, number in zip(self.translation.closed_over, self.numbers, strict=True):
+        now, made = [], self.translation
+        for name, tensor, number in zip(made.closed_over_names, made.closed_over, self.numbers, strict=True):
             found = tensor if number is None else reached[number]
-            now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
+            now.append(found if found.dtype == made.float_dtype else made.as_fed(name, found))
         return now
 
     def closed_over_now(self, place: int) -> Tensor:
@@ -357,8 +359,8 @@ class Prepared:
         code: of the step, which stays alive as long as others are told apart from it.
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
-        runs: by the net's text, and whether it has custom functions. Steps of other sizes often have one net, whose
-            plans are filled in then.
+        runs: by the net's text, and whether it has custom functions and complex numbers. Steps of other sizes often
+            have one net, whose plans are filled in then.
         loop_dtypes: of the results that PyTorch's own loop has, by the dtypes that it begins with.
     """
 
@@ -367,7 +369,7 @@ class Prepared:
     code: Any
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
-    runs: dict[tuple[str, bool], TensorRun] = field(default_factory=dict)
+    runs: dict[tuple[str, bool, bool], TensorRun] = field(default_factory=dict)
     loop_dtypes: dict[Any, list[torch.dtype]] = field(default_factory=dict)
 
     def for_shapes(
@@ -474,7 +476,7 @@ class Prepared:
         translation = translate(traced.trace, full, reverse, lengths, len(layout.states), truncate)
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        tensor_run = self._run_of(translation.net, traced.trace.has_slopes)
+        tensor_run = self._run_of(translation.net, traced.trace)
         known = list(tensor_run.run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
         resized = partial(self._resized, traced, layout, lengths)
@@ -496,15 +498,14 @@ class Prepared:
         assert isinstance(made, CompiledStep)
         return made.tensor_run
 
-    def _run_of(self, net: Net, has_slopes: bool) -> TensorRun:
-        key = str(net), has_slopes
+    def _run_of(self, net: Net, trace: Trace) -> TensorRun:
+        key = str(net), trace.has_slopes, trace.has_complex
         if key not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            self.runs[key] = TensorRun(self.side, self._compiled(net), self._compiled, has_slopes, "")
+            options = self.settings.for_net(trace.has_complex)
+            compiled = partial(self.side.compile, threads=self.settings.threads, options=options)
+            self.runs[key] = TensorRun(self.side, compiled(net), compiled, trace.has_slopes, "")
         return self.runs[key]
-
-    def _compiled(self, net: Net) -> Run:
-        return self.side.compile(net, self.settings.threads, dict(self.settings.options))
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""

@@ -276,7 +276,7 @@ class RNN(Module):
         last = self._last()
         count, fed = len(last.numbers), last.translation.as_fed
         names = last.translation.names[len(last.translation.names) - count :]
-        return {name: on_host(fed(last.closed_over_now(i))).detach().numpy() for i, name in enumerate(names)}
+        return {name: on_host(fed(name, last.closed_over_now(i))).detach().numpy() for i, name in enumerate(names)}
 
     def _last(self) -> CompiledStep:
         compiled = [compiled for prepared in self._prepared.values() for compiled in prepared.compiled.values()]

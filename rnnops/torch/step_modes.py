@@ -240,6 +240,11 @@ def _(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
     return torch.empty_like(y)
 
 
+def has_gradients(x: Tensor) -> bool:
+    """True for a tensor of floats or of complex numbers."""
+    return x.is_floating_point() or x.is_complex()
+
+
 class DetachWithoutGrad(TorchDispatchMode):
     """Ops under `no_grad` are followed by `detach`, which a graph keeps."""
 
@@ -247,7 +252,7 @@ class DetachWithoutGrad(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled() or func is detach or func._schema.is_mutable:
             return out
-        return pytree.tree_map_only(Tensor, lambda t: detach(t) if t.is_floating_point() else t, out)
+        return pytree.tree_map_only(Tensor, lambda t: detach(t) if has_gradients(t) else t, out)
 
 
 class NoChecks(TorchDispatchMode):
@@ -544,6 +549,9 @@ def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) ->
         return args[0](*args[2:])
     if not torch.is_grad_enabled() or name.startswith("GeneratedBackwardFor_"):
         return apply(*args)
+    if any(isinstance(a, Tensor) and a.is_complex() for a in args):
+        hint = "Give it x.real and x.imag, or write it by PyTorch's own ops."
+        raise StepError(f"the autograd function {name} takes complex numbers", hint=hint)
     leaves = [a.detach().requires_grad_() if _is_float(a) else a for a in args]
     y = apply(*leaves)
     if not isinstance(y, Tensor):

@@ -166,7 +166,7 @@ def _loop(
 
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
-    fed = {name: on_host(translation.as_fed(tensor)) for name, tensor in named.items()}
+    fed = {name: on_host(translation.as_fed(name, tensor)) for name, tensor in named.items()}
     feeds = {name: as_array(name, tensor) for name, tensor in fed.items()}  # which leaves them resizable
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
@@ -183,10 +183,11 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
     grads = torch.autograd.grad(ends, starts, list(given.values()), allow_unused=True, retain_graph=True)
     far = torch.autograd.grad(ends, starts, [grad * FAR for grad in given.values()], allow_unused=True)
     for (name, tensor), grad, other in zip(leaves.items(), grads, far, strict=True):
-        wanted = torch.zeros_like(tensor) if grad is None else grad
+        wanted = translation.part(name, torch.zeros_like(tensor) if grad is None else grad)
         _expect_equal(f"the gradient of {name}", mine[name], wanted)
         if other is not None and other.isfinite().all():
-            _expect_equal(f"the gradient of {name} for a large loss", mine[name], other / FAR, NOT_LINEAR)
+            scaled = translation.part(name, other / FAR)
+            _expect_equal(f"the gradient of {name} for a large loss", mine[name], scaled, NOT_LINEAR)
 
 
 def on_host(tensor: Tensor) -> Tensor:

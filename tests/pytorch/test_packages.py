@@ -63,7 +63,7 @@ def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
         pairs.append(tuple(torch.zeros_like(leaf) if grad is None else grad for grad in (one, other)))
     for one, other in pairs:
         scale = 1 + other.detach().abs().max().item() if other.numel() else 1.0
-        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype] * scale)
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype.to_real()] * scale)
 
 
 CHECKED = [(name, dtype) for name, cell in CELLS.items() for dtype in cell.dtypes]
@@ -77,9 +77,10 @@ def test_equals_its_own_loop(name: str, dtype: Any) -> None:
     built.cell.to(dtype)
     rnn = rt.RNN(built.cell, built.step, batch_axis=built.batch_axis, assume=built.assume)
     parameters = [parameter for parameter in built.cell.parameters() if parameter.requires_grad]
+    kinds = {False: dtype, True: dtype.to_complex()}
     for T, N in SIZES:
         xs = torch.randn(T, N, built.features, dtype=dtype, requires_grad=True)
-        carry = tree_map(lambda state: state.to(dtype).requires_grad_(), built.states(N))
+        carry = tree_map(lambda state: state.to(kinds[state.is_complex()]).requires_grad_(), built.states(N))
         leaves = [xs, *tree_leaves(carry), *parameters]
         expect_equal(rnn(xs, carry), loop(built, xs, carry), leaves)
     expect_equal(rnn(xs, carry, lengths=LENGTHS), row_loop(built, xs, carry), leaves)

@@ -52,6 +52,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a & b if isinstance(a, Blob) and a.dtype == "bool" else a * b,
     "rsqrt": lambda x: ro.reciprocal(ro.sqrt(x)),
     "silu": lambda x: x * ro.sigmoid(x),
+    "_neg_view": ro.neg,
+    "sgn": ro.sign,
     "square": lambda x: x * x,
     "trunc": lambda x: ro.sign(x) * ro.floor(ro.abs(x)),
     "mish": lambda x: x * ro.tanh(ro.softplus(x)),
@@ -106,7 +108,7 @@ def _mod(node: AtenNode, a: Any, b: Any) -> Blob:
 @rule("atan2")
 def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
-    y, x = (ro.expand(node.blob(value), node.out_shape) for value in (y, x))
+    y, x = node.spread(y), node.spread(x)
     still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
     quotient = ro.atan(y / ro.where(still, 1.0, x))
     angle = ro.where(still & ~flat, ro.sign(y) * (0.5 * pi), quotient)
@@ -160,12 +162,15 @@ def _with_slope(value: Blob, x: Blob, slope: Blob) -> Blob:
 
 @rule("hypot")
 def _hypot(node: AtenNode, a: Any, b: Any) -> Blob:
+    return hypotenuse(node.spread(a), node.spread(b))
+
+
+def hypotenuse(a: Blob, b: Blob, root: Callable[[Blob], Blob] = ro.sqrt) -> Blob:
     """The larger number times a root, so that no square overflows."""
-    a, b = (ro.expand(node.blob(value), node.out_shape) for value in (a, b))
     size = ro.max(ro.abs(a), ro.abs(b))
     scale = ro.stop_gradient(ro.where(ro.equal(size, 0.0) | ro.equal(size, inf), 1.0, size))
     one, other = a / scale, b / scale
-    return ro.sqrt(one * one + other * other) * scale
+    return root(one * one + other * other) * scale
 
 
 @rule("round")
@@ -436,10 +441,10 @@ def _var(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim:
 
 @rule("std")
 def _std(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
-    return _root(_var(node, x, dim, correction, keepdim))
+    return root_of(_var(node, x, dim, correction, keepdim))
 
 
-def _root(square: Blob) -> Blob:
+def root_of(square: Blob) -> Blob:
     """A square root whose gradient is 0 at 0, as PyTorch has it for deviations and norms."""
     none = ro.equal(square, 0.0)
     return ro.where(none, 0.0, ro.sqrt(ro.where(none, 1.0, square)))
@@ -449,7 +454,7 @@ def _root(square: Blob) -> Blob:
 def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
     axes, keep = _axes(dim), int(keepdim)
     if order == 2:
-        return _root(ro.reduce_sum_square(x, axes, keepdims=keep))
+        return root_of(ro.reduce_sum_square(x, axes, keepdims=keep))
     node.known("order of a norm", order, 1, 2, float("inf"))
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
