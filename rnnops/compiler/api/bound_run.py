@@ -26,7 +26,7 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
+from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
 from rnnops.compiler.run.c_source import checked_name, name_of
 from rnnops.compiler.run.compile_programs import Runners
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
@@ -41,8 +41,10 @@ from rnnops.compiler.run.recorder import (
 from rnnops.compiler.targets.target import PROCESSOR, Processor
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
+from rnnops.ops.products import BYTES
 from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
@@ -348,10 +350,18 @@ class BoundRun(Run):
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
             net, arrays = folded(self._live, self._bound)
+            if self._multiplies_bytes:
+                net, arrays = byte_products(net, arrays)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, around="all")
         return ServedRun(net, self.device, options, arrays)
+
+    @property
+    def _multiplies_bytes(self) -> bool:
+        options = self._options
+        known = not options.interpreted and BYTES in options.target.weight_types
+        return known and has_quads(vector_width(options.width))
 
     @cached_property
     def _free(self) -> tuple[str, ...]:

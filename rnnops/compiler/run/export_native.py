@@ -64,7 +64,7 @@ from rnnops.kernels.cpu.native import (
     threads,
     way_of,
 )
-from rnnops.kernels.cpu.processor import vector_width
+from rnnops.kernels.cpu.processor import QUADS, vector_width
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
 from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import FLOATS, Type
@@ -99,8 +99,9 @@ def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: i
         if not unpacked >> number & 1:
             if arrays[source].memory.made:
                 raise NotRecordedError("a matrix is packed once that each call makes anew")
+            whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
             target = arrays[f"packed{number}"].twin.reshape(-1)
-            target[:] = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
+            target[: whole.size] = whole  # of bytes, memory is for whole words
 
 
 def _packs(module: Module) -> Iterator[tuple[str, int]]:
@@ -174,10 +175,9 @@ def _runtime(drivers: str) -> Iterator[str]:
             yield write_runtime.products(library.symbols, dtype, width)
     if "_products_int8_" in drivers:  # else it need not be compiled
         yield write_runtime.int8_products(int8_products(width).symbols, width)
-    way = way_of(width)
-    library = rounded_products(way, width)
-    if any(symbol in drivers for symbol in library.symbols.values()):
-        yield write_runtime.rounded_products(library.symbols, way, width)
+    for way in (way_of(width), QUADS):
+        if f"_products_{way}_" in drivers:
+            yield write_runtime.rounded_products(rounded_products(way, width).symbols, way, width)
 
 
 def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
