@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 import torch.nn.functional as F  # noqa: E402, N812
+from scipy import special  # noqa: E402
 from test_torch import DOUBLE, expect_equal, loop, numbers  # noqa: E402
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence  # noqa: E402
 
@@ -42,6 +43,7 @@ SIZED: dict[str, Callable[[Any], Any]] = {
 ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
     "max": lambda x: x / x.abs().max(),
     "min": lambda x: x * x.min(),
+    "lgamma": lambda x: torch.lgamma(3 * x) + torch.mvlgamma(x.abs() + 2, 3),
     "round": lambda x: x + torch.round(x, decimals=1) + torch.round(100 * x, decimals=-1),
     "clamp": lambda x: torch.clamp(x.sin(), min=x - 1, max=x * 0.5),
     "clamp_min": lambda x: torch.clamp_min(x, x.flip(-1)),
@@ -231,6 +233,23 @@ def test_gradients_at_bounds(name: str) -> None:
     mine = rt.scan(lambda h, x: (h, AT_BOUNDS[name](x)), torch.zeros(1, 1), x)[1]
     for one, other in zip(*([y, *torch.autograd.grad(y.sum(), x)] for y in (mine, AT_BOUNDS[name](x))), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(DOUBLE, 1e-12), (torch.float32, 3e-6)])
+def test_gamma_functions_on_the_whole_line(dtype: Any, within: float) -> None:
+    x = torch.cat([torch.linspace(-9.97, 12, 397), torch.logspace(-18, 30, 49), torch.tensor([1.0, 2.0, 8.0])]).to(
+        dtype
+    )
+    x, at = x[None, :, None].requires_grad_(), x.double().numpy()[None, :, None]
+    wanted = special.gammaln(at), special.psi(at), special.zeta(2, at)  # each the slope of the one before
+    for function, value, slope in ((torch.lgamma, *wanted[:2]), (torch.digamma, *wanted[1:])):
+        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), x[0, :, 0] * 0, x)
+        for found, exact in ((ys, value), (torch.autograd.grad(ys.sum(), x)[0], slope)):
+            torch.testing.assert_close(found.double(), torch.tensor(exact), rtol=within, atol=within)
+    ends = torch.tensor([[[0.0], [INF], [NAN]]], dtype=dtype)
+    for function in (torch.lgamma, torch.digamma):
+        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), torch.zeros(3, 1, dtype=dtype), ends)
+        torch.testing.assert_close(ys, function(ends), equal_nan=True)
 
 
 def test_a_bound_of_nan() -> None:

@@ -1,4 +1,4 @@
-"""aten ops on elements, and aten ops that fold or order an axis."""
+"""aten ops on elements, and aten ops that fold an axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 
 import rnnops as ro
 from rnnops.net.blob import Blob
-from rnnops.torch.aten.movement import taken
 from rnnops.torch.aten.table import RULES, AtenNode, rule
 
 LARGEST = {"float": inf, "int64": 2**63 - 1, "int32": 2**31 - 1}
@@ -184,6 +183,59 @@ def _sinc(node: AtenNode, x: Blob) -> Blob:
     still, angle = ro.equal(x, 0.0), x * pi
     angle = ro.where(still, 1.0, angle)
     return ro.where(still, 1.0, ro.sin(angle) / angle)
+
+
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+SHIFT = 8.0  # where its series is exact to the last bits of float64
+
+
+def _in_doubles(function: Callable[[Blob], Blob]) -> Callable[..., Blob]:
+    """A rule whose formula loses digits, in which float32 has none to lose; integers are taken as floats."""
+    return lambda node, x: ro.cast(function(ro.cast(node.blob(x), "float64")), "float")
+
+
+def _shifted(x: Blob) -> tuple[Blob, Blob, Blob, Blob]:
+    """A mask of x below SHIFT, x there and 1 elsewhere, x moved to SHIFT or above, and 1 over the square of that."""
+    small = x < SHIFT
+    far = ro.where(small, x + SHIFT, x)
+    return small, ro.where(small, x, 1.0), far, ro.reciprocal(far * far)
+
+
+def _polynomial(x: Blob, coefficients: Sequence[float]) -> Blob:
+    value: Any = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + coefficient
+    return value
+
+
+def _log_gamma(x: Blob) -> Blob:
+    """Stirling's series, after x has been moved by the product of what lies between; mirrored below 0."""
+    below = x <= 0.0
+    part = ro.where(below, x - ro.round(x), 0.5)
+    small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
+    product = near
+    for k in range(1, int(SHIFT)):
+        product = product * (near + float(k))
+    value = (far - 0.5) * (ro.log(far) - 1.0) + (0.5 * log(2 * pi) - 0.5) + _polynomial(square, STIRLING) / far
+    value = ro.where(small, value - ro.log(product), value)
+    return ro.where(below, log(pi) - ro.log(ro.abs(ro.sin(part * pi))) - value, value)
+
+
+def _digamma(x: Blob) -> Blob:
+    """The derivative of `_log_gamma`."""
+    below = x <= 0.0
+    part = ro.where(below, x - ro.round(x), 0.5)
+    small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
+    between = ro.reciprocal(near)
+    for k in range(1, int(SHIFT)):
+        between = between + ro.reciprocal(near + float(k))
+    series = _polynomial(square, [(2 * k + 1) * c for k, c in enumerate(STIRLING)]) * square
+    value = ro.log(far) - 0.5 / far - series
+    value = ro.where(small, value - between, value)
+    return ro.where(below, value - pi * ro.cos(part * pi) / ro.sin(part * pi), value)
+
+
+RULES.update({"lgamma": _in_doubles(_log_gamma), "digamma": _in_doubles(_digamma)})
 
 
 @rule("isnan")
@@ -492,95 +544,3 @@ def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
 @rule("cumprod")
 def _cumprod(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
     return ro.cumprod(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
-
-
-@rule("flip")
-def _flip(node: AtenNode, x: Blob, dims: list[int]) -> Blob:
-    if not dims:
-        return x
-    far = 2**31 - 1
-    return ro.slice(x, [far] * len(dims), [-far] * len(dims), axes=list(dims), steps=[-1] * len(dims))
-
-
-@rule("argmax", "argmin")
-def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob:
-    x = _turned(node, x) if node.name == "argmin" else x
-    if dim is None:
-        index = ro.argmax(ro.reshape(x, [-1]), 0, 0)
-        return ro.reshape(index, node.out_shape) if keepdim else index
-    return ro.argmax(x, dim, int(keepdim))
-
-
-@rule("max", "min")
-def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob | tuple[Blob, Blob]:
-    """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
-    if dim is None:
-        return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
-    values, indices = ro.topk(x if node.name == "max" else _turned(node, x), 1, dim)
-    values = values if node.name == "max" else ro.neg(values)
-    return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))
-
-
-@rule("sort")
-def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blob]:
-    if "stable" in named or (order and not isinstance(order[0], int)):  # aten.sort.stable has one more
-        order = order[1:]
-    defaults: list[Any] = [-1, False]
-    dim, descending = [*order, *defaults[len(order) :]]
-    dim, descending = named.get("dim", dim), named.get("descending", descending)
-    return _ordered(node, x, node.shape_of(0), node.shape_of(0)[dim], dim, descending)
-
-
-@rule("argsort")
-def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
-    return _sort(node, x, *order, **named)[1]
-
-
-@rule("median", "kthvalue")
-def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
-    """The lower one of two in the middle. Without an axis equal elements share the gradient."""
-    k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
-    defaults: list[Any] = [-1, False]
-    dim, keepdim = [*place, *defaults[len(place) :]]
-    dim, keepdim = named.get("dim", dim), named.get("keepdim", keepdim)
-    whole = not isinstance(node.node.meta["val"], tuple | list)
-    if whole:
-        x = ro.reshape(x, [-1])
-    count = prod(node.shape_of(0)) if whole else node.shape_of(0)[dim]
-    k = (count + 1) // 2 if k is None else k
-    shape = [count] if whole else node.shape_of(0)
-    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, shape, k, dim, False))
-    if node.name == "median":  # NaN where there is one
-        first = ro.topk(x, 1, dim)
-        parts = tuple(ro.where(ro.equal(first[0], first[0]), *pair) for pair in zip(parts, first, strict=True))
-    parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
-    if not whole:
-        return parts
-    return ro.reduce_max(ro.where(x > ro.stop_gradient(parts[0]), -inf, x), keepdims=0)
-
-
-@rule("topk")
-def _topk(
-    node: AtenNode,
-    x: Blob,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,  # noqa: A002
-) -> tuple[Blob, Blob]:
-    return _ordered(node, x, node.shape_of(0), k, dim, largest)
-
-
-def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
-    """The first elements by size, and where they are. NaN is larger than infinity."""
-    if largest:
-        return ro.topk(x, k, dim)
-    finite = ro.max(_turned(node, x), node.net.constant(torch.finfo(node.float_dtype).min, "float"))
-    indices = ro.topk(ro.where(ro.equal(x, x), finite, -inf), k, dim)[1]
-    return taken(node, x, shape, dim % len(shape), indices), indices
-
-
-def _turned(node: AtenNode, x: Blob) -> Blob:
-    if x.dtype != "float":
-        node.fail("the smallest of integers are not translated", wanted="floats", came=x.dtype)
-    return ro.neg(x)
