@@ -209,7 +209,7 @@ def _in_doubles(function: Callable[[Blob], Blob]) -> Callable[..., Blob]:
 
 
 def _shifted(x: Blob) -> tuple[Blob, Blob, Blob, Blob]:
-    """Whether x is below SHIFT; x there, else 1; x at SHIFT or above; and a power series in 1 / its square."""
+    """A mask of x below SHIFT, x there and 1 elsewhere, x moved to SHIFT or above, and 1 over the square of that."""
     small = x < SHIFT
     far = ro.where(small, x + SHIFT, x)
     return small, ro.where(small, x, 1.0), far, ro.reciprocal(far * far)
