@@ -167,6 +167,7 @@ if TYPE_CHECKING:
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
     from rnnops.compiler.api.gradient_net import gradient_net as gradient_net
     from rnnops.compiler.api.online_net import online_net as online_net
+    from rnnops.compiler.api.streamed_net import streamed_net as streamed_net
     from rnnops.compiler.api.tangent_net import tangent_net as tangent_net
     from rnnops.compiler.memory.memory import release_memory as release_memory
     from rnnops.net.parse import parse_net as parse_net
@@ -182,6 +183,7 @@ _LAZY = {
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
     "gradient_net": "rnnops.compiler.api.gradient_net",
     "online_net": "rnnops.compiler.api.online_net",
+    "streamed_net": "rnnops.compiler.api.streamed_net",
     "tangent_net": "rnnops.compiler.api.tangent_net",
     "release_memory": "rnnops.compiler.memory.memory",
     **dict.fromkeys(_MODULES, "rnnops"),

@@ -28,7 +28,6 @@ from rnnops.onnx.compare import (
     distance_of,
     distances_of_steps,
     one_size,
-    open_states,
     random_feeds,
     split_steps,
     state_pairs,
@@ -278,67 +277,63 @@ CALLS = 8  # of a stream without a number of steps
 Arrays = Mapping[str, Array]
 
 
-@dataclass(frozen=True)
-class Streamed:
-    """A run that is called step by step.
-
-    Args:
-        run: whose states are inputs and outputs; links: output -> the state that it is at the next call.
-        initial: what states begin with; whole: outputs of one call of all steps, last states too, None where steps are
-            not counted.
-        session: of ONNX Runtime, None where it is not there or the file has its states inside.
-    """
-
-    run: Run
-    links: Mapping[str, str]
-    initial: Arrays
-    whole: Arrays | None
-    session: Session | None
-
-
 def stream(runs: OnnxRuns) -> bool:
     """Run a file call by call, print how far it is from other ways and what a step takes; whether it is near enough."""
     links = links_of(runs)
-    steps = steps_of(runs, links)
-    streamed = with_states_of_file(runs, links) if links else with_states_inside(runs)
-    show("states: " + ", ".join(f"{plain(output)} -> {plain(name)}" for output, name in streamed.links.items()))
-    show(f"fed at each step: {plain(', '.join(steps[0]), 400)}")
-    shapes = {name: array.shape for name, array in streamed.initial.items()}
-    opened = streamed.run.stream(streamed.links, shapes=shapes, initial=streamed.initial)
-    made = [opened(feeds) for feeds in steps]
-    made[-1] |= {output: np.asarray(opened.states[name]) for output, name in streamed.links.items()}
-    if streamed.whole is not None:
-        found = distances_of_steps(made, streamed.whole)
-        right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
-    else:
-        other, call = other_of(runs, streamed.session)
-        found = distances_of_calls(made, steps, HandedOn(call, streamed.links, streamed.initial))
-        right = runs.compare(f"{len(steps)} calls beside {other}", found)
-    print_times("a step", step_times(opened, streamed.session, steps[0], streamed.links, runs.constants))
-    return right
+    return with_states_of_file(runs, links) if links else with_states_inside(runs)
 
 
-def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str]) -> Streamed:
-    """A file whose states are inputs and outputs."""
-    initial = {name: runs.feeds[name] for name in links.values()}
-    whole = None if runs.options.steps is None else runs.run(runs.feeds)
+def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str]) -> bool:
+    """A file whose states are inputs and outputs: output -> the state that it is at the next call."""
+    steps, initial = steps_of(runs, links), {name: runs.feeds[name] for name in links.values()}
+    show_states([f"{plain(output)} -> {plain(name)}" for output, name in links.items()], steps[0])
+    shapes = {name: array.shape for name, array in initial.items()}
+    opened, session = runs.run.stream(links, shapes=shapes, initial=initial), None
     try:
         session = runs.theirs
     except MissingPackageError as error:
         show(f"{THEIRS} is left out: {error}")
-        return Streamed(runs.run, links, initial, whole, None)
-    return Streamed(runs.run, links, initial, whole, session)
+    made = [opened(feeds) for feeds in steps]
+    made[-1] |= {output: np.asarray(opened.states[name]) for output, name in links.items()}
+    if runs.options.steps is not None:
+        found = distances_of_steps(made, runs.run(runs.feeds))
+        right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
+    else:
+        other, call = other_of(runs, session)
+        found = distances_of_calls(made, steps, HandedOn(call, links, initial))
+        right = runs.compare(f"{len(steps)} calls beside {other}", found)
+    print_times("a step", step_times(opened, session, steps[0], links, runs.constants))
+    return right
 
 
-def with_states_inside(runs: OnnxRuns) -> Streamed:
-    """A file whose recurrences begin with states of its own."""
-    if runs.options.steps is None:
+def with_states_inside(runs: OnnxRuns) -> bool:
+    """A file that is for whole sequences: recurrences and windows over steps get states."""
+    name = runs.options.steps
+    if name is None:
         hint = "Say --steps NAME, the open size that counts steps, or --state OUTPUT=INPUT for each state."
         raise OnnxError("none of its outputs is a state that an input takes", hint=hint)
-    opened = open_states(runs.model.net)
-    whole = runs.of(opened.closed)(runs.feeds)
-    initial = {state: np.broadcast_to(whole.pop(state), whole[last].shape) for last, state in opened.links.items()}
-    return Streamed(runs.of(opened.net), opened.links, initial, whole, None)
+    axes = axes_of(runs, name)
+    shapes = {
+        one: tuple(name if axis == axes.get(one) else size for axis, size in enumerate(runs.sizes.shapes[one]))
+        for one in runs.types
+    }
+    opened = runs.run.stream(shapes=shapes, steps=name, dtype=runs.model.dtype)
+    steps = split_steps(runs.feeds, axes, opened.chunk)
+    show_states([*map(plain, opened.states)], steps[0])
+    if any(opened.delay.values()):
+        show("delay: " + ", ".join(f"{plain(output)} {delay}" for output, delay in opened.delay.items()))
+    made, whole = opened.joined([*map(opened, steps[:-1]), opened.finish(steps[-1])]), runs.run(runs.feeds)
+    found = {output: distance_of(made[output], array) for output, array in whole.items()}
+    right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
+    if len(steps) > 1:
+        print_times("a step", step_times(opened, None, steps[0], {}, runs.constants))
+    return right
+
+
+def show_states(states: Sequence[str], fed: Arrays) -> None:
+    """Print the states, and the inputs of a call."""
+    show(f"states: {', '.join(states) or 'none'}")
+    show(f"fed at each step: {plain(', '.join(fed), 400)}")
 
 
 def links_of(runs: OnnxRuns) -> dict[str, str]:

@@ -18,7 +18,7 @@ import re
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 from statistics import median
@@ -27,14 +27,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
-from rnnops.net.text import free_name
 from rnnops.onnx.node import MAX_DEPTH, graphs_of
 from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import CELLS, LOOPS
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
-from rnnops.recurrent.recurrence import Recurrence
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 if TYPE_CHECKING:
@@ -306,8 +302,8 @@ class HandedOn:
         return {output: self.states[name] for output, name in self._links.items()}
 
 
-def split_steps(feeds: Arrays, axes: Mapping[str, int]) -> list[dict[str, Array]]:
-    """Feeds of one step each; what has no axis of steps is fed at each of them.
+def split_steps(feeds: Arrays, axes: Mapping[str, int], steps: int = 1) -> list[dict[str, Array]]:
+    """Feeds of so many steps each; what has no axis of steps is fed at each of them.
 
     Args:
         axes: input -> its axis of steps.
@@ -317,8 +313,9 @@ def split_steps(feeds: Arrays, axes: Mapping[str, int]) -> list[dict[str, Array]
     counts = {feeds[name].shape[axis] for name, axis in axes.items()}
     if len(counts) != 1:
         raise OnnxError("inputs have other numbers of steps", wanted="one number", came=sorted(counts))
-    parts = {name: np.split(feeds[name], feeds[name].shape[axis], axis) for name, axis in axes.items()}
-    return [{**feeds, **{name: part[t] for name, part in parts.items()}} for t in range(counts.pop())]
+    ends = range(steps, counts.pop(), steps)
+    parts = {name: np.split(feeds[name], ends, axis) for name, axis in axes.items()}
+    return [{**feeds, **{name: part[i] for name, part in parts.items()}} for i in range(len(ends) + 1)]
 
 
 def join_steps(steps: Sequence[Array], whole: Array) -> Array:
@@ -334,66 +331,6 @@ def distances_of_steps(steps: Sequence[Arrays], whole: Arrays) -> dict[str, floa
     """How far what steps made is from what one call makes of all of them, by output; some may be the last step's."""
     made = {name: [step[name] for step in steps if name in step] for name in whole}
     return {name: distance_of(join_steps(made[name], wanted), wanted) for name, wanted in whole.items()}
-
-
-@dataclass(frozen=True)
-class OpenNet:
-    """A net whose states are inputs and outputs.
-
-    Args:
-        net: the net.
-        links: output -> the state that it is at the next call.
-        closed: the net as it was, which gives last states, too, and, by the names of states, what they begin with.
-    """
-
-    net: Net
-    links: dict[str, str]
-    closed: Net
-
-
-def open_states(net: Net) -> OpenNet:
-    """A net with the states of its recurrences open.
-
-    rewrite: `h_all, _ = RecurrentNetwork(x, zeros, ...)`  -->  `h_all, last = RecurrentNetwork(x, state, ...)`, with
-    `state` an input of the net and `last` an output.
-
-    Raises OnnxError where there are none, one reads its sequence backwards, or one reads several steps of a state.
-    """
-    taken = {*net.input_names, *net.output_blobs, *(name for op in net.ops for name in op.outputs)}
-    links: dict[str, str] = {}
-    initial: dict[str, str] = {}
-    pairs = [_opened(op, net.name, taken, links, initial) for op in net.ops]
-    if not links:
-        raise OnnxError("it has no recurrence, so that no step follows from the one before")
-    specs = [*net.input_specs, *(Input(name, net.dtype_of(blob)) for name, blob in initial.items())]
-    outputs = {**net.output_blobs, **{name: name for name in links}}
-    opened = net.with_ops([op for _, op in pairs], outputs, specs).snapshot()
-    closed = net.with_ops([op for op, _ in pairs], {**outputs, **initial}).snapshot()
-    return OpenNet(opened, links, closed)
-
-
-def _opened(op: Op, net: str, taken: set[str], links: dict[str, str], initial: dict[str, str]) -> tuple[Op, Op]:
-    """An op that gives its last states, and the same that begins with inputs of the net; others as they are.
-
-    Args:
-        taken: names that new ones must differ from; links, initial: where names of states go.
-    """
-    if op.type != "RecurrentNetwork":
-        return op, op
-    recurrence = Recurrence(op, net)
-    if recurrence.reverse:
-        hint = "Nothing streams it step by step: call it for whole sequences, or for windows of them."
-        problem = "it reads its sequence backwards, so that its first step needs the last"
-        raise OnnxError(problem, op=op.label, hint=hint)
-    inputs, outputs, first = list(op.inputs), list(op.outputs), len(recurrence.sequences)
-    for place, state in enumerate(recurrence.states):
-        if state.window != 1 or state.offset not in (None, 0):
-            raise OnnxError("it reads several steps of a state", op=op.label, blob=state.input)
-        name = free_name(f"{op.key}/{state.input}", taken)
-        last = outputs[2 * place + 1] = outputs[2 * place + 1] or free_name(f"{op.key}/{state.output}_last", taken)
-        initial[name], inputs[first + place], links[last] = inputs[first + place], name, name
-    giving = replace(op, outputs=tuple(outputs))
-    return giving, replace(giving, inputs=tuple(inputs))
 
 
 LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}

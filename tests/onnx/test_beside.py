@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx.parser
 import pytest
@@ -11,14 +9,12 @@ from recurrent_models import Variant, feeds_of, model_of
 from rejection import rejects
 from scan_models import scan_model
 
-import rnnops as ro
-from rnnops.onnx import OnnxError, load_model
+from rnnops.onnx import OnnxError
 from rnnops.onnx.compare import (
     HandedOn,
     choose_sizes,
     distances_of_steps,
     join_steps,
-    open_states,
     random_feeds,
     split_steps,
     state_pairs,
@@ -100,54 +96,12 @@ def test_states_that_are_not_sure_are_left_out() -> None:
     assert pairs(two_outputs_that_may_be_the_state()) == {}
 
 
-def read(direction: str, folder: Path, ports: tuple[str, ...] = ("B",)) -> tuple[ro.Net, dict[str, np.ndarray]]:
-    """The net of an LSTM whose initial states are inside, and its parameters."""
-    variant = Variant("LSTM", {"direction": direction}, ports)
-    (folder / "a.onnx").write_bytes(model_of(variant, feeds_of(variant), dynamic=True).SerializeToString())
-    model = load_model(folder / "a.onnx")
-    return model.net, model.params
-
-
-def test_opened_states_go_on_where_they_stopped(tmp_path: Path) -> None:
-    net, params = read("forward", tmp_path)
-    opened = open_states(net)
-    assert len(opened.links) == 2
-    x = feeds_of(Variant("LSTM", {}, ("B",)))["X"]
-    closed = ro.compile(opened.closed, device="reference").bind(**params)
-    whole = closed(X=x)
-    assert np.array_equal(whole["Y"], ro.compile(net, device="reference").bind(**params)(X=x)["Y"])
-    initial = {state: np.broadcast_to(whole[state], whole[last].shape) for last, state in opened.links.items()}
-    assert not any(array.any() for array in initial.values())
-    run = ro.compile(opened.net, device="reference").bind(**params)
-    shapes = {name: array.shape for name, array in initial.items()}
-    stream = run.stream(opened.links, shapes=shapes, initial=initial)
-    made = [stream(X=x[t : t + 1]) for t in range(len(x))]
-    assert np.array_equal(np.concatenate([one["Y"] for one in made]), whole["Y"])
-    assert all(np.array_equal(stream.states[state], whole[last]) for last, state in opened.links.items())
-
-
-def test_what_has_no_states_to_open(tmp_path: Path) -> None:
-    rejects(
-        OnnxError, lambda: open_states(read("reverse", tmp_path)[0]), "backwards", "RecurrentNetwork", "whole sequences"
-    )
-    net = ro.Net("n")
-    net.outputs(y=net.input("x") * 2.0)
-    rejects(OnnxError, lambda: open_states(net), "no recurrence")
-    cell = ro.Net("window")
-    x, last = cell.inputs("x", "last")
-    cell.outputs(y=x + last.sum(axis=0))
-    net = ro.Net("n")
-    xs, h0 = net.inputs("xs", "h0")
-    y, _ = ro.recurrent_net(net, cell, [("x", xs)], [("last", h0)], {"last": ro.Link("y", window=2)})
-    net.outputs(y=y)
-    rejects(OnnxError, lambda: open_states(net), "several steps", "last")
-
-
 def test_steps() -> None:
     x, other = np.arange(12.0).reshape(2, 3, 2), np.ones(2)
     steps = split_steps({"x": x, "other": other}, {"x": 1})
     assert [step["x"].shape for step in steps] == [(2, 1, 2)] * 3
     assert all(step["other"] is other for step in steps)
+    assert [step["x"].shape for step in split_steps({"x": x}, {"x": 1}, 2)] == [(2, 2, 2), (2, 1, 2)]
     assert np.array_equal(join_steps([step["x"] for step in steps], x), x)
     assert join_steps([other, other], other) is other
     rejects(OnnxError, lambda: split_steps({"x": x, "z": x}, {"x": 0, "z": 1}), "other numbers of steps")

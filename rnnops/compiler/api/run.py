@@ -320,29 +320,26 @@ class Run(ForwardMode):
     @memory_named(of_run)
     @named_arguments
     def stream(
-        self,
-        states: Mapping[str, str],
-        rows: int | None = None,
-        shapes: Any = None,
-        initial: Any = None,
-        dtype: Any = None,
-    ) -> streams.Stream:
+        self, states: Mapping[str, str] | None = None, rows: int | None = None, shapes: Any = None,
+        initial: Any = None, dtype: Any = None, steps: str | None = None,
+    ) -> streams.Stream:  # fmt: skip
         """This run, called frame by frame: states stay inside from call to call.
 
         Args:
-            states: name of an output -> name of the input that it feeds at the next call.
+            states: name of an output -> name of the input that it feeds at the next call; may be left out with `steps`.
             rows: of the batch; 1 if left out.
             shapes: input name -> numbers, and a name in place of the number of rows, as `(1, "N", 64)`. Shapes that are
                 declared need not be said, nor those of initial arrays; their axis of rows is then the one of `rows=`
                 elements, if that is said. Inputs that are not states are ignored, so `OnnxModel.shapes` will do.
             initial: input name -> what a state begins with, an array that broadcasts to its shape; zeros if left out.
             dtype: of float states where no arrays are given; float32 if left out.
+            steps: a name in `shapes` for the axis of frames; the net is one for whole sequences (`ro.streamed_net`).
 
         Returns:
             A stream, called with the other inputs.
 
         Raises:
-            StreamError: names, shapes, rows or initial states do not fit.
+            StreamError: names, shapes, rows or initial states do not fit, or with `steps` an op needs all frames.
 
         Example:
             >>> net = ro.Net("n")
@@ -354,7 +351,9 @@ class Run(ForwardMode):
             >>> stream.states["h"]
             array([[1.5]], dtype=float32)
         """
-        return streams.open_stream(self, self._bound, self._fed, states, rows, shapes, initial, dtype)
+        rest, given = (self.device, self._options, self._bound, self._saving), (rows, shapes, initial, dtype, steps)
+        of = lambda net: type(self)(net, *rest)  # noqa: E731
+        return streams.open_stream(self, self._bound, self._fed, states, *given, of)
 
     @memory_named(of_run)
     def plan(

@@ -23,6 +23,7 @@ from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
 from rnnops.compiler.api.stream_states import StateReader, States, check_names, first_states, is_number
+from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
 from rnnops.net.net import Net
@@ -79,26 +80,45 @@ Feeds = Mapping[str, Any]
 
 
 def open_stream(
-    run: Run, bound: Feeds, read: Reader, states: Any, rows: int | None, shapes: Any, initial: Any, dtype: Any
-) -> Stream:
+    run: Run, bound: Feeds, read: Reader, states: Any, rows: int | None, shapes: Any, initial: Any, dtype: Any,
+    steps: str | None, of: Callable[[Net], Run],
+) -> Stream:  # fmt: skip
     """A stream of a run; arguments as of `Run.stream`.
 
     Args:
         bound: inputs that are fed already.
         read: how the run reads feeds.
+        of: a run of another net.
     """
+    if steps is None:
+        return _opened(run, bound, read, states, rows, shapes, initial, dtype)
+    states, shapes = {} if states is None else states, {} if shapes is None else shapes
+    check_names(run.net, states, shapes, {}, bound, least=0)
+    known = {**shapes, **{name: array.shape for name, array in bound.items()}}
+    frames = streamed_net(run.net, steps, known, states)
+    kept = {name: frames.shapes[name] for name in frames.states.values()}
+    return _opened(of(frames.net), bound, read, frames.states, rows, kept, initial, dtype, frames)
+
+
+def _opened(
+    run: Run, bound: Feeds, read: Reader, states: Any, rows: int | None, shapes: Any, initial: Any, dtype: Any,
+    frames: StreamedNet | None = None,
+) -> Stream:  # fmt: skip
+    """A stream of a run; `frames` where its net reads chunks of them."""
     net = run.net
     shapes, initial = {} if shapes is None else shapes, {} if initial is None else initial
-    check_names(net, states, shapes, initial, bound)
+    check_names(net, states, shapes, initial, bound, least=int(frames is None))
     if rows is not None and not (is_number(rows) and rows >= 0):
         raise StreamError("no number of rows", net=net.name, wanted="an integer of 0 or more", came=repr(rows))
     arrays = {name: on_host(read(net.name, name, value)).copy() for name, value in initial.items()}
     reader = StateReader(net, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
     links = [reader.state(output, name) for output, name in states.items()]
-    if rows is not None and all(state.axis is None for state in links):
+    if rows is not None and links and all(state.axis is None for state in links):
         raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
-    others = tuple(name for name in net.input_names if name not in bound and name not in states.values())
-    return Stream(run, first_states(net.name, links, arrays, 1 if rows is None else int(rows)), read, others)
+    counted = () if frames is None else (frames.fed,)
+    others = tuple(name for name in net.input_names if name not in (*bound, *states.values(), *counted))
+    now = first_states(net.name, links, arrays, 1 if rows is None else int(rows))
+    return Stream(run, now, read, others, frames and replace(frames, dtype=reader.float_dtype))
 
 
 class Stream(Attributes):
@@ -109,6 +129,7 @@ class Stream(Attributes):
         now: states, and which rows are there.
         read: how the run reads feeds.
         others: inputs that are not states.
+        frames: of a net that reads chunks of frames.
 
     Raises:
         StreamError: in calls, for what does not fit, and where two threads use it at once.
@@ -126,9 +147,11 @@ class Stream(Attributes):
         array([1. , 1.5], dtype=float32)
     """
 
-    def __init__(self, run: Run, now: States, read: Reader, others: Sequence[str]) -> None:
+    def __init__(
+        self, run: Run, now: States, read: Reader, others: Sequence[str], frames: StreamedNet | None = None
+    ) -> None:
         self.run = run
-        self._now, self._read, self._others = now, read, tuple(others)
+        self._now, self._read, self._others, self._frames = now, read, tuple(others), frames
         self._alone = Alone(run.net.name)
 
     def __repr__(self) -> str:
@@ -151,6 +174,29 @@ class Stream(Attributes):
     def present(self) -> Array:
         """Which places somebody has: bool[rows]."""
         return self._now.places.present
+
+    @property
+    def delay(self) -> dict[str, int]:
+        """Output -> how many of its first frames mean nothing, of a stream with `steps=`: its look-ahead."""
+        return {} if self._frames is None else self._frames.delay
+
+    @property
+    def chunk(self) -> int:
+        """A call has a multiple of so many frames: more than 1 where windows have strides."""
+        return 1 if self._frames is None else self._frames.chunk
+
+    def joined(self, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """Results of calls and `finish` as one call gives them: joined, without the delay; of other outputs the last.
+
+        Args:
+            parts: results of all calls since the stream began, and of `finish`.
+        """
+        whole = dict(parts[-1])
+        for name, one in ({} if self._frames is None else self._frames.outputs).items():
+            axis = one.place.axis
+            every = np.concatenate([part[name] for part in parts], axis)
+            whole[name] = every[(slice(None),) * axis + (slice(one.delay, None),)]
+        return whole
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -183,6 +229,8 @@ class Stream(Attributes):
                     "rows= says which rows take part, and does not feed the input", blob="rows", hint=hint
                 )
             active = self._active(rows)
+            if self._frames is not None and not any(self._frames.fed in feeds for feeds in given):
+                given = (*given, self._frames.count_of(self._frames.chunk_in(given), self.rows))
             options = {} if stream is None else {"stream": stream}
             states = self._placed(given)
             try:
@@ -192,6 +240,35 @@ class Stream(Attributes):
                 raise of_stream(error, self.run.net, now, fed) from error
             self._now = replace(now, arrays=states).put(self._new_states(out), active, shared=True)
             return out
+
+    def finish(self, *feeds: Any, rows: Any = None, **named: Any) -> dict[str, Array]:
+        """The last frames of outputs, of a stream with `steps=`; the rows begin anew then.
+
+        All that a stream gave of an output, joined along its axis of frames, without the first `stream.delay` frames,
+        is what one call of all frames gives.
+
+        Args:
+            feeds, named: as of a call; the last frames may be any number of them, or left out.
+            rows: a mask or one row, whose frames end; all that are present if left out.
+
+        Returns:
+            Output name -> array of so many frames as are left.
+
+        Raises:
+            StreamError: as of a call, and where the stream knows of no frames.
+        """
+        if self._frames is None:
+            raise self._error("the stream knows of no frames", hint="run.stream(steps=..., shapes=...) does.")
+        given = (*map(self._by_name, feeds), named)
+        tail = self._frames.frames_in(given)
+        frames, left = self._frames.ending(tail)
+        filled = self._frames.filled(given, frames - tail, self.rows)
+        others = {name: value for feeds in given for name, value in feeds.items() if name not in filled}
+        out = self({**others, **filled, **self._frames.count_of(tail, self.rows)}, rows=rows)
+        self.reset(self._active(rows))
+        for name, one in self._frames.outputs.items():
+            out[name] = out[name][(slice(None),) * one.place.axis + (slice(left[name]),)]
+        return out
 
     def _by_name(self, feed: Any) -> Feeds:
         """Feeds by name; an array without a name is for the one input that is left."""
@@ -274,7 +351,7 @@ class Stream(Attributes):
         """
         with self._alone:
             now = self._now if rows is None else self._now.taken(self._numbers(rows))
-            return Stream(self.run, now, self._read, self._others)
+            return Stream(self.run, now, self._read, self._others, self._frames)
 
     def __copy__(self) -> Stream:
         return self.copy()

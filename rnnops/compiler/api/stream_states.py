@@ -203,10 +203,14 @@ FIXED_HINT = (
 )
 
 
-def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str]) -> None:
-    """Raise StreamError for what is not a dict, names that are unknown or there twice, and states that are bound."""
+def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str], least: int = 1) -> None:
+    """Raise StreamError for what is not a dict, names that are unknown or there twice, and states that are bound.
+
+    Args:
+        least: how many states there must be.
+    """
     for what, given in (("states=", links), ("shapes=", shapes), ("initial=", initial)):
-        if not isinstance(given, Mapping) or (given is links and not given):
+        if not isinstance(given, Mapping) or (given is links and len(given) < least):
             wanted = "output name -> input name" if given is links else "input name -> value"
             raise StreamError(f"{what} is not a dict of names", net=net.name, wanted=wanted, came=repr(given))
     fed = list(links.values())

@@ -1,0 +1,247 @@
+"""Parts of a streamed net that keep earlier frames: those before a chunk, those that wait, and counters.
+
+**Frames and positions**. A blob with an axis of frames lies in the stream with a delay: position p, counted through all
+chunks, holds frame `p - delay`. A window over frames needs those before the chunk, which are a state, and those behind
+its frame, which are a delay. A Pad along the axis moves no element: frames get other numbers, and a window that reads
+them puts the fill where no frame is.
+
+**Positions without a frame**. Positions before the first frame, and behind the last one, hold numbers that mean
+nothing. Where a window could read them the fill is put there: counters of each row tell which positions hold frames. A
+net without look-ahead needs no counters, as states begin with zeros. An end that is cut off is known only when the
+stream is over: what is certain of a blob waits as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from rnnops.compiler.api.places import AxisPlace
+from rnnops.compiler.lower.scan import MixedError
+from rnnops.interpreter import Program
+from rnnops.net.op import Input, Op
+from rnnops.net.text import free_name
+from rnnops.types import Shape
+
+Dims = tuple[int | str, ...]
+ROWS = "N"  # the name of their size
+EVERYTHING = 2**62  # an end of a Slice
+
+
+@dataclass(frozen=True)
+class Frames:
+    """How a blob with an axis of frames lies in a stream.
+
+    Args:
+        place: of the frames in the blob.
+        rate: frames for each frame of the inputs.
+        delay: position p holds frame `p - delay`.
+        before, after: how many of the frames at both ends are a fill.
+        sizes: how the number of frames follows from that of the inputs: `(n + a) // b * c + d` for each `(a, b, c, d)`.
+    """
+
+    place: AxisPlace
+    rate: Fraction = Fraction(1)
+    delay: int = 0
+    before: int = 0
+    after: int = 0
+    fill: float = 0
+    sizes: tuple[tuple[int, int, int, int], ...] = ()
+
+    def count(self, frames: int) -> int:
+        """The number of frames where the inputs have so many."""
+        for add, by, times, more in self.sizes:
+            frames = (frames + add) // by * times + more
+        return frames
+
+    @property
+    def certain(self) -> int:
+        """The least delay with which no position before the end has a frame that turns out to be behind the last."""
+        return max(self.delay, 0, -self.count(0))
+
+    def longer(self, number: int) -> Frames:
+        """With so many frames more."""
+        return replace(self, sizes=(*self.sizes, (number, 1, 1, 0))) if number else self
+
+
+class StreamParts:
+    """A net in the making, blobs with frames, and what is kept of them.
+
+    Args:
+        program: the net for some number of frames.
+        dims: sizes of inputs; ends: whether positions behind the last frame matter.
+
+    Attributes:
+        blobs: blob -> what it is in the streamed net, where that has another name.
+        frames: blob -> how its frames lie; rows: blob -> where its rows lie.
+        made: state -> the blob that it is at the next call; waiting: blob and delay -> the blob that has waited.
+    """
+
+    def __init__(self, program: Program, dims: Mapping[str, Dims], steps: str, ends: bool) -> None:
+        self.program, self.net, self.dims, self.ends = program, program.net, dict(dims), ends
+        self.taken = {*self.net.blob_names, *self.net.output_blobs}
+        self.ops, self.closing, self.inputs = list[Op](), list[Op](), list[Input]()
+        self.blobs, self.made, self.counters = dict[str, str](), dict[str, str](), dict[str, str]()
+        self.waiting = dict[tuple[str, int], str]()
+        self.axes = {name: sizes.index(steps) for name, sizes in dims.items() if steps in sizes}
+        self.frames = {name: Frames(self._place(name, axis)) for name, axis in self.axes.items()}
+        places = {name: self._place(name, sizes.index(ROWS)) for name, sizes in dims.items() if ROWS in sizes}
+        self.rows: dict[str, AxisPlace | None] = {**places}
+        self.has_rows = bool(places)
+
+    def _place(self, name: str, axis: int) -> AxisPlace:
+        return AxisPlace(axis, self.program.types[name].shape[axis])
+
+    def blob(self, name: str) -> str:
+        """The name of a blob in the streamed net."""
+        return self.blobs.get(name, name)
+
+    def op(self, kind: str, *inputs: str | int, **attributes: Any) -> str:
+        """Append an op; numbers among its inputs are int64."""
+        names = tuple(self.constant(one, "int64") if isinstance(one, int) else one for one in inputs)
+        made = free_name(f"stream/{kind.lower()}", self.taken)
+        self.ops.append(Op(kind, names, (made,), attributes))
+        return made
+
+    def constant(self, value: Any, dtype: str) -> str:
+        """A number as a blob."""
+        return self.op("Constant", value=value, dtype=dtype)
+
+    def padded(self, name: str, before: int, after: int, fill: Any, least: int = -EVERYTHING) -> tuple[str, Frames]:
+        """A blob with a fill at both ends of its frames, which get other numbers.
+
+        Args:
+            least: the delay that it has without the fill, or more.
+        """
+        frames = self.frames[name]
+        if after:  # the fill is behind the last frame: which one that is must be certain
+            least = max(least, frames.after - frames.count(0))
+        if frames.delay < least or ((frames.before or frames.after) and (before or after) and frames.fill != fill):
+            delay = max(frames.delay, least, 0)
+            blob, frames = self.late(name, delay), replace(frames, delay=delay, before=0, after=0)
+        else:
+            blob = self.blob(name)
+        if not before and not after:
+            return blob, frames
+        starts, stops = frames.before + before, frames.after + after
+        padded = replace(frames, delay=frames.delay - before, before=starts, after=stops, fill=fill)
+        return blob, padded.longer(before + after)
+
+    def window(self, name: str, blob: str, frames: Frames, span: int, stride: int) -> tuple[str, Frames]:
+        """A blob with what windows over the chunk need before it, and how the results of these windows lie."""
+        late = max(ceil(max(frames.delay + span - stride, frames.delay) / stride), 0)
+        more = late * stride - frames.delay
+        blob = self.seen(name, blob, frames, more)
+        if more >= span:
+            blob = self.op("Slice", blob, starts=(0,), ends=(span - stride - more,), axes=(frames.place.axis,))
+        sizes = (*frames.sizes, (-span, stride, 1, 1))
+        return blob, replace(frames, rate=frames.rate / stride, delay=late, before=0, after=0, sizes=sizes)
+
+    def late(self, name: str, delay: int) -> str:
+        """A blob with this delay, and with the fill where it has one."""
+        frames = self.frames[name]
+        if frames.delay == delay and not frames.before and not frames.after:
+            return self.blob(name)
+        if (name, delay) not in self.waiting:
+            more, axes = delay - frames.delay, (frames.place.axis,)
+            blob = self.seen(name, self.blob(name), frames, more)
+            self.waiting[name, delay] = self.op("Slice", blob, starts=(0,), ends=(-more,), axes=axes) if more else blob
+        return self.waiting[name, delay]
+
+    def seen(self, name: str, blob: str, frames: Frames, more: int) -> str:
+        """A chunk with so many frames before it, and the fill where there are none."""
+        axis, dtype, kind = frames.place.axis, self.net.dtype_of(name), self.program.types[name]
+        starts = bool(frames.before and (frames.fill != 0 or frames.delay > -frames.before))
+        ends = bool(frames.after and self.ends)
+        if (more or starts or ends) and not frames.place.alone:
+            raise MixedError("frames that wait for others are merged with another axis")
+        if more:
+            last, shape = free_name(f"{name}/last", self.taken), (*kind.shape[:axis], more, *kind.shape[axis + 1 :])
+            before = self.kept(f"{name}/frames", last, dtype, shape, self.rows.get(name))
+            blob = self.op("Concat", before, blob, axis=axis)
+            self.ops.append(Op("Slice", (blob,), (last,), {"starts": (-more,), "ends": (EVERYTHING,), "axes": (axis,)}))
+        if not starts and not ends:
+            return blob
+        there = self.between(blob, frames, more, kind.rank, self.rows.get(name), starts, ends)
+        return self.op("Where", there, blob, self.constant(frames.fill, dtype))
+
+    def kept(self, label: str, last: str, dtype: str, shape: Shape, rows: AxisPlace | None) -> str:
+        """A state, which is `last` at the next call. Rows that are merged into an axis get one of their own."""
+        name = free_name(label, self.taken)
+        self.check_rows(rows)
+        parts = [size for size in (rows.outer, ROWS, rows.inner) if size != 1] if rows else []
+        dims = (*shape[: rows.axis], *parts, *shape[rows.axis + 1 :]) if rows else shape
+        self.inputs.append(Input(name, dtype))
+        self.dims[name], self.made[name] = dims, last
+        if rows is None or rows.alone:
+            return name
+        self.made[name] = free_name(f"{name}/next", self.taken)
+        sizes = tuple(-1 if size == ROWS else size for size in dims)
+        self.closing.append(Op("Reshape", (last,), (self.made[name],), {"shape": sizes}))
+        return self.op("Reshape", name, shape=(*shape[: rows.axis], -1, *shape[rows.axis + 1 :]))
+
+    def between(
+        self, blob: str, frames: Frames, more: int, rank: int, rows: AxisPlace | None, starts: bool, ends: bool
+    ) -> str:
+        """Which positions of a blob hold frames; it broadcasts to the blob.
+
+        Args:
+            more: positions before the chunk.
+            rank: of the blob; rows: where its rows lie.
+            starts, ends: whether positions before the first frame are told apart, and those behind the last one.
+        """
+        axis, rate, found = frames.place.axis, frames.rate, []
+        position = self.op("Div", self.op("Mul", self.counter("position"), rate.numerator), rate.denominator)
+        size = self.op("Squeeze", self.op("Shape", blob, start=axis, end=axis + 1), axes=(0,))
+        line = self.op("Reshape", self.op("Range", 0, size, 1), shape=_line(axis, rank))
+        number = self.op("Add", self.row_line(position, rows, rank), line)
+        number = self.op("Sub", number, more + frames.delay)
+        if starts:
+            found.append(self.op("GreaterOrEqual", number, frames.before))
+        if ends:
+            count = self.counter("frames")
+            for add, by, times, rest in (*frames.sizes, (-frames.after, 1, 1, 0)):
+                count = self.op("Add", self.op("Mul", self.op("Div", self.op("Add", count, add), by), times), rest)
+            found.append(self.op("Less", number, self.row_line(count, rows, rank)))
+        return found[0] if len(found) == 1 else self.op("And", *found)
+
+    def row_line(self, blob: str, rows: AxisPlace | None, rank: int) -> str:
+        """Numbers of rows, `[N]`, along the axis where rows lie."""
+        self.check_rows(rows)
+        if rows is not None and not rows.alone:
+            blob = self.op("Reshape", blob, shape=(1, -1, 1))
+            blob = self.op("Expand", blob, shape=(rows.outer, 1, rows.inner))
+        return self.op("Reshape", blob, shape=(1,) * rank if rows is None else _line(rows.axis, rank))
+
+    def check_rows(self, rows: AxisPlace | None) -> None:
+        """Raise MixedError where rows are not known, and there are some."""
+        if rows is None and self.has_rows:
+            raise MixedError("something is kept for each row, and rows are mixed there")
+
+    def counter(self, name: str) -> str:
+        """`position`: frames of earlier calls, ends filled up; `frames`: those that were fed so far. `[N]`."""
+        if name not in self.counters:
+            dims: Dims = (ROWS,) if self.has_rows else (1,)
+            source, axis = next(iter(self.axes.items()))
+            if name == "frames":
+                more = self.counters["fed"] = self._counted("stream/fed", dims)
+            else:
+                more = self.op("Shape", source, start=axis, end=axis + 1)
+            state = self._counted(f"stream/{name}", dims)
+            self.made[state] = self.op("Add", state, more)
+            self.counters[name] = state if name == "position" else self.made[state]
+        return self.counters[name]
+
+    def _counted(self, label: str, dims: Dims) -> str:
+        name = free_name(label, self.taken)
+        self.inputs.append(Input(name, "int64"))
+        self.dims[name] = dims
+        return name
+
+
+def _line(axis: int, rank: int) -> Shape:
+    """The shape of numbers along one axis."""
+    return tuple(-1 if other == axis else 1 for other in range(rank))

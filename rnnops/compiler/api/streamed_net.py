@@ -1,0 +1,581 @@
+"""A net that reads its sequence in chunks: what ops need of earlier frames is in states.
+
+Each op of a net for whole sequences becomes what it is for a chunk of frames. An op that keeps frames apart stays as it
+is. Windows over frames get the frames before the chunk, a recurrence begins with its last states. Look-ahead is a
+delay, and paths that meet wait for the latest one (`stream_parts.py`). Where frames and rows lie follows from the ops
+(`places.py`).
+
+Limits: an op that needs all frames, as a sum over them, attention, or a sequence that is read backwards, is an error,
+and so is one that computes with the number of frames. A fill other than a constant is one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, lcm
+from typing import Any
+
+import numpy as np
+
+from rnnops.arguments import named_arguments
+from rnnops.compiler.api.places import AxisPlace, Places, carried, is_windowed
+from rnnops.compiler.api.stream_parts import EVERYTHING, ROWS, Dims, Frames, StreamParts
+from rnnops.compiler.api.stream_states import check_names, is_number
+from rnnops.compiler.lower.scan import MixedError
+from rnnops.compiler.memory.memory import on_host
+from rnnops.errors import RnnopsError, StreamError
+from rnnops.interpreter import Program, prepare
+from rnnops.net.loop_forms import Pointwise, View
+from rnnops.net.net import Net, require_net
+from rnnops.net.op import Input, Op
+from rnnops.net.schema import Call, form_of, schema_of
+from rnnops.net.text import free_name
+from rnnops.ops.windows import FIRST_AXIS
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
+from rnnops.rewrites import merge_equal_ops, prune
+from rnnops.types import FLOAT, Array, Type
+
+Feeds = Mapping[str, Any]
+EXAMPLE_ROWS, FRAMES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
+EVERY = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
+
+
+@dataclass(frozen=True)
+class StreamedNet:
+    """A net for a chunk of frames, with states.
+
+    Attributes:
+        net: for streams, C and ONNX.
+        states: output -> the input that it feeds at the next call; all begin with zeros.
+        shapes: input -> numbers, and names of the rows and of the frames.
+        axes: input with frames -> their axis.
+        outputs: output with frames -> how they lie there.
+        inside: how frames lie in recurrences whose last state is read.
+        fed: an int64 input `[rows]` with the number of frames that a call feeds; None where the net does without.
+        chunk: a call has a multiple of so many frames.
+        dtype: of floats that nothing else says.
+    """
+
+    net: Net
+    states: Mapping[str, str]
+    shapes: Mapping[str, Dims]
+    axes: Mapping[str, int]
+    outputs: Mapping[str, Frames]
+    inside: Sequence[Frames]
+    fed: str | None
+    chunk: int
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return str(self.net)
+
+    @property
+    def delay(self) -> dict[str, int]:
+        """Output -> how many of its first frames mean nothing."""
+        return {name: frames.delay for name, frames in self.outputs.items()}
+
+    def ending(self, frames: int) -> tuple[int, dict[str, int]]:
+        """How many frames the last call has, of which some are real, and how many each output then still has."""
+        left = {name: max(one.count(frames) + one.delay, 0) for name, one in self.outputs.items()}
+        every = (*self.outputs.values(), *self.inside)
+        needed = max([1, frames, *(ceil((one.count(frames) + one.delay) / one.rate) for one in every)])
+        return -(-needed // self.chunk) * self.chunk, left
+
+    def chunk_in(self, given: Sequence[Feeds]) -> int:
+        """The number of frames of a call. Raises StreamError where it is not a multiple of `chunk`."""
+        frames, named = self.frames_in(given), any(name in feeds for name in self.axes for feeds in given)
+        if named and (frames % self.chunk or not frames):
+            wanted, hint = (
+                f"a multiple of {self.chunk}",
+                "stream.finish(...) takes the last frames, any number of them.",
+            )
+            raise self._error("no chunk of frames", wanted=wanted, came=frames, hint=hint)
+        return frames
+
+    def frames_in(self, given: Sequence[Feeds]) -> int:
+        """The number of frames that are fed, 0 if none are. Raises StreamError where inputs have different numbers."""
+        shapes = {name: np.shape(value) for feeds in given for name, value in feeds.items()}
+        sizes: list[int] = [dict(enumerate(shapes.get(name, ()))).get(axis, 0) for name, axis in self.axes.items()]
+        if len({*sizes}) > 1:
+            raise self._error("inputs have different numbers of frames", came=", ".join(map(str, sizes)))
+        return sizes[0]
+
+    def count_of(self, frames: int, rows: int) -> dict[str, Array]:
+        """The input that tells the net how many frames a call feeds."""
+        return {} if self.fed is None else {self.fed: np.full(self._sizes(self.fed, rows), frames, np.int64)}
+
+    def filled(self, given: Sequence[Feeds], more: int, rows: int) -> dict[str, Array]:
+        """The inputs with frames, with so many zeros behind them."""
+        fed = {name: on_host(value) for feeds in given for name, value in feeds.items() if name in self.axes}
+        for name, axis in self.axes.items():
+            dtype = self.net.dtype_of(name)
+            array = fed.setdefault(name, np.zeros(self._sizes(name, rows), self.dtype if dtype == FLOAT else dtype))
+            zeros = np.zeros((*array.shape[:axis], more, *array.shape[axis + 1 :]), array.dtype)
+            fed[name] = np.concatenate([array, zeros], axis)
+        return fed
+
+    def _sizes(self, name: str, rows: int) -> list[int]:
+        """The sizes of an input without frames."""
+        return [rows if size == ROWS else 0 if isinstance(size, str) else size for size in self.shapes[name]]
+
+    def _error(self, problem: str, **details: Any) -> StreamError:
+        return StreamError(problem, net=self.net.name, blob=", ".join(self.axes), **details)
+
+
+@named_arguments
+def streamed_net(
+    net: Net, steps: str, shapes: Mapping[str, Any], states: Mapping[str, str] | None = None
+) -> StreamedNet:
+    """The net for a chunk of frames: windows over frames and recurrences go on where the last call stopped.
+
+    Args:
+        net: for whole sequences of any length.
+        steps: the name of the size that counts frames.
+        shapes: input -> numbers, `steps` for the axis of frames, another name for the axis of rows, as
+            `(1, "N", "T", 64)`; inputs with declared shapes may be left out.
+        states: output -> the input that it feeds at the next call, of states that the net hands out itself.
+
+    Returns:
+        A `StreamedNet`. `Run.stream(steps=...)` makes one and calls it.
+
+    Raises:
+        StreamError: names or shapes do not fit, or an op needs all frames; the error names it.
+
+    Example:
+        >>> net = ro.Net("mean")
+        >>> net.outputs(y=ro.average_pool(net.input("x"), [3], pads=[2, 0], count_include_pad=1))
+        >>> streamed = ro.streamed_net(net, "T", {"x": ("N", 1, "T")})
+        >>> dict(streamed.states), streamed.shapes["x/frames"], streamed.delay
+        ({'x/frames_next': 'x/frames'}, ('N', 1, 2), {'y': 0})
+    """
+    require_net(net)
+    check_names(net, {} if states is None else states, shapes, {}, (), least=0)
+    links, net = dict(states or {}), prune(net)
+    dims = _dims(net, steps, shapes)
+    programs = _programs(net, steps, dims)
+    writer = _StreamWriter(*programs, links, dims, steps, ends=False)
+    found = writer.written()
+    if found.chunk > 1 or found.inside or any(found.ending(0)[1].values()):
+        writer = _StreamWriter(*programs, links, dims, steps, ends=True)
+        found = writer.written()
+    writer.check(found)
+    return found
+
+
+def _dims(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
+    """Sizes of the inputs: numbers, `steps` and `ROWS`. Raises StreamError where they are not known."""
+    found, others = dict[str, Dims](), set[str]()
+    for spec in net.input_specs:
+        given = shapes.get(spec.name, spec.shape)
+        if not isinstance(given, tuple | list):
+            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
+            raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
+        others.update(str(size) for size in given if size != steps and not is_number(size))
+        found[spec.name] = tuple(int(n) if is_number(n) else steps if n == steps else ROWS for n in given)
+    if len(others) > 1:
+        hint = "Give numbers for sizes that are neither frames nor rows."
+        raise StreamError("several sizes may be that of rows", net=net.name, came=", ".join(sorted(others)), hint=hint)
+    if not any(steps in dims for dims in found.values()):
+        raise StreamError("no input has the size of frames", net=net.name, wanted=repr(steps), came=str(found))
+    return found
+
+
+def _types(net: Net, dims: Mapping[str, Dims], named: Mapping[str, int]) -> dict[str, Type]:
+    dtypes = {spec.name: "float32" if spec.dtype == FLOAT else spec.dtype for spec in net.input_specs}
+    return {
+        name: Type(dtype, tuple(named[size] if isinstance(size, str) else size for size in dims[name]))
+        for name, dtype in dtypes.items()
+    }
+
+
+def _programs(net: Net, steps: str, dims: Mapping[str, Dims]) -> tuple[Program, Program]:
+    """The net for some number of frames, and for twice as many. Raises StreamError where there is none that it fits."""
+    for frames in FRAMES:
+        try:
+            types = [_types(net, dims, {steps: count, ROWS: EXAMPLE_ROWS}) for count in (frames, 2 * frames)]
+            return prepare(net, types[0], "float32"), prepare(net, types[1], "float32")
+        except RnnopsError as error:
+            refused = error
+    problem = f"it does not run with {FRAMES[-1]} and {2 * FRAMES[-1]} frames: {refused.problem}"
+    raise StreamError(problem, net=net.name, op=refused.op, blob=refused.blob) from refused
+
+
+class _StreamWriter(StreamParts):
+    """Writes the streamed net, op by op.
+
+    Args:
+        program, longer: the net for some number of frames, and for twice as many.
+        links: states that the net hands out itself.
+        dims, steps, ends: of `StreamParts`.
+
+    Attributes:
+        counts: blobs that follow from the number of frames; grown: those that only repeat as often; uniform: blobs of
+            one number that is known.
+        given: blobs that follow from states of `links`.
+        inside: how frames lie in recurrences whose last state is read.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        longer: Program,
+        links: Mapping[str, str],
+        dims: Mapping[str, Dims],
+        steps: str,
+        ends: bool,
+    ) -> None:
+        super().__init__(program, dims, steps, ends)
+        self.links, self.steps = links, steps
+        self.longer = {call.op.key: call for call in longer.calls}
+        self.inputs += [
+            replace(s, shape=None if {steps, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
+        ]
+        self.counts, self.grown, self.given = set[str](), set[str](), {*links.values()}
+        self.uniform, self.inside = dict[str, Any](), list[Frames]()
+        self.row_places: Places = ()
+
+    def written(self) -> StreamedNet:
+        """The net. Raises StreamError for an op that cannot be streamed."""
+        for call in self.program.calls:
+            try:
+                self._add(call)
+            except MixedError as problem:
+                blob = next((name for name in call.op.inputs if name in self.frames), None)
+                where = {"net": self.net.name, "op": call.op.label, "blob": blob}
+                raise StreamError(
+                    f"this op needs more than the frames so far: {problem}", **where, hint=EVERY
+                ) from None
+        outputs, blobs = {}, {}
+        for name, blob in self.net.output_blobs.items():
+            blobs[name] = self.blob(blob)
+            if blob in self.frames:
+                outputs[name] = replace(self.frames[blob], delay=self.frames[blob].certain)
+                blobs[name] = self.late(blob, outputs[name].delay)
+        ends = {free_name(f"{name}_next", self.taken): name for name in self.made}
+        made = {**blobs, **{end: self.made[name] for end, name in ends.items()}}
+        net = merge_equal_ops(prune(self.net.with_ops([*self.ops, *self.closing], made, self.inputs)))
+        chunk, fed = lcm(*(frames.rate.denominator for frames in self.frames.values())), self.counters.get("fed")
+        return StreamedNet(net, {**self.links, **ends}, self.dims, self.axes, outputs, self.inside, fed, chunk)
+
+    def check(self, found: StreamedNet) -> None:
+        """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
+        for frames in (found.chunk, 3 * found.chunk):
+            types = _types(found.net, self.dims, {self.steps: frames, ROWS: EXAMPLE_ROWS})
+            try:
+                types = dict(prepare(found.net, types, "float32").types)
+            except RnnopsError as error:
+                problem = f"sizes do not follow from those of a chunk: {error.problem}"
+                raise StreamError(problem, net=self.net.name, op=error.op, blob=error.blob) from error
+            for name, one in self.frames.items():
+                place, came = one.place, types.get(self.blob(name))
+                size = int(frames * one.rate) * place.outer * place.inner
+                shape = self.program.types[name].shape
+                wanted = (*shape[: place.axis], size, *shape[place.axis + 1 :])
+                if came is not None and came.shape != wanted and not (one.before or one.after):
+                    problem = "a blob of a chunk does not have the sizes that it has in a whole sequence"
+                    raise StreamError(problem, net=self.net.name, blob=name, wanted=list(wanted), came=came)
+
+    # -- ops -------------------------------------------------------------------------------------------------------
+
+    def _add(self, call: Call) -> None:
+        """Add what an op is in the streamed net. Raises MixedError where it is nothing."""
+        op = call.op
+        self._note(call)
+        first = self.frames.get(op.inputs[0]) if op.inputs else None
+        if all(value is not None for value in call.output_values) or not any(name in self.frames for name in op.inputs):
+            self.ops.append(self._renamed(op))
+        elif op.type in ("Slice", "Pad", "Concat") and (ends := self._ends(call)) is not None:
+            self._cut(call, *ends)
+        elif first is not None and is_windowed(call) and first.place.axis >= FIRST_AXIS:
+            (self._spread if op.type == "ConvTranspose" else self._slide)(call, first)
+        elif op.type == "RecurrentNetwork" and self._steps_are_frames(call):
+            self._step(call)
+        else:
+            self._local(call)
+
+    def _note(self, call: Call) -> None:
+        """Note where rows lie, what follows from the number of frames, and blobs of one number."""
+        op = call.op
+        try:
+            self.row_places = carried(call, [self.rows.get(name) for name in op.inputs])
+        except MixedError:
+            self.row_places = [None] * len(op.outputs)
+        self.rows.update(zip(op.outputs, self.row_places, strict=True))
+        self.given.update(() if self.given.isdisjoint(op.inputs) else op.outputs)
+        value = self._uniform(call)
+        self.uniform.update({} if value is None else dict.fromkeys(op.outputs, value))
+        self._note_counts(call)
+
+    def _uniform(self, call: Call) -> Any:
+        """The number that all elements of a result are, None where that is not known."""
+        form = form_of(call)
+        if call.op.type == "ConstantOfShape":
+            return call.attr("value")
+        if isinstance(form, View) and call.op.type != "Pad":
+            found = {self.uniform.get(name) for name in (call.op.inputs if form.all_inputs else call.op.inputs[:1])}
+        else:
+            values = [*call.output_values, *self.longer[call.op.key].output_values]
+            found = {item for value in values for item in ([None] if value is None else value.ravel().tolist())}
+        return found.pop() if len(found) == 1 else None
+
+    def _note_counts(self, call: Call) -> None:
+        """Note what follows from the number of frames. Raises MixedError for an op that computes with it."""
+        op, other, schema = call.op, self.longer[call.op.key], schema_of(call.op.type)
+        ports = [port.rstrip("?*") for port in schema.inputs]
+        read = {ports[min(i, len(ports) - 1)] for i, name in enumerate(op.inputs) if name in self.counts}
+        values = [*zip(call.output_values, other.output_values, strict=True)]
+        known = [value is not None for pair in values for value in pair]
+        if not read <= {*schema.static} and not all(known):
+            raise MixedError("it computes with the number of frames")
+        grown = call.output_types != other.output_types
+        if op.outputs[0] in self.uniform:
+            self.grown.update(op.outputs if grown else ())
+        elif all(known):
+            same = all(np.array_equal(one, longer) for one, longer in values)  # type: ignore[arg-type]
+            self.counts.update(() if same else op.outputs)
+        elif not any(name in self.frames for name in op.inputs):
+            if isinstance(form_of(call), Pointwise) or op.type in ("Expand", "Reshape"):
+                self.grown.update(op.outputs if grown else ())
+            elif read or grown or any(known) or not self.grown.isdisjoint(op.inputs):
+                self.counts.update(op.outputs)
+
+    def _local(self, call: Call) -> None:
+        """An op that keeps frames apart: its operands wait for the latest of them."""
+        framed = {name: self.frames[name] for name in call.op.inputs if name in self.frames}
+        if len({frames.rate for frames in framed.values()}) > 1:
+            raise MixedError("its operands have different numbers of frames")
+        delay = max(0, *(frames.delay for frames in framed.values()))
+        places = carried(call, [framed[name].place if name in framed else None for name in call.op.inputs])
+        waiting = {name: self.late(name, delay) for name in framed}
+        self.ops.append(self._renamed(call.op, waiting))
+        like = replace(next(iter(framed.values())), delay=delay, before=0, after=0)
+        self.frames |= {
+            name: replace(like, place=place)
+            for name, place in zip(call.op.outputs, places, strict=True)
+            if name and place
+        }
+
+    def _ends(self, call: Call) -> tuple[str, int, int, int, Any] | None:
+        """Of an op that changes the ends of the axis of frames: its operand, frames more at both ends, step, fill."""
+        if call.op.type == "Concat":
+            return self._joined(call)
+        name, is_pad = call.op.inputs[0], call.op.type == "Pad"
+        ends, others = (self._ends_of(one, self.frames[name].place.axis) for one in (call, self.longer[call.op.key]))
+        if ends != others or ends[2] < 1:
+            raise MixedError("which frames it takes follows from their number, or they are in reverse order")
+        if ends == (0, 0, 1):
+            return None
+        if is_pad and call.attr("mode") != "constant" and max(ends[:2]) > 0:
+            raise MixedError(f"mode '{call.attr('mode')}' repeats frames")
+        fill = 0 if not is_pad else self.uniform.get(call.op.inputs[2]) if call.has(2) else call.attr("constant_value")
+        if fill is None:
+            raise MixedError("what it puts around the frames is not a constant")
+        return (name, *ends, fill)
+
+    def _ends_of(self, call: Call, axis: int) -> tuple[int, int, int]:
+        """Frames more at both ends, and the step, of a Slice or Pad."""
+        schema: Any = schema_of(call.op.type)
+        if call.op.type == "Pad":
+            return (*schema.widths(call).get(axis, (0, 0)), 1)
+        size = call.shape(0)[axis]
+        cut = range(*schema.cuts(call).get(axis, slice(None)).indices(size))
+        return (-cut.start, cut.stop - size, cut.step)
+
+    def _joined(self, call: Call) -> tuple[str, int, int, int, Any] | None:
+        """The same of a Concat: frames among blobs of one number."""
+        axis, other = call.axis(call.attr("axis"), call.output_types[0].rank), self.longer[call.op.key]
+        place, *more = (i for i, name in enumerate(call.op.inputs) if name in self.frames)
+        if self.frames[call.op.inputs[place]].place.axis != axis:
+            return None
+        others = [i for i in range(len(call.op.inputs)) if i != place]
+        fills, sizes = (
+            {self.uniform.get(call.op.inputs[i]) for i in others},
+            [kind.shape[axis] for kind in call.types if kind],
+        )
+        if more or len(fills) > 1 or None in fills or any(other.shape(i)[axis] != sizes[i] for i in others):
+            raise MixedError("it joins frames with others than a constant number of constants")
+        return call.op.inputs[place], sum(sizes[:place]), sum(sizes[place + 1 :]), 1, next(iter(fills), 0)
+
+    def _cut(self, call: Call, name: str, before: int, after: int, step: int, fill: Any) -> None:
+        """An op that moves the ends of the axis of frames: frames get other numbers; its other axes stay its own."""
+        made, axis = call.op.outputs[0], self.frames[name].place.axis
+        blob, frames = self.padded(name, max(before, 0), max(after, 0), fill)
+        blob = self._other_axes(call, blob, axis, fill)
+        cut, end = max(-before, 0), max(-after, 0)
+        starts, stops = max(frames.before - cut, 0), max(frames.after - end, 0)
+        frames = replace(frames, delay=frames.delay + cut, before=starts, after=stops).longer(-cut - end)
+        if step > 1:
+            self._set(made, blob, frames, call)
+            blob, frames = self.window(made, blob, frames, 1, step)
+            blob = self.op("Slice", blob, starts=(0,), ends=(EVERYTHING,), axes=(axis,), steps=(step,))
+        self._set(made, blob, frames, call)
+
+    def _other_axes(self, call: Call, blob: str, axis: int, fill: Any) -> str:
+        """A Slice or Pad of the axes besides that of frames."""
+        schema: Any = schema_of(call.op.type)
+        if call.op.type == "Slice" and (cuts := {i: cut for i, cut in schema.cuts(call).items() if i != axis}):
+            starts, ends, steps = zip(*((cut.start, cut.stop, cut.step) for cut in cuts.values()), strict=True)
+            return self.op("Slice", blob, axes=(*cuts,), starts=starts, ends=ends, steps=steps)
+        if call.op.type == "Pad" and (
+            pads := {i: pad for i, pad in schema.widths(call).items() if i != axis and any(pad)}
+        ):
+            around = (*(begin for begin, _ in pads.values()), *(end for _, end in pads.values()))
+            return self.op("Pad", blob, axes=(*pads,), pads=around, mode=call.attr("mode"), constant_value=fill)
+        return blob
+
+    def _set(self, name: str, blob: str, frames: Frames, call: Call) -> None:
+        """Note the blob that a result of a call is, and how its frames lie."""
+        size = call.output_types[0].shape[frames.place.axis]
+        self.blobs[name], self.frames[name] = blob, replace(frames, place=replace(frames.place, size=size))
+
+    def _slide(self, call: Call, frames: Frames) -> None:
+        """Windows of a Conv or of pooling over frames: those that the chunk needs lie before it."""
+        op, schema, axis = call.op, schema_of(call.op.type), frames.place.axis
+        geometry, (begin, end, stride, span) = self._geometry(call, axis)
+        if begin + end and op.type == "AveragePool" and not call.attr("count_include_pad"):
+            raise MixedError("its means at the ends are of fewer frames; count_include_pad=1 has none of these")
+        fill = schema.around(call.dtype(0)) if hasattr(schema, "around") else 0
+        name = op.inputs[0]
+        blob, frames = self.window(name, *self.padded(name, begin, end, fill), span, stride)
+        self._add_windowed(call, blob, geometry, axis - FIRST_AXIS, (0, 0))
+        self._set(op.outputs[0], op.outputs[0], frames, call)
+
+    def _spread(self, call: Call, frames: Frames) -> None:
+        """A ConvTranspose over frames: each frame of the result is of frames as far before as the kernel reaches."""
+        op, axis, name = call.op, frames.place.axis, call.op.inputs[0]
+        geometry, (begin, end, stride, span) = self._geometry(call, axis)
+        more = -(-(span - 1) // stride)
+        blob, padded = self.padded(name, more, more, 0, least=-(begin // stride))
+        delay = (padded.delay + more) * stride + begin
+        blob = self.seen(name, blob, padded, more)
+        self._add_windowed(call, blob, geometry, axis - FIRST_AXIS, (more * stride, span - stride))
+        sizes = (*frames.sizes, (-1, 1, stride, span - begin - end))
+        made = replace(frames, rate=frames.rate * stride, delay=delay, before=0, after=0, sizes=sizes)
+        self._set(op.outputs[0], op.outputs[0], made, call)
+
+    def _geometry(self, call: Call, axis: int) -> tuple[Any, tuple[int, ...]]:
+        """Where windows lie, and along the axis of frames: pads, stride and how far a window reaches."""
+        schema: Any = schema_of(call.op.type)
+        if any(name in self.frames for name in call.op.inputs[1:]):
+            raise MixedError("its weights have frames")
+        if call.op.attributes.get("ceil_mode"):
+            raise MixedError("ceil_mode has a last window that follows from their number")
+        geometry, other = schema.geometry(call), schema.geometry(self.longer[call.op.key])
+        one, two = (
+            (g.begins[i], g.ends[i], g.strides[i], g.spans[i]) for g in (geometry, other) for i in [axis - FIRST_AXIS]
+        )
+        if one != two:
+            raise MixedError("its pads follow from their number")
+        return geometry, one
+
+    def _add_windowed(self, call: Call, blob: str, geometry: Any, place: int, pads: tuple[int, int]) -> None:
+        """Append an op over windows with other pads along one of its axes; ends below 0 are places more."""
+        begins, ends = list(geometry.begins), list(geometry.ends)
+        begins[place], ends[place] = pads
+        attributes = {n: v for n, v in call.op.attributes.items() if n not in ("auto_pad", "output_shape")}
+        attributes["pads"] = (*begins, *(max(end, 0) for end in ends))
+        if call.op.type == "ConvTranspose":
+            attributes["output_padding"] = tuple(max(-end, 0) for end in ends)
+        self.ops.append(replace(self._renamed(call.op, {call.op.inputs[0]: blob}), attributes=attributes))
+
+    def _renamed(self, op: Op, others: Mapping[str, str] | None = None) -> Op:
+        names = {**self.blobs, **(others or {})}
+        return replace(op, inputs=tuple(names.get(name, name) for name in op.inputs))
+
+    # -- recurrences -----------------------------------------------------------------------------------------------
+
+    def _steps_are_frames(self, call: Call) -> bool:
+        """True if a recurrence steps over frames."""
+        first = [self.frames.get(name) for name in call.op.inputs[: len(Recurrence(call.op, "").sequences)]]
+        return any(frames is not None and frames.place.axis == 0 for frames in first)
+
+    def _step(self, call: Call) -> None:
+        """A recurrence over frames: it begins with its last states, and keeps them where there is no frame."""
+        op, recurrence = call.op, Recurrence(call.op, self.net.name)
+        count = len(recurrence.sequences)
+        framed = [self.frames[name] for name in op.inputs[:count] if name in self.frames]
+        self._check_recurrence(recurrence, framed)
+        lasts = self._lasts(call)
+        delay = max(0, *(frames.certain if lasts else frames.delay for frames in framed))
+        inputs = [self.late(name, delay) if name in self.frames else name for name in op.inputs[:count]]
+        attributes, outputs, hold = dict(op.attributes), list(op.outputs), self._valid(call, delay, bool(lasts))
+        places = range(count, count + len(recurrence.states))
+        inputs += [self._state(call, i, outputs) for i in places] + [*op.inputs[count + len(places) :]]
+        if hold:
+            inputs.insert(count, hold)
+            cell, flag = _holding(recurrence, cell_program(recurrence, call))
+            attributes |= {"cell": cell, "inputs": (*recurrence.sequences, flag)}
+        names = tuple(self.blob(name) for name in inputs)
+        self.ops.append(replace(op, inputs=names, outputs=tuple(outputs), attributes=attributes))
+        like = replace(framed[0], delay=delay, before=0, after=0)
+        self.frames |= {n: replace(like, place=AxisPlace(0, like.place.size)) for n in op.outputs[::2] if n}
+
+    def _check_recurrence(self, recurrence: Recurrence, framed: Sequence[Frames]) -> None:
+        """Raise MixedError for a recurrence that needs more than the steps so far."""
+        lying = {(frames.place, frames.rate) for frames in framed}
+        windows = [state for state in recurrence.states if state.window != 1 or state.offset not in (None, 0)]
+        for problem, found in {
+            "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
+            "its cell reads the number of the step": recurrence.timestep,
+            "it adds up all steps": recurrence.sums,
+            "it reads several steps of a state": windows,
+            "a state or a reference of it has frames": {*recurrence.op.inputs[len(recurrence.sequences) :]}
+            & self.frames.keys(),
+            "its sequences have frames along other axes": len(lying) > 1 or not framed[0].place.alone,
+        }.items():
+            if found:
+                raise MixedError(problem)
+
+    def _lasts(self, call: Call) -> list[str]:
+        """Last states of a recurrence that are read. Raises MixedError for the last step of what is not a state."""
+        count = 2 * len(Recurrence(call.op, self.net.name).states)
+        used = {*self.net.output_blobs.values(), *(name for op in self.net.ops for name in op.inputs)}
+        if used.intersection(filter(None, call.op.outputs[count + 1 :: 2])):
+            raise MixedError("its last step is read of what is not a state")
+        return [name for name in call.op.outputs[1:count:2] if name in used]
+
+    def _valid(self, call: Call, delay: int, lasts: bool) -> str | None:
+        """A sequence `[T, N]` that says which steps are frames; None where all are."""
+        recurrence = Recurrence(call.op, self.net.name)
+        name = next(name for name in call.op.inputs if name in self.frames)
+        like = replace(self.frames[name], delay=delay, before=0, after=0)
+        self.inside += [like] * lasts
+        if not delay and not (self.ends and lasts):
+            return None
+        rows, batch = self.rows.get(name), recurrence.steps_and_batch(input_types(recurrence, call))[1]
+        valid = self.between(self.late(name, delay), like, 0, 2, rows, delay > 0, self.ends and lasts)
+        return valid if rows else self.op("Expand", valid, shape=(1, batch))
+
+    def _state(self, call: Call, place: int, outputs: list[str]) -> str:
+        """The blob that a recurrence begins with: its last state, or at the first call what the net says."""
+        recurrence, initial = Recurrence(call.op, self.net.name), call.op.inputs[place]
+        if initial in self.given:
+            return initial
+        number = place - len(recurrence.sequences)
+        state, last = recurrence.states[number], 2 * number + 1
+        kind, rows = call.output_types[last], self.row_places[last]
+        name = outputs[last] = outputs[last] or free_name(f"{call.op.key}/{state.output}_last", self.taken)
+        dtype = self.net.dtype_of(initial)
+        blob = self.kept(f"{call.op.key}/{state.input}", name, dtype, kind.shape, rows)
+        if self.uniform.get(initial) == 0:
+            return blob
+        begun = self.row_line(self.op("Greater", self.counter("position"), 0), rows, kind.rank)
+        return self.op("Where", begun, blob, self.blob(initial))
+
+
+def _holding(recurrence: Recurrence, program: Program) -> tuple[Net, str]:
+    """A cell that keeps its states in steps without a frame, and the input that says which steps have one.
+
+    rewrite: `h = f(x, h_prev)`  -->  `h = Where(valid, f(x, h_prev), h_prev)`
+    """
+    cell = recurrence.cell
+    taken = {*cell.blob_names}
+    flag, ops, outputs = free_name("valid", taken), list(cell.ops), dict(cell.output_blobs)
+    for state in recurrence.states:
+        axes = tuple(range(1, program.types[state.input].rank))
+        wide, kept = free_name("valid/wide", taken), free_name(f"{state.output}/kept", taken)
+        ops.append(Op("Unsqueeze", (flag,), (wide,), {"axes": axes}))
+        ops.append(Op("Where", (wide, outputs[state.output], state.input), (kept,)))
+        outputs[state.output] = kept
+    return cell.with_ops(ops, outputs, [*cell.input_specs, Input(flag, "bool")]).snapshot(), flag

@@ -1,0 +1,306 @@
+"""Nets for whole sequences, called in chunks: all frames together are what one call gives, and errors name the op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from by_hand import random_arrays
+from devices import chosen, on_device
+from each import check_each
+from native_programs import exported, needs_compiler
+from rejection import rejects
+from streamed_nets import NAMED, OPS, gtcrn, random_net, tcn, two_convolutions
+
+import rnnops as ro
+
+Shapes = Mapping[str, Sequence[Any]]
+X = {"x": ("N", 3, "T")}
+SPECTRUM = {"x": ("N", 2, "T", 8)}
+
+
+def params_of(net: ro.Net, dtype: str = "float64") -> dict[str, np.ndarray]:
+    return ro.init_params(net, seed=0, dtype=dtype)
+
+
+def feeds_of(shapes: Shapes, frames: int, rows: int = 2) -> dict[str, np.ndarray]:
+    sizes = {name: tuple({"N": rows, "T": frames}.get(size, size) for size in dims) for name, dims in shapes.items()}
+    return random_arrays(**sizes)
+
+
+def cut(feeds: Mapping[str, np.ndarray], shapes: Shapes, begin: int, end: int) -> dict[str, np.ndarray]:
+    places = {name: tuple(slice(begin, end) if size == "T" else slice(None) for size in shapes[name]) for name in feeds}
+    return {name: array[places[name]] for name, array in feeds.items()}
+
+
+def check(
+    net: ro.Net, shapes: Shapes = X, frames: int = 23, chunks: int = 1, tail: int = 0, atol: float = 1e-11, **given: Any
+) -> Any:
+    """A stream in chunks, the last of `tail` frames, beside one call."""
+    run = on_device(net).bind(**params_of(net))
+    rows = given.pop("rows", 2)
+    feeds = feeds_of(shapes, frames, rows)
+    stream = run.stream(shapes=shapes, steps="T", rows=rows, dtype="float64", **given)
+    size, whole = stream.chunk * chunks, run(feeds)
+    for _ in range(2):  # `finish` begins anew
+        done = (frames - tail) // size * size
+        parts = [stream(cut(feeds, shapes, begin, begin + size)) for begin in range(0, done, size)]
+        last = cut(feeds, shapes, done, frames)
+        made = stream.joined([*parts, stream.finish(last) if done < frames else stream.finish()])
+        for name, array in whole.items():
+            np.testing.assert_allclose(made[name], array, atol=atol, err_msg=f"{net.name}, {name}")
+    return stream
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_causal_convolutional_net(chunks: int) -> None:
+    stream = check(tcn(), chunks=chunks)
+    assert stream.delay == {"y": 0}
+    assert not any(array.dtype == np.int64 for array in stream.states.values())  # no counters where nothing waits
+
+
+@pytest.mark.parametrize(("causal", "delay"), [(True, 0), (False, 6)])
+def test_a_net_of_convolutions_and_recurrences_over_both_axes(causal: bool, delay: int) -> None:
+    for chunks in (1, 2):
+        stream = check(gtcrn(causal), SPECTRUM, frames=9, chunks=chunks)
+    assert stream.delay == {"y": delay, "mask": delay}
+    check(gtcrn(causal), SPECTRUM, frames=2)  # shorter than what it looks ahead
+    with chosen("cpu"):
+        check(gtcrn(causal), SPECTRUM, frames=9)
+
+
+def test_each_op() -> None:
+    def check_op(name: str) -> None:
+        for chunks, tail in ((1, 0), (2, 1)):
+            check(NAMED[name](), chunks=chunks, tail=tail)
+
+    check_each(OPS, check_op)
+
+
+def runs_with(net: ro.Net, frames: int) -> bool:
+    """False where windows are larger than all frames that are left."""
+    try:
+        on_device(net).bind(**params_of(net))(feeds_of(X, frames))
+    except ro.TypeRuleError:
+        return False
+    return True
+
+
+def test_random_nets() -> None:
+    def check_random(seed: int) -> None:
+        net = random_net(seed)
+        if runs_with(net, 18 + seed % 13):
+            check(net, frames=18 + seed % 13, chunks=1 + seed % 2, tail=seed % 3, atol=1e-9)
+
+    check_each(range(60), check_random)
+
+
+def test_rows_begin_and_end_by_themselves() -> None:
+    net, frames = two_convolutions(), 9
+    run = on_device(net).bind(**params_of(net))
+    feeds = feeds_of(X, frames, 3)["x"]
+    whole = run(x=feeds)["y"]
+    stream = run.stream(shapes=X, steps="T", rows=2, dtype="float64")
+    delay = stream.delay["y"]
+    made: dict[int, list[np.ndarray]] = {0: [], 1: [], 2: []}
+
+    def step(place_of: Mapping[int, int], at: Mapping[int, int]) -> None:
+        """One frame of each row: row -> its place and its frame."""
+        x = np.full((stream.rows, 3, 1), np.nan)
+        for row, place in place_of.items():
+            x[place, :, 0] = feeds[row, :, at[row]]
+        y = stream(np.nan_to_num(x), rows=np.isin(np.arange(stream.rows), [*place_of.values()]))["y"]
+        for row, place in place_of.items():
+            made[row].append(y[place])
+
+    for t in range(4):
+        step({0: 0, 1: 1}, {0: t, 1: t})
+    made[0].clear()
+    stream.reset(0)  # row 0 begins anew
+    for t in range(frames):
+        step({0: 0}, {0: t})
+    place = stream.join()
+    for t in range(4, frames):
+        step({1: 1, 2: place}, {1: t, 2: t - 4})
+    for row, at in ((0, 0), (1, 1)):
+        made[row].append(stream.finish(rows=at)["y"][at])
+        np.testing.assert_allclose(np.concatenate(made[row], -1)[:, delay:], whole[row], atol=1e-12)
+    for t in range(5, frames):
+        step({2: place}, {2: t})
+    made[2].append(stream.finish(rows=place)["y"][place])
+    np.testing.assert_allclose(np.concatenate(made[2], -1)[:, delay:], whole[2], atol=1e-12)
+
+
+def test_states_are_saved_and_go_on() -> None:
+    net = two_convolutions()
+    run = on_device(net).bind(**params_of(net))
+    x = feeds_of(X, 8)["x"]
+    stream, other = (run.stream(shapes=X, steps="T", rows=2, dtype="float64") for _ in range(2))
+    parts = [stream(x[..., :3])]
+    other.load(dict(stream.states))
+    parts += [other(x[..., 3:7]), other.copy().finish(x[..., 7:])]
+    np.testing.assert_allclose(other.joined(parts)["y"], run(x=x)["y"], atol=1e-12)
+
+
+def test_states_that_the_net_hands_out() -> None:
+    net = ro.Net("handed out")
+    x, h = net.inputs("x", "h")
+    seen = ro.conv(x, net.parameter("w", (4, 3, 3)), pads=[1, 1])
+    h_all, h_last = ro.GRU(net, ro.transpose(seen, [2, 0, 1]), None, [h], 4, 5)
+    net.outputs(y=h_all, h_out=h_last)
+    run = on_device(net).bind(**params_of(net))
+    feeds = feeds_of({"x": ("N", 3, "T"), "h": (1, "N", 5)}, 7)
+    shapes = {**X, "h": (1, "N", 5)}
+    stream = run.stream({"h_out": "h"}, shapes=shapes, steps="T", rows=2, dtype="float64", initial={"h": feeds["h"]})
+    assert "h" in stream.states
+    parts = [stream(feeds["x"][..., t : t + 1]) for t in range(7)]
+    np.testing.assert_allclose(stream.joined([*parts, stream.finish()])["y"], run(feeds)["y"], atol=1e-12)
+
+
+def test_shapes_that_inputs_declare_and_no_rows() -> None:
+    net = ro.Net("declared")
+    x = net.input("x", shape=(5, 3))
+    net.outputs(y=x[1:] * 2.0)
+    run = on_device(net)
+    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"x": (5, 3)}), "no input has the size", "'T'")
+    stream = run.stream(steps="T", shapes={"x": ("T", 3)}, dtype="float64")
+    x = random_arrays(x=(5, 3))["x"]
+    np.testing.assert_array_equal(stream.joined([stream(x[:2]), stream(x[2:]), stream.finish()])["y"], x[1:] * 2.0)
+
+
+def refused(build: Callable[[ro.Net, ro.Blob], ro.Blob], shapes: Shapes = X) -> Callable[[], Any]:
+    net = ro.Net("refused")
+    net.outputs(y=build(net, net.input("x")))
+    given = {**shapes, **{spec.name: spec.shape for spec in net.parameters}}
+    return lambda: ro.streamed_net(net, "T", given)
+
+
+def positions(net: ro.Net, x: ro.Blob) -> ro.Blob:
+    size = ro.squeeze(ro.shape(x)[2:3], [0])
+    return x * ro.cast(ro.range(net.constant(0), size, net.constant(1)), "float")
+
+
+def backwards(net: ro.Net, x: ro.Blob) -> ro.Blob:
+    cell = ro.Net("cell")
+    x_t, h = cell.inputs("x_t", "h")
+    cell.outputs(h_t=ro.tanh(x_t + h))
+    sequence = ro.transpose(x, [2, 0, 1])
+    return ro.recurrent_net(
+        net, cell, [("x_t", sequence)], [("h", net.constant(np.zeros(3)))], {"h": "h_t"}, reverse=True
+    )[0]
+
+
+REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
+    "a sum": (lambda net, x: x - ro.reduce_mean(x, [2]), "ReduceMean", "folds all of them"),
+    "softmax": (lambda net, x: ro.softmax(x, axis=2), "Softmax", "folds all of them"),
+    "cumsum": (lambda net, x: ro.cumsum(x, 2), "CumSum", ""),
+    "attention": (lambda net, x: ro.transpose(x, [0, 2, 1]) @ x, "MatMul", "along different axes"),
+    "context": (lambda net, x: x @ ro.transpose(x, [0, 2, 1]), "MatMul", "sums over them"),
+    "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks some of them up"),
+    "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "follows from their number"),
+    "the first frames": (lambda net, x: x[:, :, :2], "Slice", "follows from their number"),
+    "reverse order": (lambda net, x: x[:, :, ::-1], "Slice", "reverse order"),
+    "reflected": (lambda net, x: ro.pad(x, [1, 1], mode="reflect", axes=[2]), "Pad", "'reflect'"),
+    "the mean": (lambda net, x: x * (1.0 / ro.cast(ro.shape(x)[2:3], "float")), "", "computes with the number"),
+    "positions": (positions, "", "computes with the number"),
+    "backwards": (backwards, "RecurrentNetwork", "backwards"),
+    "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
+    "twice": (lambda net, x: ro.concat(x, x, axis=2), "Concat", "joins frames"),
+    "norm": (lambda net, x: ro.global_max_pool(x) + x, "GlobalMaxPool", "folds all of them"),
+    "short means": (lambda net, x: ro.average_pool(x, [3], pads=[1, 1]), "AveragePool", "count_include_pad=1"),
+    "spread": (lambda net, x: ro.reshape(x, [0, -1, 2, 3]), "Reshape", "several axes"),
+    "groups": (lambda net, x: ro.reshape(x, [0, 3, -1, 2]), "Reshape", "several axes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_needs_all_frames_is_refused(name: str) -> None:
+    build, op, problem = REFUSED[name]
+    rejects(ro.StreamError, refused(build), "net 'refused'", f"op '{op}", problem)
+
+
+def test_shapes_and_chunks_that_do_not_fit() -> None:
+    net = ro.Net("strided")
+    net.outputs(y=ro.max_pool(net.input("x"), [2], strides=[2]))
+    run = on_device(net)
+    rejects(
+        ro.StreamError, lambda: run.stream(steps="T"), "blob 'x'", "shape of an input is not known", "('N', 3, 'T')"
+    )
+    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"x": ("N", "F", "T")}), "several sizes", "F, N")
+    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes=("N", 3, "T")), "shapes= is not a dict")
+    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"z": (1,)}), "blob 'z'", "names no input")
+    rejects(ro.StreamError, lambda: ro.streamed_net(net, "T", {"x": (1, 3, "T")}, {"y": "h"}), "blob 'h'")
+    rejects(ro.StreamError, lambda: run.stream(shapes={"x": (1, 3, "T")}), "states=")
+    stream = run.stream(steps="T", shapes={"x": (1, 3, "T")}, dtype="float64")
+    assert stream.chunk == 2
+    rejects(
+        ro.StreamError, lambda: stream(np.ones((1, 3, 3))), "no chunk of frames", "a multiple of 2", "got 3", "finish"
+    )
+    rejects(ro.StreamError, lambda: stream(np.ones((1, 3, 0))), "no chunk of frames")
+    rejects(ro.FeedError, lambda: stream(z=np.ones((1, 3, 2))), "blob 'z'")
+    assert stream.finish(np.ones((1, 3, 5)))["y"].shape == (1, 3, 2)
+    plain = run.stream({"y": "x"}, shapes={"x": (1, 3, 2)})
+    assert plain.delay == {}
+    rejects(ro.StreamError, plain.finish, "knows of no frames", "steps=")
+    net = ro.Net("two")
+    a, b = net.inputs("a", "b")
+    net.outputs(y=a + b)
+    two = on_device(net).stream(steps="T", shapes={"a": ("T", 2), "b": ("T", 2)}, dtype="float64")
+    for feeds in ({"a": np.ones((2, 2)), "b": np.ones((1, 2))}, {"a": np.ones((2, 2))}):
+        rejects(ro.StreamError, lambda feeds=feeds: two(feeds), "different numbers of frames")
+        rejects(ro.StreamError, lambda feeds=feeds: two.finish(feeds), "different numbers of frames")
+
+
+def test_rows_that_are_mixed_are_refused() -> None:
+    net = ro.Net("mixed")
+    net.outputs(y=ro.max_pool(net.input("x") - ro.reduce_mean(net.input("y"), [0]), [3], pads=[2, 0]))
+    shapes = {"x": ("N", 3, "T"), "y": ("N", 3, "T")}
+    ro.streamed_net(net, "T", shapes)  # the other operand has rows
+    net = ro.Net("mixed")
+    net.outputs(y=ro.max_pool(ro.reduce_mean(net.input("x"), [0]), [3], pads=[2, 0]))
+    rejects(ro.StreamError, lambda: ro.streamed_net(net, "T", X), "op 'MaxPool", "rows are mixed")
+
+
+@needs_compiler
+@pytest.mark.parametrize("build", [tcn, two_convolutions])
+def test_a_streamed_net_in_c(build: Callable[[], ro.Net], tmp_path: Path) -> None:
+    net, frames = build(), 12
+    params = params_of(net, "float32")
+    streamed = ro.streamed_net(net, "T", {**X, **{name: array.shape for name, array in params.items()}})
+    x = feeds_of(X, frames, 1)["x"].astype("float32")
+    stream = ro.compile(net, threads=1).bind(**params).stream(shapes=X, steps="T", rows=1)
+    delay = stream.delay["y"]
+    parts = [stream(x[..., t : t + 1])["y"] for t in range(frames)]
+    wanted = [*parts, stream.finish()["y"]]
+    axis = streamed.outputs["y"].place.axis
+    sizes = {name: [{"N": 1, "T": 1}.get(size, size) for size in dims] for name, dims in streamed.shapes.items()}
+    zeros = {name: np.zeros(sizes[name], "float32") for name in streamed.axes}
+    zeros |= {} if streamed.fed is None else {streamed.fed: np.zeros(1, "int64")}
+    run = ro.compile(streamed.net, threads=1).bind(**params)
+    shapes = {name: sizes[name] for name in streamed.net.input_names if name not in params}
+    program = exported(
+        run, tmp_path, {name: tuple(size) for name, size in shapes.items()}, states=dict(streamed.states)
+    )
+    made = []
+    for t in range(frames + delay):
+        feeds = {**zeros, "x": np.ascontiguousarray(x[..., t : t + 1])} if t < frames else dict(zeros)
+        if streamed.fed is not None:
+            feeds[streamed.fed] = np.full(1, t < frames, "int64")
+        out = {"y": np.zeros_like(parts[0])}
+        assert program(feeds, out) == 0
+        made.append(out["y"])
+    np.testing.assert_array_equal(np.concatenate(made, axis), np.concatenate(wanted, axis))
+
+
+def test_a_streamed_net_as_text_and_onnx(tmp_path: Path) -> None:
+    net = two_convolutions()
+    streamed = ro.streamed_net(net, "T", {**X, **{spec.name: spec.shape for spec in net.parameters}})
+    assert str(ro.parse_net(str(streamed.net))) == str(streamed) == str(streamed.net)
+    params = params_of(net, "float32")
+    shapes = {name: dims for name, dims in streamed.shapes.items() if name not in params}
+    ro.onnx.export(streamed.net, tmp_path / "streamed.onnx", params=params, shapes=shapes)
+    assert set(ro.onnx.load(tmp_path / "streamed.onnx").input_names) >= {*streamed.states.values()}
