@@ -24,16 +24,15 @@ import numpy as np
 from rnnops.arguments import did_you_mean
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.run.c_names import FUNCTIONS, c_names
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
     DIGEST_BYTES,
-    FUNCTIONS,
     LIST_WORDS,
     MARK_BYTES,
     Argument,
     ListWords,
     MemoryMap,
-    c_names,
     c_source,
     header,
     list_bytes,
