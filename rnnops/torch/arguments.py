@@ -172,9 +172,11 @@ class Uneven(NamedTuple):
         return [joined([next(found) for _ in range(count)]) for count in self.counts]
 
 
-def joined(tensors: Sequence[Tensor]) -> Any:
-    """The leaf of these real tensors."""
-    return torch.complex(*tensors) if len(tensors) == 2 else tensors[0] if tensors else None
+def joined(tensors: Sequence[Tensor], is_complex: bool = True) -> Any:
+    """The leaf of these real tensors; two are the parts of a complex one, or of one of pairs `[..., 2]`."""
+    if len(tensors) == 2:
+        return torch.complex(*tensors) if is_complex else torch.stack(list(tensors), -1)
+    return tensors[0] if tensors else None
 
 
 def _split(leaf: Tensor | None) -> list[Tensor]:

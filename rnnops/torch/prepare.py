@@ -219,7 +219,8 @@ class CompiledStep:
         now, made = [], self.translation
         for name, tensor, number in zip(made.closed_over_names, made.closed_over, self.numbers, strict=True):
             found = tensor if number is None else reached[number]
-            now.append(found if found.dtype == made.float_dtype else made.as_fed(name, found))
+            is_fed = found.dtype == made.float_dtype and name not in made.parts
+            now.append(found if is_fed else made.as_fed(name, found))
         return now
 
     def closed_over_now(self, place: int) -> Tensor:
@@ -232,8 +233,9 @@ class CompiledStep:
 
     def plan(self, tensors: Sequence[Tensor], backward: bool) -> PlannedRun:
         """The plan for states, inputs and lengths of these shapes."""
-        fed = [*tensors, *self.translation.closed_over]
-        named = dict(zip(self.translation.names, fed, strict=True))
+        made = self.translation
+        fed = [*tensors, *map(made.part, made.closed_over_names, made.closed_over)]
+        named = dict(zip(made.names, fed, strict=True))
         shapes = {name: tuple(tensor.shape) for name, tensor in named.items()}
         wrt = [name for name, tensor in named.items() if tensor.requires_grad]
         dtype = str(self.translation.float_dtype).removeprefix("torch.")

@@ -235,7 +235,7 @@ def recurrence_backward(
         if name in found:
             named.setdefault(place, []).append(as_tensor(found[name]))
     return [
-        joined(named[i]).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
+        joined(named[i], tensor.is_complex()).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
         for i, tensor in enumerate(tensors)
         if wanted[i]
     ]

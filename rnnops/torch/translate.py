@@ -245,8 +245,9 @@ def _has_effect(node: fx.Node) -> bool:
 
 IGNORED = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit", "generator")
 lift = torch.ops.aten.lift_fresh_copy.default
-view_as_real = torch.ops.aten.view_as_real.default
+view_as_real, view_as_complex = torch.ops.aten.view_as_real.default, torch.ops.aten.view_as_complex.default
 PART_OPS = torch.ops.aten.real.default, torch.ops.aten.imag.default
+PARTS = "real", "imag"
 
 
 @dataclass(frozen=True)
@@ -258,8 +259,8 @@ class Translation:
         cell: one step.
         names: of states, inputs, lengths where there are, then tensors that the step closes over.
         float_dtype: of all that is a float.
-        closed_over: those tensors, a complex one twice.
-        parts: by name which part of a complex one is read.
+        closed_over: those tensors, a complex one twice, and one of pairs `[..., 2]` that becomes complex.
+        parts: by name which part of it is read.
         last, steps: the net's output for each last state, and for each result of the steps.
         result_kinds: dtype and shape of each result of one step.
     """
@@ -279,9 +280,11 @@ class Translation:
         return self.names[len(self.names) - len(self.closed_over) :]
 
     def part(self, name: str, tensor: Tensor) -> Tensor:
-        """What the net reads of a tensor: the part of a complex one, else all."""
-        part: Tensor = getattr(tensor, self.parts[name]) if name in self.parts else tensor
-        return part
+        """What the net reads of a tensor: the part of a complex one, or of one of pairs `[..., 2]`, else all."""
+        if name not in self.parts:
+            return tensor
+        part = self.parts[name]
+        return tensor.select(-1, PARTS.index(part)) if tensor.is_floating_point() else getattr(tensor, part)
 
     def as_fed(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor that the step closes over in the dtype of the run; PyTorch promotes it so, or not at all."""
@@ -421,7 +424,8 @@ def _read_closed_over(cell: _Cell, node: fx.Node) -> None:
     kind, read = "float" if is_float else _kind(cell, node, tensor.dtype), _constant  # converted before a run
     if any(user.target is not lift for user in node.users):
         read = _closed_over
-    parts = ("real", "imag") if tensor.is_complex() else (None,)
+    of_pairs = {user.target for user in node.users} == {view_as_complex}  # parts that lie apart make slow products
+    parts = PARTS if tensor.is_complex() or of_pairs else (None,)
     blobs = [read(cell, tensor, part, kind) for part in parts]
     cell.blobs[node] = Pair(*blobs) if len(blobs) > 1 else blobs[0]
 
@@ -440,7 +444,8 @@ def _closed_over(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Bl
     cell.closed_over[name] = tensor
     if part:
         cell.parts[name] = part
-    return cell.net.input(name, kind, tuple(tensor.shape))
+    of_pairs = part is not None and not tensor.is_complex()
+    return cell.net.input(name, kind, tuple(tensor.shape[:-1] if of_pairs else tensor.shape))
 
 
 def _translated(cell: _Cell, node: fx.Node) -> Any:

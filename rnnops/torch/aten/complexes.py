@@ -177,7 +177,9 @@ def _polar(node: AtenNode, size: Any, angle: Any) -> Pair:
 
 
 @pair_rule("view_as_complex")
-def _view_as_complex(node: AtenNode, x: Blob) -> Pair:
+def _view_as_complex(node: AtenNode, x: Blob | Pair) -> Pair:
+    if isinstance(x, Pair):  # a tensor that the step closes over, which is read by its parts
+        return x
     return Pair(*(ro.squeeze(part, [-1]) for part in ro.split(x, [1, 1], axis=-1)))
 
 
