@@ -22,7 +22,7 @@ import numpy as np
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
-from rnnops.compiler.api.stream_states import StateReader, States, check_names, first_states, is_number
+from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
@@ -229,12 +229,14 @@ class Stream(Attributes):
                     "rows= says which rows take part, and does not feed the input", blob="rows", hint=hint
                 )
             active = self._active(rows)
+            count = {}
             if self._frames is not None and not any(self._frames.fed in feeds for feeds in given):
-                given = (*given, self._frames.count_of(self._frames.chunk_in(given), self.rows))
+                count = self._frames.count_of(self._frames.chunk_in(given), self.rows)
             options = {} if stream is None else {"stream": stream}
-            states = self._placed(given)
+            placed = self._placed(given, count)
+            states = {name: placed[name] for name in now.arrays}
             try:
-                out = self.run(states, *given, seed=seed, **options)
+                out = self.run(placed, *given, seed=seed, **options)
             except RnnopsError as error:
                 fed = {name: value for feeds in given for name, value in feeds.items()}
                 raise of_stream(error, self.run.net, now, fed) from error
@@ -285,9 +287,13 @@ class Stream(Attributes):
             return None if self._now.places.full else self.present
         return self._mask(rows, present=True)
 
-    def _placed(self, given: Sequence[Feeds]) -> dict[str, Array]:
-        """States where the feeds of a call are, on the host or on a CUDA device. Raises StreamError for a state fed."""
-        arrays = self._now.arrays
+    def _placed(self, given: Sequence[Feeds], count: Arrays) -> dict[str, Array]:
+        """States where the feeds of a call are, on the host or on a CUDA device. Raises StreamError for a state fed.
+
+        Args:
+            count: what is there besides states.
+        """
+        arrays = {**self._now.arrays, **count}
         for feeds in given:
             if not arrays.keys().isdisjoint(feeds):
                 fed = ", ".join(name for name in arrays if name in feeds)

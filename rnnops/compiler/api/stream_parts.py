@@ -27,7 +27,7 @@ from rnnops.net.text import free_name
 from rnnops.types import Shape
 
 Dims = tuple[int | str, ...]
-ROWS = "N"  # the name of their size
+FRAMES, ROWS = "T", "N"  # names of sizes
 EVERYTHING = 2**62  # an end of a Slice
 
 
@@ -80,13 +80,13 @@ class StreamParts:
         made: state -> the blob that it is at the next call; waiting: blob and delay -> the blob that has waited.
     """
 
-    def __init__(self, program: Program, dims: Mapping[str, Dims], steps: str, ends: bool) -> None:
+    def __init__(self, program: Program, dims: Mapping[str, Dims], ends: bool) -> None:
         self.program, self.net, self.dims, self.ends = program, program.net, dict(dims), ends
         self.taken = {*self.net.blob_names, *self.net.output_blobs}
         self.ops, self.closing, self.inputs = list[Op](), list[Op](), list[Input]()
         self.blobs, self.made, self.counters = dict[str, str](), dict[str, str](), dict[str, str]()
         self.waiting = dict[tuple[str, int], str]()
-        self.axes = {name: sizes.index(steps) for name, sizes in dims.items() if steps in sizes}
+        self.axes = {name: sizes.index(FRAMES) for name, sizes in dims.items() if FRAMES in sizes}
         self.frames = {name: Frames(self._place(name, axis)) for name, axis in self.axes.items()}
         places = {name: self._place(name, sizes.index(ROWS)) for name, sizes in dims.items() if ROWS in sizes}
         self.rows: dict[str, AxisPlace | None] = {**places}

@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnops.arguments import named_arguments
 from rnnops.compiler.api.places import AxisPlace, Places, carried, is_windowed
-from rnnops.compiler.api.stream_parts import EVERYTHING, ROWS, Dims, Frames, StreamParts
+from rnnops.compiler.api.stream_parts import EVERYTHING, FRAMES, ROWS, Dims, Frames, StreamParts
 from rnnops.compiler.api.stream_states import check_names, is_number
 from rnnops.compiler.lower.scan import MixedError
 from rnnops.compiler.memory.memory import on_host
@@ -37,7 +37,7 @@ from rnnops.rewrites import merge_equal_ops, prune
 from rnnops.types import FLOAT, Array, Type
 
 Feeds = Mapping[str, Any]
-EXAMPLE_ROWS, FRAMES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
+EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
 EVERY = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
 
 
@@ -48,7 +48,7 @@ class StreamedNet:
     Attributes:
         net: for streams, C and ONNX.
         states: output -> the input that it feeds at the next call; all begin with zeros.
-        shapes: input -> numbers, and names of the rows and of the frames.
+        shapes: input -> numbers, `"N"` for the rows and `"T"` for the frames.
         axes: input with frames -> their axis.
         outputs: output with frames -> how they lie there.
         inside: how frames lie in recurrences whose last state is read.
@@ -153,18 +153,18 @@ def streamed_net(
     check_names(net, {} if states is None else states, shapes, {}, (), least=0)
     links, net = dict(states or {}), prune(net)
     dims = _dims(net, steps, shapes)
-    programs = _programs(net, steps, dims)
-    writer = _StreamWriter(*programs, links, dims, steps, ends=False)
+    programs = _programs(net, dims)
+    writer = _StreamWriter(*programs, links, dims, ends=False)
     found = writer.written()
     if found.chunk > 1 or found.inside or any(found.ending(0)[1].values()):
-        writer = _StreamWriter(*programs, links, dims, steps, ends=True)
+        writer = _StreamWriter(*programs, links, dims, ends=True)
         found = writer.written()
     writer.check(found)
     return found
 
 
 def _dims(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
-    """Sizes of the inputs: numbers, `steps` and `ROWS`. Raises StreamError where they are not known."""
+    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
     found, others = dict[str, Dims](), set[str]()
     for spec in net.input_specs:
         given = shapes.get(spec.name, spec.shape)
@@ -172,11 +172,11 @@ def _dims(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
             hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
             raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
         others.update(str(size) for size in given if size != steps and not is_number(size))
-        found[spec.name] = tuple(int(n) if is_number(n) else steps if n == steps else ROWS for n in given)
+        found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
     if len(others) > 1:
         hint = "Give numbers for sizes that are neither frames nor rows."
         raise StreamError("several sizes may be that of rows", net=net.name, came=", ".join(sorted(others)), hint=hint)
-    if not any(steps in dims for dims in found.values()):
+    if not any(FRAMES in dims for dims in found.values()):
         raise StreamError("no input has the size of frames", net=net.name, wanted=repr(steps), came=str(found))
     return found
 
@@ -189,15 +189,15 @@ def _types(net: Net, dims: Mapping[str, Dims], named: Mapping[str, int]) -> dict
     }
 
 
-def _programs(net: Net, steps: str, dims: Mapping[str, Dims]) -> tuple[Program, Program]:
+def _programs(net: Net, dims: Mapping[str, Dims]) -> tuple[Program, Program]:
     """The net for some number of frames, and for twice as many. Raises StreamError where there is none that it fits."""
-    for frames in FRAMES:
+    for frames in EXAMPLES:
         try:
-            types = [_types(net, dims, {steps: count, ROWS: EXAMPLE_ROWS}) for count in (frames, 2 * frames)]
+            types = [_types(net, dims, {FRAMES: count, ROWS: EXAMPLE_ROWS}) for count in (frames, 2 * frames)]
             return prepare(net, types[0], "float32"), prepare(net, types[1], "float32")
         except RnnopsError as error:
             refused = error
-    problem = f"it does not run with {FRAMES[-1]} and {2 * FRAMES[-1]} frames: {refused.problem}"
+    problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
     raise StreamError(problem, net=net.name, op=refused.op, blob=refused.blob) from refused
 
 
@@ -207,12 +207,13 @@ class _StreamWriter(StreamParts):
     Args:
         program, longer: the net for some number of frames, and for twice as many.
         links: states that the net hands out itself.
-        dims, steps, ends: of `StreamParts`.
+        dims, ends: of `StreamParts`.
 
     Attributes:
         counts: blobs that follow from the number of frames; grown: those that only repeat as often; uniform: blobs of
             one number that is known.
         given: blobs that follow from states of `links`.
+        so_far: blobs that follow from last states of recurrences.
         inside: how frames lie in recurrences whose last state is read.
     """
 
@@ -222,17 +223,16 @@ class _StreamWriter(StreamParts):
         longer: Program,
         links: Mapping[str, str],
         dims: Mapping[str, Dims],
-        steps: str,
         ends: bool,
     ) -> None:
-        super().__init__(program, dims, steps, ends)
-        self.links, self.steps = links, steps
+        super().__init__(program, dims, ends)
+        self.links = links
         self.longer = {call.op.key: call for call in longer.calls}
         self.inputs += [
-            replace(s, shape=None if {steps, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
+            replace(s, shape=None if {FRAMES, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
         ]
         self.counts, self.grown, self.given = set[str](), set[str](), {*links.values()}
-        self.uniform, self.inside = dict[str, Any](), list[Frames]()
+        self.uniform, self.so_far, self.inside = dict[str, Any](), set[str](), list[Frames]()
         self.row_places: Places = ()
 
     def written(self) -> StreamedNet:
@@ -249,6 +249,9 @@ class _StreamWriter(StreamParts):
         outputs, blobs = {}, {}
         for name, blob in self.net.output_blobs.items():
             blobs[name] = self.blob(blob)
+            if blob in self.counts | self.grown or (blob in self.frames and not self.frames[blob].place.alone):
+                wrong = "an output follows from the number of frames, or has them merged with another axis"
+                raise StreamError(wrong, net=self.net.name, blob=blob, hint="Give frames an axis of their own.")
             if blob in self.frames:
                 outputs[name] = replace(self.frames[blob], delay=self.frames[blob].certain)
                 blobs[name] = self.late(blob, outputs[name].delay)
@@ -261,7 +264,7 @@ class _StreamWriter(StreamParts):
     def check(self, found: StreamedNet) -> None:
         """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
         for frames in (found.chunk, 3 * found.chunk):
-            types = _types(found.net, self.dims, {self.steps: frames, ROWS: EXAMPLE_ROWS})
+            types = _types(found.net, self.dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS})
             try:
                 types = dict(prepare(found.net, types, "float32").types)
             except RnnopsError as error:
@@ -280,11 +283,14 @@ class _StreamWriter(StreamParts):
 
     def _add(self, call: Call) -> None:
         """Add what an op is in the streamed net. Raises MixedError where it is nothing."""
-        op = call.op
+        op, is_late = call.op, not self.so_far.isdisjoint(call.op.inputs)
         self._note(call)
         first = self.frames.get(op.inputs[0]) if op.inputs else None
         if all(value is not None for value in call.output_values) or not any(name in self.frames for name in op.inputs):
             self.ops.append(self._renamed(op))
+            self.so_far.update(op.outputs if is_late else ())
+        elif is_late:
+            raise MixedError("it reads the last state of a recurrence, which is known at the end only")
         elif op.type in ("Slice", "Pad", "Concat") and (ends := self._ends(call)) is not None:
             self._cut(call, *ends)
         elif first is not None and is_windowed(call) and first.place.axis >= FIRST_AXIS:
@@ -506,6 +512,7 @@ class _StreamWriter(StreamParts):
             inputs.insert(count, hold)
             cell, flag = _holding(recurrence, cell_program(recurrence, call))
             attributes |= {"cell": cell, "inputs": (*recurrence.sequences, flag)}
+        self.so_far.update(lasts)
         names = tuple(self.blob(name) for name in inputs)
         self.ops.append(replace(op, inputs=names, outputs=tuple(outputs), attributes=attributes))
         like = replace(framed[0], delay=delay, before=0, after=0)

@@ -194,6 +194,11 @@ def backwards(net: ro.Net, x: ro.Blob) -> ro.Blob:
     )[0]
 
 
+def at_the_end(net: ro.Net, x: ro.Blob) -> ro.Blob:
+    h_all, h_last = ro.GRU(net, ro.transpose(x, [2, 0, 1]), None, None, 3, 3)
+    return h_all + ro.tanh(h_last)
+
+
 REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "a sum": (lambda net, x: x - ro.reduce_mean(x, [2]), "ReduceMean", "folds all of them"),
     "softmax": (lambda net, x: ro.softmax(x, axis=2), "Softmax", "folds all of them"),
@@ -209,6 +214,7 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "positions": (positions, "", "computes with the number"),
     "backwards": (backwards, "RecurrentNetwork", "backwards"),
     "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
+    "context of the end": (at_the_end, "Add", "known at the end only"),
     "twice": (lambda net, x: ro.concat(x, x, axis=2), "Concat", "joins frames"),
     "norm": (lambda net, x: ro.global_max_pool(x) + x, "GlobalMaxPool", "folds all of them"),
     "short means": (lambda net, x: ro.average_pool(x, [3], pads=[1, 1]), "AveragePool", "count_include_pad=1"),
@@ -253,6 +259,23 @@ def test_shapes_and_chunks_that_do_not_fit() -> None:
     for feeds in ({"a": np.ones((2, 2)), "b": np.ones((1, 2))}, {"a": np.ones((2, 2))}):
         rejects(ro.StreamError, lambda feeds=feeds: two(feeds), "different numbers of frames")
         rejects(ro.StreamError, lambda feeds=feeds: two.finish(feeds), "different numbers of frames")
+
+
+def test_names_of_sizes_and_outputs() -> None:
+    net = ro.Net("named")
+    net.outputs(y=ro.max_pool(net.input("x"), [2]))
+    x = random_arrays(x=(2, 3, 7))["x"]
+    stream = on_device(net).stream(steps="N", shapes={"x": ("rows", 3, "N")}, rows=2, dtype="float64")
+    parts = [stream(x[..., :4]), stream(x[..., 4:]), stream.finish()]
+    np.testing.assert_array_equal(stream.joined(parts)["y"], on_device(net)(x=x)["y"])
+    for build in (
+        lambda x: ro.reshape(ro.transpose(x, [0, 2, 1]), [-1, 3]),
+        lambda x: ro.shape(x),
+        lambda x: ro.expand(x.net.constant(1.0), ro.shape(x)),
+    ):
+        net = ro.Net("merged")
+        net.outputs(y=build(net.input("x")))
+        rejects(ro.StreamError, lambda net=net: ro.streamed_net(net, "T", X), "number of frames, or has them merged")
 
 
 def test_rows_that_are_mixed_are_refused() -> None:
