@@ -38,7 +38,7 @@ def difference(name: str, came: Array, wanted: Array) -> list[str]:
         return [f"{name} has shape {list(came.shape)}, wanted {list(wanted.shape)}"]
     tolerance = GRADIENT_TOLERANCE if name.startswith(GRADIENT) else OUTPUT_TOLERANCE
     largest = float(np.abs(wanted).max(initial=0.0))
-    error = float(np.abs(came.astype(np.float64) - wanted).max(initial=0.0))
+    error = float(np.abs(came.astype(np.result_type(came, np.float64)) - wanted).max(initial=0.0))
     if error <= tolerance * largest + 1e-6:
         return []
     return [f"{name} is off by {error:.2e} where its largest value is {largest:.2e}, allowed {tolerance * largest:.2e}"]

@@ -127,7 +127,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise OSError("there is something that is not a file")
+        raise OSError(f"{target} is there and is not a file")
     if not target.parent.is_dir():
         raise OSError(f"there is no folder {target.parent}")
     temporary = target.parent / f".rnnops-{os.urandom(8).hex()}.tmp"

@@ -51,7 +51,8 @@ KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lan
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
 AS_THEY_LIE = ("gemm_tn", "gemm_nn", "gemm_nt")  # which kernels call, too
-OF_WORDS = [f"{name}_bfloat16" for name in PRODUCTS] + [f"{name}_int8" for name in PRODUCTS if name != "gemm_tn"]
+OF_WORDS = [f"{name}_bfloat16" for name in PRODUCTS]
+OF_WORDS += [f"{name}_{way}" for name in PRODUCTS if name != "gemm_tn" for way in ("int8", "bytes")]
 RUNTIME = (*PRODUCTS, *AS_THEY_LIE, *OF_WORDS, "wait", "list_rows", "prefetch")
 
 

@@ -40,14 +40,33 @@ the bytes of B), else single numbers, which cost what float32 does. Both sum the
 the same roundings: the same bits, but that multiply-adds of pairs take operands and sums below the smallest normal
 number (1.2e-38) for zeros. Blocks of k depend only on K, so any cut, any thread and any width gives the same bits.
 
+**Whole numbers of a byte each, on both sides** (`QUADS`): the same loops with words of four numbers, which the
+processor multiplies and adds in integers (VNNI: four times the multiply-adds of an instruction). A block's sum is
+exact, and so are sums of blocks while whole numbers are floats, up to 2^24.
+
 Limits: as above; up to 372 KiB of stack.
+
+**Packed matrices of whole numbers of a byte each**: panels as those of floats, of int8. B holds whole numbers from -128
+to 127; it is packed number by number, a nanosecond or some each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, zeros_name
+from llvmlite import ir
+
+from rnnops.kernels.cpu.micro_kernel import (
+    BYTES,
+    FLOATS,
+    I8,
+    I64,
+    PANEL_VECTORS,
+    block_part,
+    define,
+    loop_to,
+    zeros_name,
+)
 from rnnops.kernels.cpu.packing import (
     columns_part,
     first_panel,
@@ -58,8 +77,8 @@ from rnnops.kernels.cpu.packing import (
     rows_part,
     vector_count,
 )
-from rnnops.kernels.cpu.processor import ITEM_SIZES, NUMBERS, PAIRS, SINGLES, lanes
-from rnnops.kernels.cpu.words import Address, address_of, copied, room, zeroed
+from rnnops.kernels.cpu.processor import ITEM_SIZES, NUMBERS, PAIRS, QUADS, SINGLES, lanes
+from rnnops.kernels.cpu.words import Address, ModulePart, address_of, copied, room, zeroed
 
 K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
@@ -208,20 +227,21 @@ def panels_at_once(rows: int, vectors: int, part: int) -> int:
 
 WORD = 4  # bytes
 SPARE = 16  # words that a row of a block may be longer than K_BLOCK numbers, as its last vector is whole
-ROWS = {PAIRS: 128, SINGLES: 64}  # of C, for which a block of A is rounded: 136 KiB of words
+ROWS = {QUADS: 256, PAIRS: 128, SINGLES: 64}  # of C, for which a block of A is rounded: 136 KiB of words
 TN_ROWS = {PAIRS: 256, SINGLES: 128}  # for which panels of B are rounded: a tenth faster than half as many
-DTYPES = {PAIRS: PAIRS, SINGLES: "float32"}  # way -> what the micro-kernel is made for
+DTYPES = {QUADS: QUADS, PAIRS: PAIRS, SINGLES: "float32"}  # way -> what the micro-kernel is made for
 
 
 def make_rounded_products(way: str, width: int) -> dict[str, Callable[..., None]]:
-    """`gemm_packed` and `gemm_tn`, by name."""
-    return {"gemm_packed": make_rounded_packed(way, width), "gemm_tn": make_rounded_tn(way, width)}
+    """`gemm_packed`, and `gemm_tn` of all but quads, by name."""
+    packed = {"gemm_packed": make_rounded_packed(way, width)}
+    return packed if way == QUADS else {**packed, "gemm_tn": make_rounded_tn(way, width)}
 
 
 def make_rounded_packed(way: str, width: int) -> Callable[..., None]:
     count, each, item, rate, dtype = lanes(width, "float32"), NUMBERS[way], WORD, WHOLE_RATE, DTYPES[way]
     block, zeros, round_rows = block_part(dtype, width), address_of(zeros_name(dtype)), rows_part(way, width)
-    row_block = ROWS[way]
+    row_block, even = ROWS[way], max(each, 2)
     words_row = (K_BLOCK // each + SPARE) * WORD
     new_block = room(row_block * words_row)
 
@@ -235,7 +255,7 @@ def make_rounded_packed(way: str, width: int) -> Callable[..., None]:
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
         a_row, c_row = A_stride * item, C_stride * item
         for number in range(blocks):
-            k, k_end = even_part(K, number, blocks), even_part(K, number + 1, blocks)
+            k, k_end = even_part(K, number, blocks, even), even_part(K, number + 1, blocks, even)
             steps = (k_end - k + each - 1) // each
             for row in range(row_begin, row_end, row_block):
                 rows, done = min(row_block, row_end - row), begin
@@ -279,7 +299,7 @@ def make_rounded_tn(way: str, width: int) -> Callable[..., None]:
         vectors, blocks = vector_count(column_end - column_begin, count), k_blocks(K)
         a_step, b_row, c_row = A_stride * item, B_stride * item, C_stride * item
         for number in range(blocks):
-            k, k_end = even_part(K, number, blocks), even_part(K, number + 1, blocks)
+            k, k_end = even_part(K, number, blocks, 2), even_part(K, number + 1, blocks, 2)
             steps = (k_end - k + each - 1) // each
             for row in range(row_begin, row_end, row_block):
                 rows, done = min(row_block, row_end - row), 0
@@ -302,11 +322,11 @@ def make_rounded_tn(way: str, width: int) -> Callable[..., None]:
     return gemm_tn
 
 
-def even_part(K: int, number: int, blocks: int) -> int:
-    """Where a block of k begins: no pair is in two of them."""
+def even_part(K: int, number: int, blocks: int, even: int) -> int:
+    """Where a block of k begins: no word of so many numbers is in two of them."""
     begin = K
     if number < blocks:
-        begin = K * number // blocks // 2 * 2
+        begin = K * number // blocks // even * even
     return begin
 
 
@@ -348,3 +368,54 @@ def make_rounded_packers(way: str, width: int) -> dict[str, Callable[..., None]]
             done += wide // count
 
     return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
+
+
+DTYPE = "float32"  # of what is packed
+TYPES = (BYTES, I64, I64, I64, I64, BYTES, I64)
+NARROW = ModulePart("narrow", tuple("ptr" if kind == BYTES else "i64" for kind in TYPES))
+
+
+def make_int8_packers(width: int) -> dict[str, Callable[..., None]]:
+    """`pack_into` and `pack_transposed_into`, by name."""
+    count, item, narrow = lanes(width, DTYPE), ITEM_SIZES[DTYPE], NARROW
+
+    def pack(B: int, down: int, along: int, K: int, N: int, packed: int) -> None:
+        """B [K, N], its numbers `down` bytes from row to row and `along` from column to column."""
+        vectors, done = vector_count(N, count), 0
+        while done < vectors:
+            wide, column = panel_vectors(vectors - done) * count, done * count
+            narrow(B + column * along, down, along, K, min(wide, N - column), packed + K * column, wide)
+            done += wide // count
+
+    def pack_into(B: Address, K: int, stride: int, N: int, packed: Address, _: int) -> None:
+        """B [K, N], its rows `stride` numbers apart, into `packed`."""
+        pack(B, stride * item, item, K, N, packed)
+
+    def pack_transposed_into(B: Address, N: int, stride: int, K: int, packed: Address, _: int) -> None:
+        """B^T [K, N] into `packed`, from B [N, K], its rows `stride` numbers apart."""
+        pack(B, item, stride * item, K, N, packed)
+
+    return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
+
+
+def define_narrowing(module: ir.Module) -> None:
+    """A function (source, down, along, rows, columns, target, wide): floats with any strides as bytes.
+
+    Each row of the target is `wide` bytes, with zeros behind its columns.
+    """
+    define(module, NARROW.name, TYPES, _emit_narrow)
+
+
+def _emit_narrow(function: ir.Function) -> None:
+    source, down, along, rows, columns, target, wide = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    with loop_to(builder, rows) as row:
+        start, into = (builder.gep(at, [builder.mul(row, step)]) for at, step in ((source, down), (target, wide)))
+        with loop_to(builder, columns) as column:
+            place = builder.bitcast(builder.gep(start, [builder.mul(column, along)]), FLOATS[DTYPE].as_pointer())
+            number = builder.load(place)
+            number.align = ITEM_SIZES[DTYPE]
+            builder.store(builder.fptosi(number, I8), builder.gep(into, [column]))
+        with loop_to(builder, builder.sub(wide, columns)) as column:
+            builder.store(I8(0), builder.gep(into, [builder.add(columns, column)]))
+    builder.ret_void()

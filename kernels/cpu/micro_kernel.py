@@ -30,7 +30,8 @@ then read and written through a mask; B is not, its panels are padded.
 **Vectors of floats in LLVM IR**: loads, stores, masks, broadcasts and multiply-adds. Lanes of pairs are words of two
 bfloat16 numbers; they are loaded as float32 would be, and a multiply-add of them adds the product of the upper halves,
 then that of the lower ones, to float32, each rounded once (`vdpbf16ps` of AVX512-BF16, which takes numbers below the
-smallest normal one for zeros and makes zeros of them).
+smallest normal one for zeros and makes zeros of them). Lanes of quads are words of four bytes: a multiply-add adds four
+products to a whole number of 32 bits (`vpdpbusd` of VNNI), whose bits lie in a float.
 
 A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What
 the processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
@@ -48,12 +49,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.processor import ARM, ITEM_SIZES, PAIRS, host, lanes
+from rnnops.kernels.cpu.processor import ARM, ITEM_SIZES, PAIRS, QUADS, host, lanes
 from rnnops.kernels.cpu.words import ModulePart
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()
-FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), PAIRS: ir.FloatType()}
+FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), PAIRS: ir.FloatType(), QUADS: ir.FloatType()}
 
 
 class BFloat16(ir.Type):
@@ -75,7 +76,7 @@ class Vectors:
     def __init__(self, builder: ir.IRBuilder, dtype: str, count: int) -> None:
         self.builder, self.dtype, self.scalar, self.size = builder, dtype, FLOATS[dtype], ITEM_SIZES[dtype]
         self.count, self.bytes = count, count * self.size
-        self.type = ir.VectorType(self.scalar, count)
+        self.type, self.whole = ir.VectorType(self.scalar, count), ir.VectorType(I32, count)
         self.zero = ir.Constant(self.type, [0.0] * count)
         self.name = f"v{count}f{8 * self.size}"
 
@@ -93,7 +94,7 @@ class Vectors:
         """Whole numbers of a byte each, with their signs, as floats."""
         loaded = self.builder.load(self._typed(pointer, ir.VectorType(I8, self.count)))
         loaded.align = 1
-        return self.builder.sitofp(self.builder.sext(loaded, ir.VectorType(I32, self.count)), self.type)
+        return self.builder.sitofp(self.builder.sext(loaded, self.whole), self.type)
 
     def store(self, value: Any, pointer: Any, mask: Any = None) -> None:
         """Lanes outside the mask keep what they hold."""
@@ -115,16 +116,21 @@ class Vectors:
         self.builder.call(function, [pointer, I32(int(write)), I32(3), I32(1)])
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        """`a * b + c`, rounded once where the processor can; of pairs, two such steps."""
-        if self.dtype == PAIRS:
-            return self._add_pairs(a, b, c)
+        """`a * b + c`, rounded once where the processor can; of words, for each number in them."""
+        if self.dtype in (PAIRS, QUADS):
+            return self._add_words(a, b, c)
         return self.builder.call(self.declare(f"llvm.fmuladd.{self.name}", self.type, [self.type] * 3), [a, b, c])
 
-    def _add_pairs(self, a: Any, b: Any, c: Any) -> Any:
-        halves = ir.VectorType(BFloat16(), 2 * self.count)
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.count}"
-        function = self.declare(name, self.type, [self.type, halves, halves])
-        return self.builder.call(function, [c, *(self.builder.bitcast(x, halves) for x in (a, b))])
+    def _add_words(self, a: Any, b: Any, c: Any) -> Any:
+        halves = ("avx512bf16.dpbf16ps", ir.VectorType(BFloat16(), 2 * self.count), self.type)
+        name, words, sums = halves if self.dtype == PAIRS else ("avx512.vpdpbusd", self.whole, self.whole)
+        function = self.declare(f"llvm.x86.{name}.{32 * self.count}", sums, [sums, words, words])
+        operands = [self.builder.bitcast(x, kind) for x, kind in ((c, sums), (a, words), (b, words))]
+        return self.builder.bitcast(self.builder.call(function, operands), self.type)
+
+    def total(self, c: Any) -> Any:
+        """What multiply-adds made, as floats."""
+        return self.builder.sitofp(self.builder.bitcast(c, self.whole), self.type) if self.dtype == QUADS else c
 
     def mask(self, count: Any) -> Any:
         """The first `count` lanes, all where there are fewer."""
@@ -537,7 +543,8 @@ class _TileBuilder:
         addends = strided(builder, self.operands.addend, self.operands.addend_row, rows)
         loaded = [[self.vectors.load(builder.gep(p, [offset]), mask) for offset, mask in columns] for p in addends]
         totals = [
-            [builder.fadd(x, total) for x, total in zip(*pair, strict=True)] for pair in zip(loaded, sums, strict=True)
+            [builder.fadd(x, self.vectors.total(own)) for x, own in zip(*pair, strict=True)]
+            for pair in zip(loaded, sums, strict=True)
         ]
         for c, row in zip(strided(builder, self.operands.c, self.operands.c_row, rows), totals, strict=True):
             for (offset, mask), total in zip(columns, row, strict=True):

@@ -17,7 +17,19 @@ from functools import cache
 from typing import Any
 
 from rnnops import util
-from rnnops.kernels.cpu.processor import PAIRS, REVISION, SINGLES, has_pairs, host, llvm, vector_width
+from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.processor import (
+    BYTES,
+    PAIRS,
+    QUADS,
+    REVISION,
+    SINGLES,
+    has_pairs,
+    has_quads,
+    host,
+    llvm,
+    vector_width,
+)
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand, room_to_compile, room_to_load
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 from rnnops.util import LazyModule, wait_for
@@ -188,6 +200,8 @@ THREADS = (
 UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
 BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
+OF_BYTES = {f"{name}_{BYTES}": name for name in PRODUCTS if name != "gemm_tn"}  # for weights that are known
+NAMES = {**ROUNDED, **BY_INT8, **OF_BYTES}  # of functions in their libraries
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 _libraries: dict[str, Library] = {}  # that were made, for good: threads run their code, and LLVM knows their addresses
 _MAKING = threading.RLock()  # were two threads to make one library, the code of one would be freed while it runs
@@ -228,7 +242,7 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
         width: of vectors in bits; the host's if None.
     """
     libraries = {name: _library_of(name, dtype, vector_width(width)) for name in names}
-    return {name: library.symbols[{**ROUNDED, **BY_INT8}.get(name, name)] for name, library in libraries.items()}
+    return {name: library.symbols[NAMES.get(name, name)] for name, library in libraries.items()}
 
 
 def _library_of(name: str, dtype: str, width: int) -> Library:
@@ -237,6 +251,10 @@ def _library_of(name: str, dtype: str, width: int) -> Library:
         return rounded_products(way_of(width), width)
     if name in BY_INT8:
         return int8_products(width)
+    if name in OF_BYTES:
+        if not has_quads(width):  # LLVM would end the process
+            raise DeviceError("products of bytes need a processor with VNNI", came=f"vectors of {width} bits")
+        return rounded_products(QUADS, width)
     return products(dtype, width) if name in (*PRODUCTS, *UNPACKED) else threads()
 
 
@@ -252,9 +270,9 @@ def products(dtype: str, width: int) -> Library:
 
 
 def rounded_products(way: str, width: int) -> Library:
-    """Products and packing of float32 operands that are rounded to bfloat16, as pairs or as single numbers."""
-    name = f"products_bfloat16_{way}_{width}"
-    return _library(name, PRODUCTS, lambda symbols: write_runtime.rounded_products(symbols, way, width))
+    """Products and packing of float32 operands that are rounded to bfloat16, pairs or single numbers, or are bytes."""
+    name, functions = f"products_{way}_{width}", OF_BYTES.values() if way == QUADS else PRODUCTS
+    return _library(name, functions, lambda symbols: write_runtime.rounded_products(symbols, way, width))
 
 
 def int8_products(width: int) -> Library:

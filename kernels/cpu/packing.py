@@ -11,16 +11,14 @@ squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (c
 Limits: compiled functions check nothing; `Products` checks the arguments of calls from Python. NaN and infinity are
 packed like any number.
 
-**Packed matrices of whole numbers of a byte each**: panels as those above, of int8 in place of float32.
-
-Limits: B holds whole numbers from -127 to 127; it is packed number by number, a nanosecond or some each.
-
 **Operands of products rounded to bfloat16, as LLVM IR**: rows and columns of float32 as words that products read.
 Numbers are rounded to the nearest, of two that are as near to the even one; NaN stays NaN and infinities stay. A word
 is one rounded number as float32 (`SINGLES`), or two that follow each other over k, the first in the upper half
 (`PAIRS`), as multiply-adds of pairs begin with the upper half: both then add up in the same order. Where k is odd the
 last pair has a zero. Pairs are made by instructions of AVX512-BF16, which take numbers below the smallest normal one
 for zeros, as multiply-adds of pairs do in any case.
+
+Words of bytes hold four whole numbers that follow each other over k (`QUADS`), the first in the lowest byte. NaN is 0.
 
 **Generated drivers in plain Python**: their parts of memory, products and barriers. Compiled drivers call the runtime
 for products and barriers. Here a packed matrix is the matrix itself, row by row, in memory that may be larger.
@@ -50,7 +48,6 @@ from rnnops.kernels.cpu import native, row_order
 from rnnops.kernels.cpu.bits import round_bfloat16
 from rnnops.kernels.cpu.micro_kernel import (
     BYTES,
-    FLOATS,
     I8,
     I32,
     I64,
@@ -62,7 +59,7 @@ from rnnops.kernels.cpu.micro_kernel import (
     turn_part,
 )
 from rnnops.kernels.cpu.native import Library, way_of
-from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, lanes, vector_width
+from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, QUADS, lanes, vector_width
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, only_compiled, zeroed
 
 
@@ -172,6 +169,21 @@ def gemm_packed_int8(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *
     gemm_packed(A, packed.astype(A.dtype), C, accumulate, bias, *part)
 
 
+def pack_into_bytes(B: Any, packed: Any) -> None:
+    """B [K, N] into memory of its size or more."""
+    pack_into(B, packed)
+
+
+def pack_transposed_into_bytes(B: Any, packed: Any) -> None:
+    """The transpose of B [N, K] into memory of its size or more."""
+    pack_transposed_into(B, packed)
+
+
+def gemm_packed_bytes(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
+    """`gemm_packed` of bytes on both sides."""
+    gemm_packed_int8(A, packed, C, accumulate, bias, *part)
+
+
 def panel_vectors(left: int) -> int:
     """Vectors of the next panel where `left` vectors are left."""
     return left if left < 3 else 2 if left == 4 else 3
@@ -267,57 +279,6 @@ def make_packers(dtype: str, width: int) -> dict[str, Callable[..., None]]:
     return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
 
 
-DTYPE = "float32"  # of what is packed
-TYPES = (BYTES, I64, I64, I64, I64, BYTES, I64)
-NARROW = ModulePart("narrow", tuple("ptr" if kind == BYTES else "i64" for kind in TYPES))
-
-
-def make_int8_packers(width: int) -> dict[str, Callable[..., None]]:
-    """`pack_into` and `pack_transposed_into`, by name."""
-    count, item, narrow = lanes(width, DTYPE), ITEM_SIZES[DTYPE], NARROW
-
-    def pack(B: int, down: int, along: int, K: int, N: int, packed: int) -> None:
-        """B [K, N], its numbers `down` bytes from row to row and `along` from column to column."""
-        vectors, done = vector_count(N, count), 0
-        while done < vectors:
-            wide, column = panel_vectors(vectors - done) * count, done * count
-            narrow(B + column * along, down, along, K, min(wide, N - column), packed + K * column, wide)
-            done += wide // count
-
-    def pack_into(B: Address, K: int, stride: int, N: int, packed: Address, _: int) -> None:
-        """B [K, N], its rows `stride` numbers apart, into `packed`."""
-        pack(B, stride * item, item, K, N, packed)
-
-    def pack_transposed_into(B: Address, N: int, stride: int, K: int, packed: Address, _: int) -> None:
-        """B^T [K, N] into `packed`, from B [N, K], its rows `stride` numbers apart."""
-        pack(B, item, stride * item, K, N, packed)
-
-    return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
-
-
-def define_narrowing(module: ir.Module) -> None:
-    """A function (source, down, along, rows, columns, target, wide): floats with any strides as bytes.
-
-    Each row of the target is `wide` bytes, with zeros behind its columns.
-    """
-    define(module, NARROW.name, TYPES, _emit_narrow)
-
-
-def _emit_narrow(function: ir.Function) -> None:
-    source, down, along, rows, columns, target, wide = function.args
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    with loop_to(builder, rows) as row:
-        start, into = (builder.gep(at, [builder.mul(row, step)]) for at, step in ((source, down), (target, wide)))
-        with loop_to(builder, columns) as column:
-            place = builder.bitcast(builder.gep(start, [builder.mul(column, along)]), FLOATS[DTYPE].as_pointer())
-            number = builder.load(place)
-            number.align = ITEM_SIZES[DTYPE]
-            builder.store(builder.fptosi(number, I8), builder.gep(into, [column]))
-        with loop_to(builder, builder.sub(wide, columns)) as column:
-            builder.store(I8(0), builder.gep(into, [builder.add(columns, column)]))
-    builder.ret_void()
-
-
 ROUND_TYPES = (BYTES, I64, I64, I64, BYTES, I64)
 KINDS = tuple("ptr" if kind == BYTES else "i64" for kind in ROUND_TYPES)
 UPPER, HALF, QUIET = 0xFFFF0000, 0x7FFF, 0x400000
@@ -365,9 +326,9 @@ def _emit_columns(function: ir.Function, way: str, count: int) -> None:
 
     with loop_to(builder, builder.udiv(k_end, each)) as k:
         words(k, NUMBERS[way])
-    if way == PAIRS:
-        with builder.if_then(builder.icmp_unsigned("!=", builder.urem(k_end, each), I64(0)), likely=False):
-            words(builder.udiv(k_end, each), 1)
+    for rest in range(1, NUMBERS[way]):
+        with builder.if_then(builder.icmp_unsigned("==", builder.urem(k_end, each), I64(rest)), likely=False):
+            words(builder.udiv(k_end, each), rest)
     builder.ret_void()
 
 
@@ -380,7 +341,7 @@ class _Singles:
 
     def __init__(self, builder: ir.IRBuilder, count: int) -> None:
         self.builder, self.vectors = builder, Vectors(builder, "float32", count)
-        self.words = ir.VectorType(I32, count)
+        self.words = self.vectors.whole
 
     def along(self, x: Any) -> Any:
         """Words of numbers that follow each other over k."""
@@ -441,7 +402,26 @@ class _Pairs(_Singles):
         return self.builder.call(self.vectors.declare(name, result, [x.type for x in operands]), operands)
 
 
-WAYS: dict[str, type[_Singles]] = {"singles": _Singles, PAIRS: _Pairs}
+class _Quads(_Singles):
+    """Emits words of four whole numbers each, each a byte; NaN is 0."""
+
+    def along(self, x: Any) -> Any:
+        narrow = self.builder.trunc(self._whole(x), ir.VectorType(I8, self.vectors.count))
+        return self.builder.bitcast(narrow, ir.VectorType(I32, self.vectors.count // NUMBERS[QUADS]))
+
+    def down(self, rows: list[Any]) -> Any:
+        b, words = self.builder, self._all(0)
+        for place, row in enumerate(rows):
+            words = b.or_(words, b.shl(b.and_(self._whole(row), self._all(0xFF)), self._all(8 * place)))
+        return words
+
+    def _whole(self, x: Any) -> Any:
+        return self.builder.fptosi(
+            self.builder.select(self.builder.fcmp_ordered("ord", x, x), x, self.vectors.zero), self.words
+        )
+
+
+WAYS: dict[str, type[_Singles]] = {"singles": _Singles, PAIRS: _Pairs, QUADS: _Quads}
 
 
 PART = 4  # row_begin, row_end, column_begin, column_end
@@ -452,8 +432,8 @@ class Products:
     """Products of one dtype at one vector width; from `products_of`.
 
     Args:
-        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; `INT8` where B is packed as
-            such; empty for exact operands.
+        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; `QUADS` where both are bytes;
+            `INT8` where B is packed as such; empty for exact operands.
     """
 
     dtype: str
@@ -505,16 +485,19 @@ class Products:
     @property
     def packed_dtype(self) -> str:
         """Of packed matrices."""
-        return INT8 if self.way == INT8 else self.dtype
+        return INT8 if self.way in (INT8, QUADS) else self.dtype
 
     def packed_size(self, K: int, N: int) -> int:
         """Numbers in a packed matrix [K, N]."""
         return prod(self.packed_shape(K, N))
 
     def packed_shape(self, K: int, N: int) -> tuple[int, int]:
-        """Rows of a packed matrix [K, N], as many as words that hold a column, and their numbers, whole vectors."""
+        """Rows of a packed matrix [K, N], as many as words that hold a column, and their numbers, whole vectors.
+
+        Of quads, rows are those of bytes, whole words.
+        """
         count, each = lanes(self.width, self.dtype), NUMBERS.get(self.way, 1)
-        return -(-K // each), -(-N // count) * count
+        return -(-K // each) * (each if self.way == QUADS else 1), -(-N // count) * count
 
     def pack_into(self, B: Any, packed: Any) -> None:
         """B [K, N] into an array of `packed_size(K, N)` numbers."""

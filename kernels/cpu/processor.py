@@ -151,8 +151,10 @@ def _native() -> TargetProcessor:
 WIDTHS = (512, 256, 128, 64)
 PAIRS, SINGLES = "pairs", "singles"  # of numbers rounded to bfloat16, each pair, or each number, a word of 32 bits
 INT8 = "int8"  # way of products where B is packed as whole numbers of a byte each
-NUMBERS = {PAIRS: 2, SINGLES: 1}  # in a word
-ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4}
+BYTES = "bytes"  # products of whole numbers from 0 to 255 and from -128 to 127
+QUADS = "quads"  # of these, four a word of 32 bits
+NUMBERS = {QUADS: 4, PAIRS: 2, SINGLES: 1}  # in a word
+ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4, QUADS: 4}
 BASELINE_NAMES = ("", "generic", *LEVELS[:2], "nocona", "core2")
 
 
@@ -187,6 +189,12 @@ def width_of(processor: TargetProcessor) -> int:
 def has_pairs(width: int) -> bool:
     """True if the processor multiplies pairs of bfloat16 numbers in vectors of so many bits."""
     return width == 512 and host().machine in X86 and "avx512bf16" in host().features
+
+
+def has_quads(width: int) -> bool:
+    """True if the processor multiplies words of four bytes in vectors of so many bits."""
+    feature = {512: "avx512vnni", 256: "avxvnni"}.get(width)
+    return host().machine in X86 and feature in host().features
 
 
 def warn_if_hidden(processor: TargetProcessor) -> None:

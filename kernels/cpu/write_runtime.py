@@ -6,9 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnnops.kernels.cpu import barrier, jobs, openmp, row_order
-from rnnops.kernels.cpu.gemm import DTYPES, make_packed, make_products, make_rounded_packers, make_rounded_products
+from rnnops.kernels.cpu.gemm import (
+    DTYPES,
+    define_narrowing,
+    make_int8_packers,
+    make_packed,
+    make_products,
+    make_rounded_packers,
+    make_rounded_products,
+)
 from rnnops.kernels.cpu.micro_kernel import define_turn, micro_kernels
-from rnnops.kernels.cpu.packing import define_narrowing, define_rounding, make_int8_packers, make_packers
+from rnnops.kernels.cpu.packing import define_rounding, make_packers
 from rnnops.kernels.cpu.words import Text
 
 
@@ -23,7 +31,7 @@ def products(symbols: Mapping[str, str], dtype: str, width: int) -> str:
 
 
 def rounded_products(symbols: Mapping[str, str], way: str, width: int) -> str:
-    """The same of operands that are rounded to bfloat16, as words of a way.
+    """The same of operands that are rounded to bfloat16, or are bytes, as words of a way.
 
     Args:
         symbols: as for `products`.

@@ -152,12 +152,9 @@ def export(options: ExportOptions) -> int:
     inputs = [name for name in model.net.input_names if name not in model.params]
     states = dict(readers.state(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
-    try:
-        files = run.export_native(
-            options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
-        )
-    except OSError as error:
-        raise SaveError(f"{options.folder} cannot be written ({error})") from error
+    files = run.export_native(
+        options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
+    )
     _print_files(files, model.notes)
     return 0
 
@@ -178,6 +175,10 @@ def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:
 
 
 def _check_shapes(model: ReadModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    unknown = ", ".join(name for name in shapes if name not in model.net.input_names)
+    if unknown:
+        wanted = f"one of {', '.join(model.open_shapes or model.net.input_names)}"
+        raise FeedError("--shape: the net has no such input", net=model.net.name, blob=unknown, wanted=wanted)
     left = {name: sizes for name, sizes in model.open_shapes.items() if name not in shapes}
     if left:
         given = " ".join(f"--shape {name}={sizes}" for name, sizes in left.items())

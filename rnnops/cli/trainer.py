@@ -112,7 +112,8 @@ def load(path: Path) -> Saved:
     """Read a checkpoint of `rnnops train`. Raises SaveError or SettingsError for anything else."""
     _, state = store.load(path)
     if state.get("program") != PROGRAM:
-        raise SaveError(f"{path} is the file of a model, but not one of `{PROGRAM}`")
+        hint = "A file of Model.save is read by model.load; `run` of one of model.graphs is exported from Python."
+        raise SaveError(f"{path} is the file of a model, but not one of `{PROGRAM}`", hint=hint)
     settings = language_model.read_settings(state.get("settings"))
     if not _is_complete(state):
         raise SaveError(f"{path} is not a checkpoint of `{PROGRAM}`: its document is not complete")

@@ -35,7 +35,7 @@ from rnnops.types import ANY, FLOATS
 if TYPE_CHECKING:
     from rnnops.net.schema import OpSchema
 
-MATMULS = ("MatMul", "RoundedMatMul", "Int8MatMul")
+MATMULS = ("MatMul", "RoundedMatMul", "Int8MatMul", "ByteMatMul")
 PRODUCTS = (*MATMULS, "Gemm", "RoundedGemm")  # ops whose time goes by multiply-adds
 
 
@@ -94,7 +94,8 @@ class ProductForm:
 
     Args:
         operands: `"bfloat16"`, `"float16"` or `"tfloat32"`, which they are rounded to first, as `RoundedMatMul` says;
-            `"int8"`, what the right ones fit in, as `Int8MatMul` says; empty for products of what they are.
+            `"int8"`, what the right ones fit in, as `Int8MatMul` says; `"bytes"`, what both fit in, as `ByteMatMul`
+            says; empty for products of what they are.
     """
 
     operands: str = ""
@@ -205,7 +206,7 @@ def _shown(node: ast.expr) -> str:
     return ast.unparse(node).replace(PREFIX, "")
 
 
-ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8")  # what operands of products are
+ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8", "bytes")  # what operands of products are
 OF_A_RULE = "the call, then its blobs"
 MANY = 2  # more operands, with which rules of an op that takes any number are tried
 ADDING = "docs/adding_an_op.md adds three ops."
@@ -435,7 +436,7 @@ def _begins_problem(schema: OpSchema, form: Pointwise) -> str | None:
 def _product_problem(schema: OpSchema, form: ProductForm) -> str | None:
     if form.operands not in ROUNDED:
         return (
-            f"Product() has operands as they are, rounded to {', '.join(ROUNDED[1:-1])}, or right ones of int8, "
+            f"Product() has operands as they are, rounded to {', '.join(ROUNDED[1:-2])}, right ones of int8, or bytes, "
             f"and not {form.operands!r}"
         )
     if len(schema.inputs) != 2 or not all(port.isidentifier() for port in schema.inputs) or len(schema.outputs) != 1:

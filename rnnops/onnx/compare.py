@@ -98,14 +98,14 @@ class Session:
     """A file in ONNX Runtime, on one thread.
 
     Args:
-        path: the file.
+        path: the file; model: what is run in its place, with all numbers inside.
 
     Raises:
         MissingPackageError: there is no ONNX Runtime.
         OnnxError: it does not take the file; calls: it does not run it.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], model: onnx.ModelProto | None = None) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -116,7 +116,8 @@ class Session:
         options.log_severity_level = 4
         self._where = f"ONNX Runtime, {os.fspath(path)}"
         with about(self._where):
-            self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+            given = os.fspath(path) if model is None else model.SerializeToString()
+            self._session = onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
         self._inputs = [value.name for value in self._session.get_inputs()]
         self._outputs = [value.name for value in self._session.get_outputs()]
 

@@ -11,7 +11,7 @@ training (what to recompute, which outputs get gradients) is not written.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,10 +62,13 @@ class Typed:
     float_dtype: str
 
 
-def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
+def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str, names: Collection[str] = ()) -> Typed:
     """Infer all types, with smaller sizes where large ones are more than a table has, or those that weights fix.
 
-    Raises TypeRuleError where shapes do not fit the net.
+    Args:
+        names: of sizes that stay open.
+
+    Raises TypeRuleError where shapes do not fit the net; OnnxError where the net has a number for one of `names`.
     """
     try:
         return typed_with(MadeUpSizes(), net, shapes, float_dtype)
@@ -76,7 +79,12 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
         fixed = sizes_of_weights(net, shapes, float_dtype)
         if not fixed:
             raise
+        for name in filter(names.__contains__, fixed):
+            raise OnnxError(f"the size {name!r} has a number in the net", wanted=fixed[name], hint=FIXED) from None
         return typed(net, with_sizes(shapes, fixed), float_dtype)
+
+
+FIXED = "Give shapes= this number. The net of an rnnops.torch.RNN is made for the batch size of the last call."
 
 
 def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
@@ -455,8 +463,9 @@ def export(
     if not isinstance(opset, int) or isinstance(opset, bool) or not OLDEST_WRITTEN <= opset <= newest:
         raise OnnxError("this op set cannot be written", wanted=f"opset={OLDEST_WRITTEN} to {newest}", came=repr(opset))
     float_dtype = float_dtype_of(net, values, dtype or getattr(model, "dtype", None))
+    names = {dim for name in shapes or () for dim in known[name] if isinstance(dim, str)}
     with about(os.fspath(path)):
-        proto = model_of(net, values, known, opset, float_dtype)
+        proto = model_of(net, values, known, opset, float_dtype, names)
         write(path, proto.SerializeToString())
 
 
@@ -555,10 +564,15 @@ def float_dtype_of(net: Net, values: Mapping[str, Array], wanted: str | None) ->
 
 
 def model_of(
-    net: Net, values: Mapping[str, Array], shapes: Mapping[str, Dims], opset: int, float_dtype: str
+    net: Net,
+    values: Mapping[str, Array],
+    shapes: Mapping[str, Dims],
+    opset: int,
+    float_dtype: str,
+    names: Collection[str],
 ) -> onnx.ModelProto:
     """The model of a net, which ONNX's own checker has passed."""
-    graph = write_graph(typed(net, shapes, float_dtype), values, opset)
+    graph = write_graph(typed(net, shapes, float_dtype, names), values, opset)
     opsets = [onnx.helper.make_opsetid("", opset)]
     ir_version = onnx.helper.find_min_ir_version_for(opsets)
     proto = onnx.helper.make_model(graph, opset_imports=opsets, producer_name=PRODUCER, ir_version=ir_version)

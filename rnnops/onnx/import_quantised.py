@@ -7,7 +7,7 @@ for each integer result that a rule here makes, and a Cast back to float takes i
 back, and gradients go where the file has integers in between. At a Round they stop.
 
 Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
-them is not computed in a run.
+them is not computed in a run. Bound runs multiply bytes where that is the same (`compiler/rewrite/bound_weights.py`).
 
 **Results** are whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float
 lies almost in the middle of two whole numbers: there the order of operations decides which one it becomes.

@@ -155,7 +155,8 @@ def read_proto(path: Path) -> tuple[onnx.ModelProto, int]:
     try:
         model.ParseFromString(data)
     except Exception as error:  # which class it is depends on protobuf's version
-        raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})") from error
+        hint = "Is it an ONNX file, and is the whole file there?"
+        raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})", hint=hint) from error
     if not model.HasField("graph"):
         raise OnnxError("it has no graph", hint="Is it an ONNX file?")
     return model, len(data)

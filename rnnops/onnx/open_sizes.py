@@ -309,13 +309,15 @@ SMALL = ((24, 26), (6, 7))  # the first open size, twice
 def sizes_of_weights(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> dict[str, int]:
     """Open sizes that weights fix, as the width of an array that is multiplied by one, by name.
 
-    Where types do not follow with made-up sizes, each open size is tried as each size above 1 that the inputs have. The
-    number with which they follow for the most ops stays, unless 1, its neighbours or another open size do as well.
+    Where types do not follow with made-up sizes, each open size is tried as each size above 1 that inputs and ops have.
+    The number with which they follow for the most ops stays, unless 1, its neighbours or another open size do as well.
 
     Args:
         shapes: sizes of all inputs, parameters too.
     """
-    numbers = sorted({dim for dims in shapes.values() for dim in dims if isinstance(dim, int)} - {1})
+    numbers = sorted(
+        {dim for dims in (*shapes.values(), *shapes_in(net)) for dim in dims if isinstance(dim, int)} - {1}
+    )
     found: dict[str, int] = {}
     most = ops_that_fit(net, shapes, float_dtype)
     while most < len(net.ops):
@@ -332,6 +334,13 @@ def sizes_of_weights(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> 
             return found
         found[name], shapes, most = size, fixed, best
     return found
+
+
+def shapes_in(net: Net) -> Iterator[Sequence[int]]:
+    """Shapes that ops of a net, and of its cells, have."""
+    for op in net.ops:
+        yield from (dims for dims in [op.attributes.get("shape")] if isinstance(dims, tuple | list))
+        yield from shapes_in(op.attributes["cell"]) if "cell" in op.attributes else ()
 
 
 def with_sizes(shapes: Mapping[str, Dims], sizes: Mapping[str, int | str]) -> dict[str, Dims]:

@@ -16,7 +16,7 @@ from rnnops.ops.arithmetic import sign, sqrt
 from rnnops.ops.base import MANY_OPERANDS, Unary, flag, quiet
 from rnnops.ops.comparison import cast, equal, greater, where
 from rnnops.ops.movement import expand, reshape_to
-from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
+from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_min, reduce_sum
 from rnnops.ops.windows import (
     FIRST_AXIS,
     WINDOW_ATTRIBUTES,
@@ -86,7 +86,7 @@ class MaxPool(Pooling):
     """The largest element of each window; NaN if there is one.
 
     ONNX: MaxPool, op set 12, without its second result. What is put around is the least number of the dtype, -inf of
-    floats. Elements that tie share the gradient equally; with a NaN none gets any.
+    floats. The first of elements that tie gets the gradient, as in PyTorch and JAX; with a NaN none gets any.
 
     Args:
         x: [N, C, *sizes] float or integer, with one axis or more to slide over.
@@ -132,8 +132,10 @@ class MaxPool(Pooling):
         held = geometry.windows(geometry.last(x, channels, batch, float("-inf")))
         wide = (batch, *geometry.places, *(1 for _ in geometry.sizes), channels)
         here = equal(held, reshape_to(channels_last(y), wide))
-        ties = reduce_sum(cast(here, dy.dtype), list(range(1 + count, 1 + 2 * count)))
-        share = where(here, reshape_to(channels_last(dy), wide) / ties, 0.0)
+        size = prod(geometry.kernel)
+        order = x.net.constant(np.arange(size, dtype=np.int32).reshape(*geometry.kernel, 1))
+        first = reduce_min(where(here, order, size), list(range(1 + count, 1 + 2 * count)))
+        share = where(equal(order, first), reshape_to(channels_last(dy), wide), 0.0)
         return geometry.put_back(share, channels, batch)
 
     def expand(self, call: Call, x: Blob) -> Blob:

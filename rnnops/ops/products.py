@@ -1,4 +1,4 @@
-"""Matrix products: exact, with rounded operands, and with int8 weights.
+"""Matrix products: exact, with rounded operands, with int8 weights, and of bytes.
 
 **Matrix products of rounded operands**: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
 Each operand is rounded to the nearest number of a format, of two that are as near to the even one:
@@ -19,6 +19,9 @@ and do not see rounding: to them it is the identity.
 and each number of w is off by half a scale at most. `x @ w` is `(x @ q) * scale` then, all in float32.
 
 VNNI, and what is like it, would round x to a byte as well; that is another meaning, and x stays what it is.
+
+**Products of bytes**: what MatMul becomes where both operands are whole numbers of a byte already, so that VNNI has the
+same sums.
 """
 
 from __future__ import annotations
@@ -74,7 +77,11 @@ class MatMul(Binary):
         inner = b[-2] if len(b) > 1 else b[0]
         if a[-1] != inner:
             came = f"{list(a)} @ {list(b)}"
-            call.fail("inner sizes of a product differ", wanted=f"{a[-1]} rows on the right", came=came)
+            call.fail(
+                "inner sizes of a product differ",
+                wanted="as many columns on the left as rows on the right",
+                came=came,
+            )
         return (call.broadcast(a[:-2], b[:-2]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ()),)
 
     @quiet
@@ -260,7 +267,7 @@ class RoundedGemm(Gemm):
 ROUNDED = {"MatMul": register(RoundedMatMul()).name, "Gemm": register(RoundedGemm()).name}
 
 
-INT8 = "int8"
+INT8, BYTES = "int8", "bytes"
 LARGEST = 127
 
 
@@ -290,6 +297,19 @@ class Int8MatMul(MatMul):
         return matmul(a, b)
 
 
+class ByteMatMul(MatMul):
+    """MatMul of whole numbers, on the left from 0 to 255 and on the right from -128 to 127.
+
+    Sums are up to 2^24, so that floats hold them exactly. What it makes of NaN is any number.
+    """
+
+    internal = True
+    loop = ProductForm(BYTES)
+
+    def again(self, call: Call, a: Blob, b: Blob) -> Blob:
+        return matmul(a, b)
+
+
 class ScaleColumns(Binary):
     """Products A [..., M, N] with a stack of matrices times their scales B [..., N]; a single row of A has no M."""
 
@@ -308,4 +328,4 @@ class ScaleColumns(Binary):
         return a * (b if call.rank(0) == call.rank(1) else unsqueeze(b, [-2]))
 
 
-int8_matmul, scale_columns = register(Int8MatMul()), register(ScaleColumns())
+int8_matmul, byte_matmul, scale_columns = register(Int8MatMul()), register(ByteMatMul()), register(ScaleColumns())

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils._pytree as pytree
 from torch import SymInt, Tensor, inference_mode
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import Module, Parameter
@@ -26,7 +27,7 @@ from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rnnops.torch.errors import StepError
-from rnnops.torch.step_modes import Widened, widened
+from rnnops.torch.step_modes import Widened, has_gradients, widened
 
 CPU = torch.device("cpu")
 
@@ -140,6 +141,8 @@ def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tu
 
 LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
+OF_CALLS = ("init", "lengths", "steps")  # which people give when they make the module
+GIVE_INIT = "Give the call init=, tensors [N, ...]: rnn(xs, init)."
 
 
 PLAIN = (Tensor, Parameter)
@@ -153,27 +156,42 @@ class TensorTree(NamedTuple):
     tree: Any
 
 
-class WithNone(NamedTuple):
-    """A structure in which some leaves are None.
+class Uneven(NamedTuple):
+    """A structure in which some leaves are None, and some are complex tensors, which have two real ones.
 
     Args:
-        places: of these among all leaves.
+        counts: how many tensors each leaf has.
     """
 
     tree: Any
-    places: tuple[int, ...]
+    counts: tuple[int, ...]
 
     def all_leaves(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-        """Tensors, and None in its places."""
+        """The leaves of the structure."""
         found = iter(leaves)
-        return [None if place in self.places else next(found) for place in range(self.tree.num_leaves)]
+        return [joined([next(found) for _ in range(count)]) for count in self.counts]
+
+
+def joined(tensors: Sequence[Tensor], is_complex: bool = True) -> Any:
+    """The leaf of these real tensors; two are the parts of a complex one, or of one of pairs `[..., 2]`."""
+    if len(tensors) == 2:
+        return torch.complex(*tensors) if is_complex else torch.stack(list(tensors), -1)
+    return tensors[0] if tensors else None
+
+
+def _split(leaf: Tensor | None) -> list[Tensor]:
+    """The real tensors of a leaf."""
+    if leaf is None or not leaf.is_complex():
+        return [] if leaf is None else [leaf]
+    leaf = leaf.resolve_conj()
+    return [leaf.real, leaf.imag]
 
 
 def nested(leaves: list[Tensor], tree: Any) -> Any:
     """Tensors in a structure."""
     if tree is LEAF:  # most are, and calls are frequent
         return leaves[0]
-    if isinstance(tree, WithNone):
+    if isinstance(tree, Uneven):
         return pytree.tree_unflatten(tree.all_leaves(leaves), tree.tree)
     return tuple(leaves) if tree is tuple_of(len(leaves)) else pytree.tree_unflatten(leaves, tree)
 
@@ -185,22 +203,35 @@ def tuple_of(count: int) -> Any:
 
 
 def tensors_of(what: str, tree: Any) -> TensorTree:
-    """The tensors of a nested structure. Raises StepError where it holds something else, except for None."""
+    """The real tensors of a nested structure. Raises StepError where it holds something else, except for None."""
     kind = type(tree)
-    if kind in PLAIN:
+    if kind in PLAIN and not tree.is_complex():
         return TensorTree([tree], LEAF)
-    if kind is tuple and {*map(type, tree)}.issubset(PLAIN):
+    if kind is tuple and {*map(type, tree)}.issubset(PLAIN) and not any(map(Tensor.is_complex, tree)):
         return TensorTree([*tree], tuple_of(len(tree)))
     leaves, structure = pytree.tree_flatten(tree, is_leaf=is_packed)
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and leaf is not None:
             raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
-    places = tuple(place for place, leaf in enumerate(leaves) if leaf is None)
-    present = [leaf for leaf in leaves if leaf is not None]
-    return TensorTree(present, WithNone(structure, places) if places else structure)
+    parts = [_split(leaf) for leaf in leaves]
+    counts = tuple(map(len, parts))
+    is_even = {*counts} <= {1}
+    return TensorTree([x for part in parts for x in part], structure if is_even else Uneven(structure, counts))
 
 
-NO_INPUT = WithNone(LEAF, (0,))
+NO_INPUT = Uneven(LEAF, (0,))
+
+
+def check_complex(carry: Any, after: Any) -> None:
+    """Raise StepError where the structures of a carry differ only in which states are complex."""
+    (before, counts), (tree, found) = (x if isinstance(x, Uneven) else (x, (1,) * x.num_leaves) for x in (carry, after))
+    for number, (count, now) in enumerate(zip(counts, found, strict=False) if before == tree else ()):
+        if {count, now} == {1, 2}:
+            wanted, came = ("a real tensor", "a complex one") if now == 2 else ("a complex tensor", "a real one")
+            hint = "Begin with the dtype that the step gives: torch.zeros(N, H, dtype=torch.cfloat)."
+            raise StepError(f"state {number} is not what it was after a step", wanted=wanted, came=came, hint=hint)
+
+
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
@@ -228,6 +259,7 @@ class FlatStep:
         carry, y = result
         states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
         if states.tree != self._carry_tree:
+            check_complex(self._carry_tree, states.tree)
             raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)
         self.result_tree = results.tree
         leaves = [*states.leaves, *results.leaves]
@@ -258,7 +290,7 @@ def with_steps(inputs: TensorTree, carry: TensorTree, steps: Any, batch_axis: in
         raise StepError("there are neither inputs nor states", wanted="init=, tensors [N, ...]")
     state, axis = min(carry.leaves, key=lambda x: x.dim() or LONGEST), batch_axis or 0
     counted = state.new_zeros((steps, *state.shape[axis:][:1]), dtype=torch.int32)
-    tree = inputs.tree if isinstance(inputs.tree, WithNone) else WithNone(inputs.tree, ())
+    tree = inputs.tree if isinstance(inputs.tree, Uneven) else Uneven(inputs.tree, ())
     return TensorTree([counted], tree)
 
 
@@ -266,7 +298,8 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a scan. Raises StepError for those that it does not have."""
     for name in options:
         if name not in OPTIONS:
-            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
+            hint = f"It is an argument of the call: rnn(xs, {name}=...)." if name in OF_CALLS else None
+            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS), hint=hint)
     return options
 
 
@@ -322,7 +355,9 @@ def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
             wanted = f"[T, {len(lengths)}, ...]"
             raise StepError("a result without rows cannot be packed", wanted=wanted, came=[*y.shape])
         y = y if order is None else y.index_select(1, order)
-        data = pack_padded_sequence(y, lengths if order is None else lengths[order.cpu()]).data
+        ends = lengths if order is None else lengths[order.cpu()]
+        data = pack_padded_sequence(torch.view_as_real(y) if y.is_complex() else y, ends).data  # has their gradients
+        data = torch.view_as_complex(data) if y.is_complex() else data
         return PackedSequence(data, xs.batch_sizes, order, xs.unsorted_indices)
 
     return pytree.tree_map_only(Tensor, packed, ys)
@@ -360,9 +395,21 @@ def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(unset_fake_temporarily())
         stack.enter_context(inference_mode(False))
-        for module in {id(module): module for root in modules for module in root.modules()}.values():
-            stack.enter_context(swapped(module._parameters, _real_ones(module._parameters)))
-            stack.enter_context(swapped(module._buffers, _real_ones(module._buffers)))
+        stack.enter_context(with_values([module for root in modules for module in root.modules()]))
+        yield
+
+
+@contextmanager
+def with_values(modules: Sequence[Module]) -> Iterator[None]:
+    """Parameters and buffers have values: random ones in a graph, those of one place within `torch.func.vmap`."""
+    made: dict[int, Tensor] = {}
+    with ExitStack() as stack:
+        for module in {id(module): module for module in modules}.values():
+            for held in (module._parameters, module._buffers):
+                for tensor in held.values():
+                    if id(tensor) not in made and tensor is not None and _has_no_value(tensor):
+                        made[id(tensor)] = _value_of(tensor)
+                stack.enter_context(swapped(held, {name: made[id(x)] for name, x in held.items() if id(x) in made}))
         yield
 
 
@@ -388,13 +435,21 @@ def swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None
         held.update(before)
 
 
-def _real_ones(held: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    return {name: _like(tensor) for name, tensor in held.items() if isinstance(tensor, FakeTensor | FunctionalTensor)}
+def _has_no_value(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor | FunctionalTensor) or is_functorch_wrapped_tensor(tensor)
+
+
+def _value_of(tensor: Tensor) -> Tensor:
+    while is_functorch_wrapped_tensor(tensor):
+        axis = maybe_get_bdim(tensor)
+        tensor = get_unwrapped(tensor)
+        tensor = tensor if axis < 0 else tensor.select(axis, 0)
+    return _like(tensor) if _has_no_value(tensor) else tensor.detach()
 
 
 def _like(tensor: Tensor) -> Tensor:
     shape = [int(size) for size in tensor.shape]
-    if not tensor.is_floating_point():
+    if not has_gradients(tensor):
         return torch.zeros(shape, dtype=tensor.dtype)
     made = torch.rand(shape, dtype=tensor.dtype)
     return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made

@@ -11,11 +11,12 @@ of this thread. PyTorch's own functions are left out: it is off within them.
 from __future__ import annotations
 
 import dis
+import importlib
 import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,7 +33,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import SEED_OUTSIDE, StepError
 
 MISSING = object()
 
@@ -307,17 +308,27 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
     "_socket": "a socket",
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
+SEEDING = {"manual_seed", "seed", "set_state", "set_offset"}  # methods of a torch.Generator
 CALL = Module._call_impl.__code__
 OLD_NORMS = WeightNorm, SpectralNorm
+IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
 
-class CodeRecorder(TorchFunctionMode):
-    """Tells of code that runs within, and of functions that read what cannot be checked."""
+class FirstImport(BaseException):  # no error: no handler of a step should catch it
+    """A step imports a module for the first time: a trace would leave the module with its own tensors."""
 
-    def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object]) -> None:
+
+class CodeRecorder(TorchFunctionMode):
+    """Tells of code that runs within, and of functions that read what cannot be checked.
+
+    Args:
+        imported: names of modules whose first import was tried outside of a trace; another one is a `FirstImport`.
+    """
+
+    def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object], imported: Collection[str] = ()) -> None:
         super().__init__()
-        self._on_code = on_code
+        self._on_code, self._imported = on_code, imported
         self._done: dict[int, CodeType] = {}
         self._modules: dict[int, Module] = {}
         self.outside: set[OutsideRead] = set()
@@ -359,6 +370,8 @@ class CodeRecorder(TorchFunctionMode):
             if code is CALL:
                 module = frame.f_locals["self"]
                 self._modules[id(module)] = module
+            if code is IMPORT:
+                self._on_import(frame)
             if id(code) not in self._done:
                 self._on_call(frame, code)
         elif event == "c_call":
@@ -372,12 +385,28 @@ class CodeRecorder(TorchFunctionMode):
         if kind != SKIPPED:
             self._on_code(code, frame.f_globals)
 
+    def _on_import(self, frame: FrameType) -> None:
+        name = frame.f_locals["name"]
+        if name not in sys.modules and name not in self._imported and kind_of_caller(frame) == USER:
+            raise FirstImport(name)
+
     def _on_builtin(self, frame: FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
+        if isinstance(owner, torch.Generator) and function.__name__ in SEEDING:
+            raise StepError("a step seeds random numbers", op=_named(frame, function), hint=SEED_OUTSIDE)
         module = getattr(function, "__module__", None) or type(owner).__module__
         read = OUTSIDE.get(module)
         if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
             self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
+
+
+def _named(frame: FrameType | None, function: Any) -> str:
+    """The function of `torch.random` that the user called, which calls one of a generator."""
+    name: str = function.__name__
+    while frame is not None and kind_of(frame.f_code.co_filename) != USER:
+        is_whole = frame.f_globals["__name__"].endswith(".random")
+        name, frame = frame.f_code.co_name if is_whole else name, frame.f_back
+    return name
 
 
 def _check_module(module: Module) -> None:

@@ -115,7 +115,7 @@ def _copied(holder: Any) -> Any:
     if isinstance(holder, np.ndarray):
         return holder.copy()
     if isinstance(holder, dict):
-        return dict(holder)
+        return dict(dict.items(holder))  # whatever its class makes of `[]`
     if isinstance(holder, array):
         return array(holder.typecode, holder.tolist())
     if isinstance(holder, list | deque | set | bytearray) and len(holder) <= MOST_ELEMENTS:
@@ -149,6 +149,9 @@ def _changes_of(holder: Any, before: Any, path: Path) -> Iterator[Change]:
         for place, (one, other) in enumerate(zip(before, holder, strict=True)):
             if not is_same(one, other):
                 yield Change(holder, place, one, other, f"{where}[{place}]")
+    elif isinstance(holder, set):  # a copy may have another order
+        if set(map(id, before)) != set(map(id, holder)):
+            yield Change(holder, None, before, holder, where)
     elif len(before) != len(holder) or not all(map(is_same, before, holder)):
         yield Change(holder, None, before, holder, where)
 
@@ -207,7 +210,7 @@ def _replace_contents(holder: Any, before: Any) -> None:
 
 def _restore_order(holder: Any, before: Any) -> None:
     """The keys of a dict in the order that they had."""
-    if isinstance(holder, dict) and list(holder) != list(before):
+    if isinstance(holder, dict) and list(dict.keys(holder)) != list(before):
         for key in before:
             dict.__setitem__(holder, key, dict.pop(holder, key))
 
@@ -225,6 +228,7 @@ class CarriedTensor:
         is_read: whether the value before a call counts.
         in_place: whether the tensor itself is changed, and stays the same object.
         grows: whether it comes to need a gradient where others do.
+        is_used: whether results depend on the value before; its shape may count all the same.
     """
 
     slots: tuple[Slot, ...]
@@ -234,6 +238,7 @@ class CarriedTensor:
     where: str
     before: Any = None
     grows: bool = True
+    is_used: bool = True
 
     def after(self) -> Tensor:
         """The tensor that a step left."""
@@ -247,13 +252,13 @@ class CarriedTensor:
         holder, key, _ = self.slots[0]
         return Change(holder, key, self.before, None, self.where)
 
-    def now(self, device: torch.device) -> Tensor:
-        """The value before a call; zeros on the device of the inputs where it does not count."""
+    def now(self, device: torch.device, rows: int) -> Tensor:
+        """The value before a call; zeros for the rows of the inputs, on their device, where it does not count."""
         holder, key, read = self.slots[0]
-        if self.is_read:
+        if self.is_read and (self.is_used or self.in_place):
             found: Tensor = read(holder, key)
             return found.clone() if self.in_place else found  # its own memory is written at the end
-        return torch.zeros(self.kind.shape, dtype=self.kind.dtype, device=device)
+        return torch.zeros(self.kind.of_batch(rows).shape, dtype=self.kind.dtype, device=device)
 
     def set(self, value: Any) -> None:
         """Put a tensor where the step puts it."""
@@ -325,9 +330,10 @@ class Effects:
         """The same where more may decide how the next step goes."""
         return Effects(self.carried, self.counted, (*self.others, *others))
 
-    def growing(self, grown: Sequence[bool]) -> Effects:
-        """The same where it is known which carried tensors come to need a gradient."""
-        carried = (replace(c, grows=grows) for c, grows in zip(self.carried, grown, strict=True))
+    def growing(self, grown: Sequence[bool], used: Sequence[bool]) -> Effects:
+        """The same where it is known which carried tensors come to need a gradient, and which are used."""
+        known = zip(self.carried, grown, used, strict=True)
+        carried = (replace(c, grows=grows, is_used=is_used) for c, grows, is_used in known)
         return Effects(tuple(carried), self.counted, self.others)
 
     def all_changes(self) -> tuple[Change, ...]:
@@ -353,10 +359,7 @@ class Effects:
 
 def _for_batch(carried: CarriedTensor, layout: TensorLayout) -> TensorKind:
     """Its kind for the batch size of a layout, where the value before does not matter."""
-    kind = carried.kind
-    if carried.is_read or kind.batch_axis is None or layout.batch is None:
-        return kind
-    return TensorKind(kind.dtype, (layout.batch, *kind.shape[1:]), kind.batch_axis)
+    return carried.kind if carried.is_read or layout.batch is None else carried.kind.of_batch(layout.batch)
 
 
 def effects_of(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rnnops.errors import RnnopsError
 
+SEED_OUTSIDE = "Seed by torch.manual_seed before the call, or give the noise as an input."
 SHARDED = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
 
 

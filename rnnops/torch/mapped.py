@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, wraps
+from math import inf
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Mapped:
     Args:
         axes: the axis of each that is mapped, None in those that are the same at all places.
         places: how long that axis is.
+        level: of the vmap among transforms, infinite for those of `torch.autograd`, which are in backward passes.
         randomness: the argument of `torch.vmap`.
         outside: a context in which the vmap is not there.
         again: makes an axis of a result the mapped one.
@@ -34,6 +36,7 @@ class Mapped:
     tensors: tuple[Any, ...]
     axes: tuple[int | None, ...]
     places: int
+    level: float
     randomness: str
     outside: Callable[[], AbstractContextManager[Any]]
     again: Callable[[Tensor, int], Tensor]
@@ -77,9 +80,7 @@ class Mapped:
         """
         with self.outside():
             made = call([*map(self._fold, self.tensors, self.axes, inputs)])
-            axes = [*outputs]
-            while len(axes) < len(made):
-                axes += [axis for axis, x in zip(axes, made, strict=False) if x.is_floating_point()]
+            axes = axes_of_all(outputs, [x.is_floating_point() for x in made])
             sizes = [(self.places, x.shape[axis] // self.places) for x, axis in zip(made, axes, strict=True)]
             apart = [x.unflatten(axis, size) for x, axis, size in zip(made, axes, sizes, strict=True)]
         return [self.again(x, axis) for x, axis in zip(apart, axes, strict=True)]
@@ -97,12 +98,24 @@ class Mapped:
         return x.movedim(0, axis).flatten(axis, axis + 1)
 
 
+def axes_of_all(outputs: Sequence[int], floats: Sequence[bool]) -> list[int]:
+    """The axis of rows of outputs, and of their tangents behind them.
+
+    Args:
+        floats: which of all these are floats, and have a tangent if any has.
+    """
+    axes = [*outputs]
+    while len(axes) < len(floats):
+        axes += [axis for axis, is_float in zip(axes, floats, strict=False) if is_float]
+    return axes
+
+
 def at_each_place(backward: Callable[..., Any]) -> Callable[..., Any]:
     """A backward pass that takes gradients that are mapped, too: it runs for each place of the mapped axis."""
 
     @wraps(backward)
     def run(ctx: Any, *grads: Tensor | None) -> Any:
-        call, mapped = partial(run, ctx), next(_mapped_in_autograd(grads), None) or mapped_of(grads)
+        call, mapped = partial(run, ctx), mapped_by_autograd(grads) or mapped_of(grads)
         if mapped is None:
             return backward(ctx, *grads)
         return mapped.once(call) if mapped.is_same else tuple(mapped.one_by_one(lambda _, given: call(*given)))
@@ -123,23 +136,24 @@ def mapped_of(tensors: Sequence[Tensor | None]) -> Mapped | None:
         return None
     found, axes = zip(*((None, None) if x is None else _unwrap_batched(x, vmap.level()) for x in tensors), strict=True)
     again = partial(_again, _add_batch_dim, vmap.level())
-    return Mapped(found, axes, vmap.batch_size(), vmap.randomness(), vmap.lower, again)
+    return Mapped(found, axes, vmap.batch_size(), vmap.level(), vmap.randomness(), vmap.lower, again)
 
 
 DEEPEST = 16  # such vmaps in vmaps; a backward pass on a CUDA device cannot ask how many there are
 
 
-def _mapped_in_autograd(tensors: Sequence[Tensor | None]) -> Iterator[Mapped]:
-    """Tensors that vmaps of `torch.autograd` have mapped, which has tensors and levels of its own; innermost first."""
+def mapped_by_autograd(tensors: Sequence[Tensor | None]) -> Mapped | None:
+    """Tensors outside of the innermost vmap of `torch.autograd`, which has tensors and levels of its own."""
     if not any(x is not None and is_legacy_batchedtensor(x) for x in tensors):
-        return
+        return None
     for level in range(DEEPEST, 0, -1):
         found = tuple(None if x is None else torch._remove_batch_dim(x, level, 0, 0) for x in tensors)
         axes = tuple(0 if x is not None and len(x) else None for x in found)  # 0 long if it is not mapped here
         if 0 in axes:
             given = tuple(x if axis is None else y for x, y, axis in zip(tensors, found, axes, strict=True))
             places = max(len(x) for x in found if x is not None)
-            yield Mapped(given, axes, places, "error", nullcontext, partial(_again, torch._add_batch_dim, level))
+            return Mapped(given, axes, places, inf, "error", nullcontext, partial(_again, torch._add_batch_dim, level))
+    return None
 
 
 def _again(add: Callable[..., Tensor], level: int, x: Tensor, axis: int) -> Tensor:

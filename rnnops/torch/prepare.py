@@ -18,11 +18,11 @@ from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
-from rnnops.torch.arguments import TensorLayout, checked_count
+from rnnops.torch.arguments import TensorLayout, checked_count, with_values
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
-from rnnops.torch.surroundings import RowAxes, run_recurrence
+from rnnops.torch.surroundings import RowAxes, outside_of_transforms, run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
@@ -69,6 +69,7 @@ def _where(live: Tensor, new: Tensor, old: Tensor, axis: int | None) -> Tensor:
 
 PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is the process's
 util.wait_for(PREPARING)
+ROWS = 3  # at which a step is traced again that was traced at one
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 KEPT_TRACES = 8  # other values of what a step reads, and other ways that it takes by sizes
 
@@ -80,17 +81,19 @@ class ScanSettings(NamedTuple):
         options: what `rnnops.compile` takes besides.
         threads: as many as PyTorch uses if None.
         truncate: after how many steps gradients of states end, if they do.
+        cast: the dtype to which autocast rounds operands of products, which does not reach complex numbers.
     """
 
     reverse: bool
     options: tuple[tuple[str, Any], ...]
     threads: int | None
     truncate: int | None = None
+    cast: torch.dtype | None = None
 
-    def rounding(self, dtype: torch.dtype) -> ScanSettings:
-        """These settings with products of operands of this dtype, unless they say another one."""
-        options = {"precision": str(dtype).removeprefix("torch."), **dict(self.options)}
-        return self._replace(options=tuple(sorted(options.items())))
+    def for_net(self, has_complex: bool) -> dict[str, Any]:
+        """Options of `rnnops.compile`."""
+        is_cast = self.cast is not None and not has_complex
+        return ({"precision": str(self.cast).removeprefix("torch.")} if is_cast else {}) | dict(self.options)
 
     def now(self) -> ScanSettings:
         """These settings with the number of threads that PyTorch uses now."""
@@ -114,6 +117,7 @@ class CompiledStep:
         numbers: of the tensors that it closes over among those that its trace reads, None for constants.
         outputs: which output of the run each last state and each result of the steps is.
         resized: the run of the same trace for another batch size.
+        of_rows: the step compiled for more rows than one, by a trace of its own; None where it has none.
     """
 
     traced: TracedStep
@@ -123,6 +127,7 @@ class CompiledStep:
     outputs: tuple[int, ...]
     is_random: bool
     resized: Callable[[int], TensorRun]
+    of_rows: Callable[[], CompiledStep | None]
 
     @cached_property
     def _has_copies(self) -> bool:
@@ -133,6 +138,8 @@ class CompiledStep:
         """Where rows of the batch lie; None where a state or result has none."""
         trace, layout = self.trace, self.trace.layout
         batch = layout.batch
+        if batch == 1:
+            return self._rows_of_one
         if batch is None or not trace.symbols:
             return None
         axes = [*(kind.batch_axis or 0 for kind in layout.states)]
@@ -146,6 +153,24 @@ class CompiledStep:
         return RowAxes(
             (*inputs, *others), tuple(places[i] for i in range(len(places))), cache(self._fits), cache(self.resized)
         )
+
+    @cached_property
+    def _rows_of_one(self) -> RowAxes | None:
+        """Where rows of the batch lie if one row is computed by the ops that more rows are."""
+        more = self.of_rows()
+        if more is None or more.rows is None or not self._is_alike(more):
+            return None
+        own, rows = more.trace.layout.batch or 0, more.rows
+        return replace(rows, fits=lambda _, other: other > 1 and rows.fits(own, other))
+
+    def _is_alike(self, other: CompiledStep) -> bool:
+        """True if two steps have the same ops, which read the same tensors."""
+        mine, theirs = self.translation, other.translation
+        if (self.numbers, self.outputs) != (other.numbers, other.outputs):
+            return False
+        pairs = zip(self.numbers, mine.closed_over, theirs.closed_over, strict=True)
+        is_same = all(number is not None or torch.equal(one, two) for number, one, two in pairs)
+        return is_same and _without_sizes(mine.cell) == _without_sizes(theirs.cell)
 
     def _fits(self, batch: int, other: int) -> bool:
         """True if rows of another batch are computed as those of a batch: apart, by ops without a size in them."""
@@ -191,10 +216,11 @@ class CompiledStep:
         Args:
             reached: those that its trace reads, at this call.
         """
-        now = []
-        for tensor, number in zip(self.translation.closed_over, self.numbers, strict=True):
+        now, made = [], self.translation
+        for name, tensor, number in zip(made.closed_over_names, made.closed_over, self.numbers, strict=True):
             found = tensor if number is None else reached[number]
-            now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
+            is_fed = found.dtype == made.float_dtype and name not in made.parts
+            now.append(found if is_fed else made.as_fed(name, found))
         return now
 
     def closed_over_now(self, place: int) -> Tensor:
@@ -207,8 +233,9 @@ class CompiledStep:
 
     def plan(self, tensors: Sequence[Tensor], backward: bool) -> PlannedRun:
         """The plan for states, inputs and lengths of these shapes."""
-        fed = [*tensors, *self.translation.closed_over]
-        named = dict(zip(self.translation.names, fed, strict=True))
+        made = self.translation
+        fed = [*tensors, *map(made.part, made.closed_over_names, made.closed_over)]
+        named = dict(zip(made.names, fed, strict=True))
         shapes = {name: tuple(tensor.shape) for name, tensor in named.items()}
         wrt = [name for name, tensor in named.items() if tensor.requires_grad]
         dtype = str(self.translation.float_dtype).removeprefix("torch.")
@@ -224,7 +251,7 @@ class CompiledStep:
         if effects.carried and torch._C._are_functorch_transforms_active():
             hint = "Carry it as a state: torch.func wants functions that change nothing."
             raise StepError("a step sets a tensor under torch.func", came=effects.where, hint=hint)
-        carried = [effect.now(inputs[0].device) for effect in effects.carried]
+        carried = [effect.now(inputs[0].device, inputs[0].shape[1]) for effect in effects.carried]
         last, steps = self([*states, *carried], inputs, lengths, reached)
         count = inputs[0].shape[0]
         if count:
@@ -334,8 +361,8 @@ class Prepared:
         code: of the step, which stays alive as long as others are told apart from it.
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
-        runs: by the net's text, and whether it has custom functions. Steps of other sizes often have one net, whose
-            plans are filled in then.
+        runs: by the net's text, and whether it has custom functions and complex numbers. Steps of other sizes often
+            have one net, whose plans are filled in then.
         loop_dtypes: of the results that PyTorch's own loop has, by the dtypes that it begins with.
     """
 
@@ -344,7 +371,7 @@ class Prepared:
     code: Any
     traces: list[TracedStep] = field(default_factory=list)
     compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
-    runs: dict[tuple[str, bool], TensorRun] = field(default_factory=dict)
+    runs: dict[tuple[str, bool, bool], TensorRun] = field(default_factory=dict)
     loop_dtypes: dict[Any, list[torch.dtype]] = field(default_factory=dict)
 
     def for_shapes(
@@ -402,7 +429,8 @@ class Prepared:
         known = (self._known_trace(step, layout) for layout in layouts)
         traced, tensors, layout = next(filter(None, known), None) or self._best_trace(step, layouts)
         if (key, id(traced)) not in self.compiled:
-            self.compiled[key, id(traced)] = self._compile(traced, layout, lengths)
+            of_rows = partial(self._of_rows, step, layout, lengths)
+            self.compiled[key, id(traced)] = self._compile(traced, layout, lengths, of_rows)
         made = self.compiled[key, id(traced)]
         while len(self.compiled) > KEPT_SIZES:
             self.compiled.pop(next(iter(self.compiled)))
@@ -435,7 +463,13 @@ class Prepared:
             self.forget(traced)
         return found[0]
 
-    def _compile(self, traced: TracedStep, layout: TensorLayout, lengths: bool) -> CompiledStep | PlainLoop:
+    def _compile(
+        self,
+        traced: TracedStep,
+        layout: TensorLayout,
+        lengths: bool,
+        of_rows: Callable[[], CompiledStep | None] = lambda: None,
+    ) -> CompiledStep | PlainLoop:
         full = traced.effects.full(layout)
         if traced.trace is None or (lengths and full.batch != layout.batch):  # what the step sets has no rows
             loop = PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
@@ -444,11 +478,21 @@ class Prepared:
         translation = translate(traced.trace, full, reverse, lengths, len(layout.states), truncate)
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        tensor_run = self._run_of(translation.net, traced.trace.has_slopes)
+        tensor_run = self._run_of(translation.net, traced.trace)
         known = list(tensor_run.run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
         resized = partial(self._resized, traced, layout, lengths)
-        return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random, resized)
+        return CompiledStep(traced, translation, tensor_run, numbers, outputs, is_random, resized, of_rows)
+
+    def _of_rows(self, step: TorchStep, layout: TensorLayout, lengths: bool) -> CompiledStep | None:
+        more = layout.of_batch(ROWS)
+        with PREPARING, outside_of_transforms():
+            try:
+                traced, _, _ = self._known_trace(step, more) or (*self._trace(step, more), more)
+                made = self._compile(traced, more, lengths)
+            except Exception:  # of a step that takes one row only
+                return None
+        return made if isinstance(made, CompiledStep) else None
 
     def _resized(self, traced: TracedStep, layout: TensorLayout, lengths: bool, batch: int) -> TensorRun:
         with PREPARING:
@@ -456,20 +500,20 @@ class Prepared:
         assert isinstance(made, CompiledStep)
         return made.tensor_run
 
-    def _run_of(self, net: Net, has_slopes: bool) -> TensorRun:
-        key = str(net), has_slopes
+    def _run_of(self, net: Net, trace: Trace) -> TensorRun:
+        key = str(net), trace.has_slopes, trace.has_complex
         if key not in self.runs:
             self.runs = dict([*self.runs.items()][1 - KEPT_TRACES :])
-            self.runs[key] = TensorRun(self.side, self._compiled(net), self._compiled, has_slopes)
+            options = self.settings.for_net(trace.has_complex)
+            compiled = partial(self.side.compile, threads=self.settings.threads, options=options)
+            self.runs[key] = TensorRun(self.side, compiled(net), compiled, trace.has_slopes, "")
         return self.runs[key]
-
-    def _compiled(self, net: Net) -> Run:
-        return self.side.compile(net, self.settings.threads, dict(self.settings.options))
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""
-        traced = traced_step(step, layout)
+        with with_values(static_walk(step.roots).modules):
+            traced = traced_step(step, layout)
         self.traces.insert(0, traced)
         for old in self.traces[KEPT_TRACES:]:
             self.forget(old)
-        return traced, traced.watch.walk.tensors()
+        return traced, [*map(tensor_at, traced.watch.slots)]

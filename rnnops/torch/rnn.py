@@ -24,6 +24,7 @@ import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
+    GIVE_INIT,
     LEAF,
     StepFunction,
     TensorTree,
@@ -42,7 +43,7 @@ from rnnops.torch.arguments import (
 )
 from rnnops.torch.code_reads import reads_of
 from rnnops.torch.errors import StepError, UnseenWarning
-from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
+from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, settings_of
 from rnnops.torch.run_scan import (
     Given,
     ScanRequest,
@@ -55,6 +56,8 @@ from rnnops.torch.run_scan import (
     states_taken,
     step_of,
 )
+from rnnops.torch.traced import on_host
+from rnnops.types import Array
 
 HINT = "Give a method as the step: rnnops.torch.RNN(cell, self._step)."
 
@@ -216,6 +219,9 @@ class RNN(Module):
         if "_is_replica" in self.__dict__:
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
             raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
+        if torch.jit.is_tracing():
+            hint = "ro.onnx.export(rnn, path, shapes=...) writes a file, after a call."
+            raise StepError("torch.jit.trace, and torch.onnx.export by it, do not take an rnnops.torch.RNN", hint=hint)
         if torch.compiler.is_dynamo_compiling():
             leaves = pytree.tree_leaves((xs, init))
             is_between = is_packed(xs) or any(isinstance(x, Tensor) and x.is_cuda for x in leaves)
@@ -247,18 +253,39 @@ class RNN(Module):
 
     @property
     def net(self) -> ro.Net:
-        """The net that a step was translated to last.
+        """The net that a step was translated to last. Parameters are inputs with the names of `state_dict`.
 
         Raises:
             StepError: before the first use.
         """
+        return self._last().translation.net
+
+    def get_params(self) -> dict[str, Array]:
+        """Values of all tensors that the step of `net` closes over, by their inputs of the net.
+
+        Raises:
+            StepError: before the first use.
+
+        Example:
+            >>> import torch
+            >>> rnn = ro.torch.RNN(torch.nn.GRUCell(3, 4, bias=False))
+            >>> ys, h = rnn(torch.ones(7, 2, 3))
+            >>> {name: value.shape for name, value in rnn.get_params().items()}
+            {'cell.weight_ih': (12, 3), 'cell.weight_hh': (12, 4)}
+        """
+        last = self._last()
+        count, fed = len(last.numbers), last.translation.as_fed
+        names = last.translation.names[len(last.translation.names) - count :]
+        return {name: on_host(fed(name, last.closed_over_now(i))).detach().numpy() for i, name in enumerate(names)}
+
+    def _last(self) -> CompiledStep:
         compiled = [compiled for prepared in self._prepared.values() for compiled in prepared.compiled.values()]
         if not compiled:
             raise StepError("nothing was traced yet", hint="Call the module, or its plan(xs, init).")
         last = compiled[-1]
         if isinstance(last, PlainLoop):
             last.refuse("there is no net")
-        return last.translation.net
+        return last
 
     def plan(
         self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True, steps: int | None = None
@@ -340,9 +367,9 @@ class RNN(Module):
         """States of zeros for a cell that says H. Raises StepError for others."""
         width = getattr(cell, "hidden_size", None)
         if not inputs.leaves:
-            raise StepError("init is left out, and there are no inputs to tell N", hint="Give init=, tensors [N, ...].")
+            raise StepError("init is left out, and there are no inputs to tell N", hint=GIVE_INIT)
         if not isinstance(width, int):
-            raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
+            raise StepError("init is left out, and the cell does not say what its states are", hint=GIVE_INIT)
         if isinstance(cell, OWN_CELLS) or _has_hooks(cell):  # most are; hooks would see the trial
             count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
         else:

@@ -1,6 +1,4 @@
-"""A scan runs: at once, or as one opaque op of a graph that is being made.
-
-A recurrence as one opaque op, which torch.compile and torch.export put into their graphs as it is.
+"""A scan runs: at once, or as one opaque op, which torch.compile and torch.export put into their graphs as it is.
 
 An op of a graph takes only tensors and numbers. So a call is known by a number, and what its backward pass reads lies
 in a table. The key is the address of a token, a tensor that the graph keeps; the entry goes when the token is freed. A
@@ -31,6 +29,7 @@ from torch.nn import Module
 
 from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
+    GIVE_INIT,
     LEAF,
     NO_INPUT,
     FlatStep,
@@ -38,6 +37,7 @@ from rnnops.torch.arguments import (
     TensorTree,
     given_tensors,
     is_in_graph,
+    joined,
     layouts_of,
     nested,
     outside_of_graphs,
@@ -113,7 +113,7 @@ class ScanCall:
         first, fed = self.states + self.inputs + self.lengths, {}
         for i, (name, place) in enumerate(zip(compiled.translation.names, self.places(compiled), strict=True)):
             tensor = compiled.closed_over_now(i - first) if place is None else tensors[place]
-            fed[name] = as_array(name, compiled.translation.as_fed(tensor))
+            fed[name] = as_array(name, compiled.translation.as_fed(name, tensor))
         return fed
 
     def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
@@ -143,16 +143,8 @@ def call_opaque(call: ScanCall, tensors: Sequence[Tensor], is_random: bool) -> l
 
 
 def _number_of(call: ScanCall) -> int:
-    key = (
-        id(call.prepared),
-        call.states,
-        call.inputs,
-        call.lengths,
-        call.batch_axis,
-        id(call.traced),
-        id(call.step),
-        call.is_whole,
-    )
+    how = call.states, call.inputs, call.lengths, call.batch_axis, call.is_whole
+    key = (id(call.prepared), id(call.traced), id(call.step), *how)
     if key not in _numbers:
         _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
         _calls[_numbers[key]] = call
@@ -238,9 +230,12 @@ def recurrence_backward(
         given[name] = given[name] + array if name in given else array
     found = {} if pullback is None else pullback(given)
     places = zip(call_of(call).places(compiled), compiled.translation.names, strict=True)
-    named = {place: name for place, name in places if place is not None and name in found}
+    named: dict[int | None, list[Tensor]] = {}  # two parts of a complex one
+    for place, name in places:
+        if name in found:
+            named.setdefault(place, []).append(as_tensor(found[name]))
     return [
-        as_tensor(found[named[i]]).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
+        joined(named[i], tensor.is_complex()).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
         for i, tensor in enumerate(tensors)
         if wanted[i]
     ]
@@ -367,7 +362,7 @@ def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
         return given, made
     settings, dtype = made.settings, torch.get_autocast_dtype(kind)
     if is_cast and wide == torch.float32 and (dtype == torch.bfloat16 or kind == "cuda"):
-        settings = settings.rounding(dtype)
+        settings = settings._replace(cast=dtype)
     trees = [TensorTree([_without_narrow(x, wide) for x in tree.leaves], tree.tree) for tree in (given.carry, given.xs)]
     asked = None if is_mixed else given  # which PyTorch's loop would refuse
     return Given(trees[0], trees[1], given.lengths), made._replace(
@@ -477,7 +472,7 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
         "init is left out, and no states of zeros fit the cell",
         wanted="a cell that takes a tensor [N, hidden_size], or a tuple of two",
         came="; ".join(failed),
-        hint="Give init=.",
+        hint=GIVE_INIT,
     )
 
 

@@ -239,10 +239,11 @@ class StepLists:
 class TensorRun:
     """A run that is called with tensors, which it reads where they lie."""
 
-    def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run], has_slopes: bool) -> None:
+    def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run], has_slopes: bool, kind: str) -> None:
         self.side, self.run, self.names, self._compile = side, run, tuple(run.net.input_names), compile_net
         self._derived: dict[Any, TensorRun] = {}
-        self.has_slopes, self.moves = has_slopes, False  # whether it has custom functions, and gives tangents
+        self.has_slopes = has_slopes  # whether it has custom functions
+        self.kind = kind  # "t" gives tangents of another run, "d" gradients of one
         self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
 
     def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
@@ -278,13 +279,12 @@ class TensorRun:
         """The run of the tangent net, which takes tangents of those tensors that move behind all tensors."""
         key = ("t", moving, *[x.shape for x in tensors])
         shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
-        found = self._derived_for(key, lambda: ro.tangent_net(self.run.net, self.chosen(moving), **shapes))
-        found.moves = True
-        return found
+        return self._derived_for(key, lambda: ro.tangent_net(self.run.net, self.chosen(moving), **shapes))
 
     def _derived_for(self, key: Any, make: Callable[[], Net]) -> TensorRun:
         if key not in self._derived:
-            made = TensorRun(self.side, self._compile(make()), self._compile, self.has_slopes)
+            check_order(self, bool(self.kind))
+            made = TensorRun(self.side, self._compile(make()), self._compile, self.has_slopes, key[0])
             self._derived = {**dict([*self._derived.items()][1 - KINDS :]), key: made}
         return self._derived[key]
 
@@ -344,7 +344,7 @@ class TensorCall:
 def check_tangents(call: TensorCall, grads: Grads) -> None:
     """Raise StepError where gradients would have tangents: a backward pass in forward mode."""
     tangents = [forward_ad.unpack_dual(grad).tangent for grad in grads if grad is not None]
-    if call.run.moves or any(tangent is not None for tangent in tangents):
+    if call.run.kind == "t" or any(tangent is not None for tangent in tangents):
         hint = "Take gradients of tangents after dual_level ends, or use torch.autograd.grad with create_graph=True."
         raise StepError("gradients of a recurrence are taken in forward mode, and would have no tangents", hint=hint)
 
@@ -381,7 +381,7 @@ class RecurrenceFunction(torch.autograd.Function):
         held: Any = ctx.saved_tensors
         if forward_ad._current_level >= 0:
             check_tangents(ctx.how[0], grads)
-        check_order(ctx.how[0].run, ctx.how[0].run.moves)
+        check_order(ctx.how[0].run, bool(ctx.how[0].run.kind))
         (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
         if pull is None or addresses != [x.data_ptr() for x in held]:
             held, pull = call.vjp(held[: len(call.wanted)], seed)

@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rnnops.kernels.philox import uniform_rows
 from rnnops.ops.random import as_floats
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import SEED_OUTSIDE, StepError
 
 Draw = Callable[[Tensor], Tensor]
 
@@ -45,8 +45,11 @@ class RandomFunctions(TorchFunctionMode):
         self._draw = draw
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(kwargs.get("generator"), torch.Generator):
+            raise StepError("a step draws from a generator of its own", op=func.__name__, hint=SEED_OUTSIDE)
         made = FUNCTIONS.get(func)
-        return func(*args, **(kwargs or {})) if made is None else made(self._draw, *args, **(kwargs or {}))
+        return func(*args, **kwargs) if made is None else made(self._draw, *args, **kwargs)
 
 
 class OwnDraws:
@@ -174,7 +177,32 @@ def _gumbel_softmax(
     return choice - soft.detach() + soft
 
 
+def _floor_divide(draw: Draw, a: Any, b: Any, **_: Any) -> Tensor:
+    """As PyTorch has no derivative for it: it is 0."""
+    return torch.div(a, b, rounding_mode="floor")
+
+
+def _floor_divide_in_place(draw: Draw, a: Tensor, b: Any) -> Tensor:
+    return a.div_(b, rounding_mode="floor")
+
+
+def _floor_divided(draw: Draw, b: Tensor, a: Any) -> Tensor:
+    return torch.div(torch.as_tensor(a, device=b.device), b, rounding_mode="floor")
+
+
+def _heaviside(draw: Draw, x: Tensor, at_zero: Tensor) -> Tensor:
+    """Without a derivative, too."""
+    return torch.where(x == 0, at_zero.detach(), (x > 0).to(x.dtype))
+
+
 FUNCTIONS: dict[Any, Callable[..., Tensor]] = {
+    torch.floor_divide: _floor_divide,
+    torch.Tensor.floor_divide: _floor_divide,
+    torch.Tensor.__floordiv__: _floor_divide,
+    torch.Tensor.__rfloordiv__: _floor_divided,
+    torch.Tensor.floor_divide_: _floor_divide_in_place,
+    torch.heaviside: _heaviside,
+    torch.Tensor.heaviside: _heaviside,
     torch.rand: _rand,
     torch.rand_like: _rand_like,
     torch.randint: _randint,
@@ -212,6 +240,11 @@ def _(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
     return torch.empty_like(y)
 
 
+def has_gradients(x: Tensor) -> bool:
+    """True for a tensor of floats or of complex numbers."""
+    return x.is_floating_point() or x.is_complex()
+
+
 class DetachWithoutGrad(TorchDispatchMode):
     """Ops under `no_grad` are followed by `detach`, which a graph keeps."""
 
@@ -219,7 +252,7 @@ class DetachWithoutGrad(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled() or func is detach or func._schema.is_mutable:
             return out
-        return pytree.tree_map_only(Tensor, lambda t: detach(t) if t.is_floating_point() else t, out)
+        return pytree.tree_map_only(Tensor, lambda t: detach(t) if has_gradients(t) else t, out)
 
 
 class NoChecks(TorchDispatchMode):
@@ -516,6 +549,9 @@ def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) ->
         return args[0](*args[2:])
     if not torch.is_grad_enabled() or name.startswith("GeneratedBackwardFor_"):
         return apply(*args)
+    if any(isinstance(a, Tensor) and a.is_complex() for a in args):
+        hint = "Give it x.real and x.imag, or write it by PyTorch's own ops."
+        raise StepError(f"the autograd function {name} takes complex numbers", hint=hint)
     leaves = [a.detach().requires_grad_() if _is_float(a) else a for a in args]
     y = apply(*leaves)
     if not isinstance(y, Tensor):

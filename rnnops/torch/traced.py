@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Module
 
 import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
-from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
+from rnnops.torch.code_reads import CLOCK, CodeRecorder, FirstImport, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
@@ -131,7 +133,7 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
         states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
         inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
         others = [random_tensor(kind, kind.shape, layout.device) for kind in beside]
-        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume):
+        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume), CodeRecorder(lambda *_: None):
             results = list(step.function(*states, *others, *inputs))
     return [*results[:count], *results[count + len(beside) :]]
 
@@ -164,7 +166,7 @@ def _loop(
 
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
-    fed = {name: on_host(translation.as_fed(tensor)) for name, tensor in named.items()}
+    fed = {name: on_host(translation.as_fed(name, tensor)) for name, tensor in named.items()}
     feeds = {name: as_array(name, tensor) for name, tensor in fed.items()}  # which leaves them resizable
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
@@ -181,10 +183,11 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
     grads = torch.autograd.grad(ends, starts, list(given.values()), allow_unused=True, retain_graph=True)
     far = torch.autograd.grad(ends, starts, [grad * FAR for grad in given.values()], allow_unused=True)
     for (name, tensor), grad, other in zip(leaves.items(), grads, far, strict=True):
-        wanted = torch.zeros_like(tensor) if grad is None else grad
+        wanted = translation.part(name, torch.zeros_like(tensor) if grad is None else grad)
         _expect_equal(f"the gradient of {name}", mine[name], wanted)
         if other is not None and other.isfinite().all():
-            _expect_equal(f"the gradient of {name} for a large loss", mine[name], other / FAR, NOT_LINEAR)
+            scaled = translation.part(name, other / FAR)
+            _expect_equal(f"the gradient of {name} for a large loss", mine[name], scaled, NOT_LINEAR)
 
 
 def on_host(tensor: Tensor) -> Tensor:
@@ -305,14 +308,28 @@ def carrying(step: TorchStep, effects: Effects) -> TorchStep:
 
 
 def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
-    """A trace of a step that has passed the self-check, what it reads, and what it changes."""
+    """A trace of a step that has passed the self-check, what it reads, and what it changes.
+
+    Modules that it imports for the first time are imported outside of the trace.
+    """
+    imported: list[str] = []
+    while True:
+        try:
+            return _traced(step, layout, imported)
+        except FirstImport as wanted:
+            imported.append(str(wanted))
+        with suppress(Exception):  # which the step meets, too
+            import_module(imported[-1])
+
+
+def _traced(step: TorchStep, layout: TensorLayout, imported: Collection[str]) -> TracedStep:
     before = static_walk(step.roots)
     for number, tensor in enumerate(before.tensors()):
         check_whole(f"closed_over_{number}", tensor)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     try:
         with without_hooks(before.tensors()):
-            return copy_context().run(_Study(step, layout, before).traced)
+            return copy_context().run(_Study(step, layout, before, imported).traced)
     finally:
         random.setstate(drawn)
         np.random.set_state(drawn_by_numpy)
@@ -321,10 +338,10 @@ def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
 class _Study:
     """A step while it is traced: code that ran, and what it changed."""
 
-    def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk) -> None:
+    def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk, imported: Collection[str]) -> None:
         self._step, self._layout = step, layout
         self._reads, self._journal = Reads(), Journal(step.roots, before)
-        self._recorder, self._mixes = CodeRecorder(self._on_code), False
+        self._recorder, self._mixes = CodeRecorder(self._on_code, imported), False
         self._computed = Computed()
 
     def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
@@ -382,6 +399,7 @@ class _Study:
         with self._computed, self._journal:
             try:
                 trace = trace_step(step.function, layout, self._recorder, step.assume, mutations, open_sizes)
+                trace = replace(trace, names=_names_in(step.roots.get("cell")))
             except RuntimeError as error:
                 self._mixes = "mutating a non-functional tensor" in str(error)
                 if not mutations.tensors and not self._mixes:
@@ -400,7 +418,8 @@ class _Study:
         if trace is None or mutated:
             raise StepError("a step changes tensors in place in a way that rnnops cannot follow", came=effects.where)
         kinds = trace.result_kinds(layout.batch)[self._step.states : step.states]
-        for carried, kind, place in zip(effects.carried, kinds, trace.places()[self._step.states :], strict=False):
+        places = trace.places()[self._step.states : step.states]
+        for carried, kind, place in zip(effects.carried, kinds, places, strict=True):
             fits = kind == (carried.kind.dtype, carried.kind.shape)
             if not fits or (place.users and not carried.is_read):
                 others.append(carried.as_change())
@@ -413,7 +432,7 @@ class _Study:
             if not all(map(_is_close, one, other)):
                 others = [carried.as_change() for carried in effects.carried if not carried.is_read]
         if not others:
-            effects = effects.growing(self._grown(step, layout))
+            effects = effects.growing(self._grown(step, layout), [bool(place.users) for place in places])
         return trace, effects.deciding(others)
 
     def _grown(self, step: TorchStep, layout: TensorLayout) -> list[bool]:
@@ -480,6 +499,12 @@ class _Study:
         _warn(f"{text}. Carry such values as states to have it compiled.")
         warn_of_unseen(watch, self._recorder)
         return TracedStep(None, watch, {}, known)
+
+
+def _names_in(cell: Module | None) -> dict[int, str]:
+    """Names of a cell's parameters and buffers, as `RNN.state_dict` has them, by the tensors' ids."""
+    kinds = () if cell is None else (cell.named_buffers(), cell.named_parameters())
+    return {id(tensor): f"cell.{name}" for named in kinds for name, tensor in named}
 
 
 def _unnamed(what: str) -> Change:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import SymInt, Tensor, autocast, dtype, empty_like, enable_grad, fx, rand_like
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.source import ConstantSource
@@ -36,7 +38,7 @@ from rnnops.net.net import Net
 from rnnops.recurrent.scan import STEPS, TIMESTEP, steps_of, truncated
 from rnnops.recurrent.training_form import rows_are_apart
 from rnnops.torch.arguments import TensorKind, TensorLayout
-from rnnops.torch.aten import RULES, AtenNode, op_name
+from rnnops.torch.aten import BY_PARTS, PAIR_RULES, RULES, AtenNode, Pair, is_of_pairs, op_name
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import SHARDED, StepError
@@ -54,6 +56,7 @@ from rnnops.torch.step_modes import (
 from rnnops.types import FLOAT, Type
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
+OWN = {*RULES, *PAIR_RULES}
 MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # which the core list leaves out
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
     op: rule
@@ -61,7 +64,7 @@ DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` 
         **core_aten_decompositions(),
         **get_decompositions([getattr(torch.ops.aten, name) for name in MORE]),
     }.items()
-    if op._schema.name.removeprefix("aten::") not in RULES
+    if op._schema.name.removeprefix("aten::") not in OWN
 }
 
 
@@ -87,6 +90,7 @@ class Trace:
         symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
         layout: for which it was made.
         result_tree: the structure of what a step gives besides its carry.
+        names: of parameters and buffers of the cell, by the tensors' ids.
     """
 
     module: fx.GraphModule
@@ -94,6 +98,7 @@ class Trace:
     symbols: tuple[Any, ...]
     layout: TensorLayout
     result_tree: Any
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def fits(self, layout: TensorLayout) -> bool:
         """True if the step would take the same way with these sizes: no others than the batch's may differ."""
@@ -116,6 +121,11 @@ class Trace:
     def has_slopes(self) -> bool:
         """True if custom autograd functions are in it."""
         return any("with_slopes" in str(node.target) for node in self.module.graph.nodes)
+
+    @property
+    def has_complex(self) -> bool:
+        """True if complex numbers are in it."""
+        return any(map(is_of_pairs, self.module.graph.nodes))
 
     def places(self) -> list[fx.Node]:
         """Nodes of states and inputs."""
@@ -195,8 +205,17 @@ def trace_step(
             if SYMBOL_REFUSED not in str(error) or not open_sizes:
                 raise
             raise SymbolRefusedError(str(error)) from error
+    _read_parts(module.graph)
     module.graph.eliminate_dead_code(_has_effect)
     return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
+
+
+def _read_parts(graph: fx.Graph) -> None:
+    """`x.real` and `x.imag`, each a view of a view, become one op."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.select.int):
+        source, axis, place = node.args
+        if source.target is view_as_real and axis in (-1, source.meta["val"].dim() - 1):
+            node.target, node.args = PART_OPS[place], source.args
 
 
 def _on_two_devices(error: RuntimeError, layout: TensorLayout) -> StepError:
@@ -226,6 +245,9 @@ def _has_effect(node: fx.Node) -> bool:
 
 IGNORED = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit", "generator")
 lift = torch.ops.aten.lift_fresh_copy.default
+view_as_real, view_as_complex = torch.ops.aten.view_as_real.default, torch.ops.aten.view_as_complex.default
+PART_OPS = torch.ops.aten.real.default, torch.ops.aten.imag.default
+PARTS = "real", "imag"
 
 
 @dataclass(frozen=True)
@@ -237,7 +259,8 @@ class Translation:
         cell: one step.
         names: of states, inputs, lengths where there are, then tensors that the step closes over.
         float_dtype: of all that is a float.
-        closed_over: those tensors.
+        closed_over: those tensors, a complex one twice, and one of pairs `[..., 2]` that becomes complex.
+        parts: by name which part of it is read.
         last, steps: the net's output for each last state, and for each result of the steps.
         result_kinds: dtype and shape of each result of one step.
     """
@@ -247,12 +270,25 @@ class Translation:
     names: tuple[str, ...]
     float_dtype: torch.dtype
     closed_over: tuple[Tensor, ...]
+    parts: dict[str, str]
     last: tuple[str, ...]
     steps: tuple[str, ...]
     result_kinds: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 
-    def as_fed(self, tensor: Tensor) -> Tensor:
+    @cached_property
+    def closed_over_names(self) -> tuple[str, ...]:
+        return self.names[len(self.names) - len(self.closed_over) :]
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """What the net reads of a tensor: the part of a complex one, or of one of pairs `[..., 2]`, else all."""
+        if name not in self.parts:
+            return tensor
+        part = self.parts[name]
+        return tensor.select(-1, PARTS.index(part)) if tensor.is_floating_point() else getattr(tensor, part)
+
+    def as_fed(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor that the step closes over in the dtype of the run; PyTorch promotes it so, or not at all."""
+        tensor = self.part(name, tensor)
         other = tensor.is_floating_point() and tensor.dtype != self.float_dtype
         return tensor.to(self.float_dtype) if other else tensor
 
@@ -282,7 +318,8 @@ class _Cell:
     trace: Trace
     layout: TensorLayout
     float_dtype: torch.dtype
-    closed_over: list[Tensor]
+    closed_over: dict[str, Tensor]
+    parts: dict[str, str]
     blobs: dict[fx.Node, Any]
     states: list[Blob]  # as a step reads them
 
@@ -304,7 +341,7 @@ def translate(
 
     Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
     """
-    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), [], {}, [])
+    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), {}, {}, {}, [])
     _read_arguments(cell, reverse, truncate)
     ends = [cell.net.input("lengths", "int32"), _timestep(cell)] if lengths else []
     results: Sequence[Any] = ()
@@ -336,6 +373,8 @@ def _names(layout: TensorLayout) -> list[str]:
 def _read_arguments(cell: _Cell, reverse: bool, truncate: int | None) -> None:
     """Inputs of the cell as the step has them: with the batch where the step has it, without the row of one."""
     places = [node for node in cell.trace.module.graph.nodes if node.op == "placeholder"]
+    if any(kind.dtype.is_complex for kind in cell.layout.kinds):
+        raise StepError("a step sets a complex tensor that is not its carry", hint="Carry it as a state.")
     named = zip(_names(cell.layout), places, cell.layout.kinds, strict=True)
     blobs = [cell.net.input(name, _kind(cell, place, kind.dtype)) for name, place, kind in named]
     count = len(cell.layout.states)
@@ -381,17 +420,32 @@ def _read_closed_over(cell: _Cell, node: fx.Node) -> None:
     """A tensor that the step closes over becomes an input of the cell; one that it makes itself, a constant."""
     tensor = getattr(cell.trace.module, str(node.target))
     node.meta.setdefault("val", tensor)
-    if all(user.target is lift for user in node.users):
-        kind = "float" if tensor.is_floating_point() else _kind(cell, node, tensor.dtype)
-        cell.blobs[node] = cell.net.constant(array_of(tensor), kind)
-        return
-    known = [i for i, other in enumerate(cell.closed_over) if other is tensor]
-    if not known:
-        cell.closed_over.append(tensor)
-        kind = "float" if tensor.is_floating_point() else _kind(cell, node, tensor.dtype)  # converted before a run
-        cell.net.input(f"closed_over_{len(cell.closed_over) - 1}", kind, tuple(tensor.shape))
-    number = known[0] if known else len(cell.closed_over) - 1
-    cell.blobs[node] = cell.net.blob(f"closed_over_{number}")
+    is_float = tensor.is_floating_point() or tensor.is_complex()
+    kind, read = "float" if is_float else _kind(cell, node, tensor.dtype), _constant  # converted before a run
+    if any(user.target is not lift for user in node.users):
+        read = _closed_over
+    of_pairs = {user.target for user in node.users} == {view_as_complex}  # parts that lie apart make slow products
+    parts = PARTS if tensor.is_complex() or of_pairs else (None,)
+    blobs = [read(cell, tensor, part, kind) for part in parts]
+    cell.blobs[node] = Pair(*blobs) if len(blobs) > 1 else blobs[0]
+
+
+def _constant(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Blob:
+    return cell.net.constant(array_of(getattr(tensor, part) if part else tensor), kind)
+
+
+def _closed_over(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Blob:
+    """The input for a tensor, or for a part of a complex one; parameters and buffers keep their names."""
+    for name, other in cell.closed_over.items():
+        if other is tensor and cell.parts.get(name) == part:
+            return cell.net.blob(name)
+    known = cell.trace.names.get(id(tensor))
+    name = f"closed_over_{len(cell.closed_over)}" if known is None else f"{known}.{part}" if part else known
+    cell.closed_over[name] = tensor
+    if part:
+        cell.parts[name] = part
+    of_pairs = part is not None and not tensor.is_complex()
+    return cell.net.input(name, kind, tuple(tensor.shape[:-1] if of_pairs else tensor.shape))
 
 
 def _translated(cell: _Cell, node: fx.Node) -> Any:
@@ -403,10 +457,20 @@ def _translated(cell: _Cell, node: fx.Node) -> Any:
         return cell.trace.size(node.meta["val"], cell.layout.batch)
     if isinstance(node.meta.get("val"), torch.SymFloat):
         return float(node.meta["val"].node.expr.subs(dict.fromkeys(cell.trace.symbols, cell.layout.batch)))
-    name = op_name(node)
-    if name not in RULES:
-        raise StepError("a step uses an op that is not translated", op=str(node.target), hint="Write it by other ops.")
-    return RULES[name](_node(cell, node), *arguments, **{k: v for k, v in options.items() if k not in IGNORED})
+    name, rules, problem = op_name(node), RULES, "a step uses an op that is not translated"
+    if is_of_pairs(node):
+        rules, problem = PAIR_RULES, f"{problem} for complex numbers"
+        _check_complex(cell, node)
+    if name not in rules:
+        hint = "Write it by other ops." if rules is RULES else BY_PARTS
+        raise StepError(problem, op=str(node.target), hint=hint)
+    return rules[name](_node(cell, node), *arguments, **{k: v for k, v in options.items() if k not in IGNORED})
+
+
+def _check_complex(cell: _Cell, node: fx.Node) -> None:
+    """Raise StepError for complex numbers of another precision than the run's; constants are converted."""
+    for value in pytree.tree_leaves(node.meta["val"]) if node.target is not lift else ():
+        _kind(cell, node, value.dtype)
 
 
 def _part(node: fx.Node, values: Sequence[Any], number: int) -> Any:
@@ -493,7 +557,8 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
         cell.net,
         tuple(net.input_names),
         cell.float_dtype,
-        tuple(cell.closed_over),
+        tuple(cell.closed_over.values()),
+        cell.parts,
         tuple(f"last_{i}" for i in range(count)),
         tuple(f"all_{name}" for name in produced[count:]),
         tuple(_result_kind(cell, node) for node in results),

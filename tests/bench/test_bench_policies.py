@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.policies import BY_DEFAULT, measure, nets, of_problem
+from bench.policies import BESIDE, BY_DEFAULT, measure, measure_derivatives, nets, of_problem
 from bench.problems import Problem, Size
 
 
@@ -12,6 +12,12 @@ def test_ways_are_timed_beside_the_default() -> None:
     assert found.keys() == {BY_DEFAULT, "memory"}, "nothing fits a byte"
     assert found[BY_DEFAULT][0] == 1
     assert found["memory"][2] < found[BY_DEFAULT][2]
+
+
+def test_derivatives_are_timed_beside_their_calls() -> None:
+    found = measure_derivatives(*of_problem(Problem("lstm_with_lengths", Size(3, 2, 4))), 1)
+    assert found.keys() == BESIDE.keys()
+    assert all(ratio > 0 < milliseconds for ratio, milliseconds in found.values())
 
 
 def test_names_of_the_table_differ() -> None:

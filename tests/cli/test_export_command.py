@@ -118,6 +118,7 @@ def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, caps
         ([file, folder], "protobuf"),
         ([onnx_file, folder], r"sizes open.*--shape x=T,1,3, with"),
         ([onnx_file, folder, *sized, "--shape", "y=1"], "no such input"),
+        ([onnx_file, folder, "--shape", "xs=1,1,3"], "blob 'xs': --shape: the net has no such input; wanted one of x"),
         ([onnx_file, folder, *sized, "--state", "h_last=x"], "state"),
         ([onnx_file, folder, *sized, "--state", "h_last"], "names no pair"),
         ([onnx_file, folder, *sized, "--name", "a-b"], "word of C"),

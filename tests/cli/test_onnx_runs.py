@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from onnx_command_files import HEAD, StandIn, by_window, command, counter, saved, tagger
+from saturating import MatMulInteger
 
 from rnnops.cli import onnx_runs
 from rnnops.onnx import compare
@@ -202,6 +205,35 @@ def test_quantised_files_may_differ(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert command(path, "--check") == 1
     assert "(--tolerance 0.05)" in capsys.readouterr().out
     assert command(path, "--check", "--tolerance", "0.05") == 0
+
+
+def test_sums_that_stop_at_16_bits_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """By node, with the pairs that leave 16 bits; a result that is exact is not called wrong."""
+    weights = f"int8[4,3] w = {{{', '.join(['127'] * 12)}}}, int8[4,2] v = {{{', '.join(['1'] * 8)}}}"
+    text = f"g (uint8[2,4] x) => (int32[2,3] a, int32[2,2] b) <{weights}> "
+    path = saved(tmp_path / "a.onnx", f"{HEAD}{text}{{ a = MatMulInteger(x, w) b = MatMulInteger(x, v) }}")
+
+    class Saturating:
+        new_ops: ClassVar[Any] = [MatMulInteger]
+
+        def __init__(self, path: Path, model: Any = None) -> None:
+            self.model = ReferenceEvaluator(onnx.load(path) if model is None else model, new_ops=self.new_ops)
+
+        def __call__(self, feeds: Any) -> Any:
+            return dict(zip(self.model.output_names, self.model.run(None, feeds), strict=True))
+
+    monkeypatch.setattr(onnx_runs, "Session", Saturating)
+    arguments = ("--check", "--range", "x=255,255")
+    assert command(path, *arguments) == 1
+    printed = capsys.readouterr().out
+    assert "'a' (MatMulInteger)  off by 4.9e-01, rnnops by 0.0e+00  12 of 12 pairs beyond 16 bits\n" in printed
+    assert "'b' (MatMulInteger)  off by 0.0e+00, rnnops by 0.0e+00  0 of 8 pairs beyond 16 bits\n" in printed
+    assert "on processors without VNNI" in printed
+    Saturating.new_ops = None
+    assert command(path, *arguments) == 0
+    assert "16 bits" not in capsys.readouterr().out
 
 
 def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

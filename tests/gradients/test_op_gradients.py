@@ -71,6 +71,12 @@ def test_elements_that_tie_share_equally(op: Callable[..., Any]) -> None:
     assert grad.tolist() == [[0.25] * 4, half]
 
 
+def test_the_first_of_a_window_that_ties_gets_the_gradient_of_a_max_pool() -> None:
+    tied = np.array([[[1.0, 3.0, 3.0, 2.0, 2.0, 2.0], [-1.0, -1.0, -1.0, 5.0, np.nan, 5.0]]])
+    (grad,) = gradient_of(lambda x: ro.max_pool(x, [3], strides=[3]), tied)
+    assert grad.tolist() == [[[0.0, 1.0, 0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 0.0, 0.0, 0.0, 0.0]]]
+
+
 def test_gradients_on_the_kinks() -> None:
     zero = np.array([0.0])
     for op in (ro.relu, ro.abs):

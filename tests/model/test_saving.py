@@ -268,7 +268,7 @@ def test_what_is_no_path_and_what_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(ro.SaveError, match="this is not a path"):
             call()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ro.SaveError, match="there is something that is not a file"):
+    with pytest.raises(ro.SaveError, match="is there and is not a file"):
         save(tmp_path / "pipe", {}, {})
 
 

@@ -294,6 +294,21 @@ def test_sizes_that_weights_fix(tmp_path: Path) -> None:
     assert sizes_of_weights(sums, {"x": ("N",), "z": ("M",)}, "float32") == {}
 
 
+def test_a_name_for_a_size_that_the_net_has_is_refused(tmp_path: Path) -> None:
+    """A file with a number where a name was asked for would be served with that number only."""
+    cell = ro.Net("step")
+    cell.outputs(h=ro.reshape(cell.input("x") + cell.input("h"), [5, 2]))
+    for inner in (False, True):
+        net = ro.Net("net")
+        x, h = net.input("x"), net.input("h")
+        ys = ro.recurrent_net(net, cell, [("x", x)], [("h", h)], {"h": "h"})[0] if inner else x + ro.reshape(h, [5, 2])
+        net.outputs(y=ys)
+        shapes: dict[str, Any] = {"x": ("T", "N", 2), "h": ("N", 2)}
+        rejects(OnnxError, lambda: export(net, tmp_path / "a.onnx", shapes=shapes), "size 'N' has a number", "wanted 5")  # noqa: B023
+        export(net, tmp_path / "a.onnx", shapes={"x": ("T", 5, 2), "h": (5, 2)})
+        assert load_model(tmp_path / "a.onnx").shapes == {"x": ("T", 5, 2), "h": (5, 2)}
+
+
 def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:
     path = written(BY_WINDOW.replace("s = Unsqueeze(x1, first)", "s = Identity(x1)"), tmp_path)
     rejects(

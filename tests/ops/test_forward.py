@@ -116,6 +116,7 @@ def test_every_op_is_in_the_table() -> None:
         "RoundedMatMul",
         "RoundedGemm",
         "Int8MatMul",
+        "ByteMatMul",
     }  # ops that hold a net, round, or are of whole numbers, with tests of their own
     internal = {name for name, schema in REGISTRY.items() if schema.internal}
     assert {case.op for case in CASES} == set(op_names()) - elsewhere

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import DEVICES
 
 import rnnops as ro
-from rnnops.ops.products import as_int8, int8_matmul, scale_columns
+from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.processor import has_quads, vector_width
+from rnnops.ops.products import as_int8, byte_matmul, int8_matmul, scale_columns
 
 Array = Any
 
@@ -60,3 +63,17 @@ def test_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     wanted = feeds["a"].astype(float) @ (whole * np.expand_dims(scales, -2).astype(float))
     for device in ("reference", "cpu"):
         np.testing.assert_allclose(ro.compile(net, device)(feeds)["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("left", "right"), [((2, 3, 40), (40, 5)), ((40,), (40, 5)), ((6, 9, 40), (40, 70))])
+def test_products_of_bytes(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Compiled code has them where the processor multiplies bytes."""
+    net, draw = ro.Net("n"), np.random.default_rng(0)
+    net.outputs(y=byte_matmul(*net.inputs("a", "b")))
+    feeds = {"a": draw.integers(0, 256, left).astype("f"), "b": draw.integers(-128, 128, right).astype("f")}
+    for name, make in DEVICES.items():
+        if name == "cpu" and not has_quads(vector_width()):
+            with pytest.raises(DeviceError, match="VNNI"):
+                make(net).bind(b=feeds["b"])(a=np.zeros((99, 40), "f"))
+            continue
+        np.testing.assert_array_equal(make(net)(feeds)["y"], feeds["a"].astype(int) @ feeds["b"].astype(int), name)

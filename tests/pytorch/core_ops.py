@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
 
+from rnnops.torch.aten import PAIR_RULES
+
 PAGE = Path(__file__).parent.parent.parent / "docs" / "pytorch_ops.md"
 VERSION = "2.13"  # of PyTorch, whose list it is
 H = 4
@@ -161,8 +163,8 @@ OUR_OWN = "a backward pass; rnnops derives its own"
 REFUSED: dict[str, tuple[str, Call | None]] = {  # why a step may not use an op, and a step that does
     "_adaptive_avg_pool2d_backward": (OUR_OWN, lambda x: aten._adaptive_avg_pool2d_backward(x[None], x[None])),
     "_embedding_bag": ("bags whose sizes follow from data", lambda x: F.embedding_bag(ones(x, 5, H), x.argsort(1))),
-    "_fft_c2r": ("complex numbers", lambda x: torch.fft.irfft(x)),
-    "_fft_r2c": ("complex numbers", lambda x: torch.fft.rfft(x).abs()),
+    "_fft_c2r": ("a Fourier transform", lambda x: torch.fft.irfft(x)),
+    "_fft_r2c": ("a Fourier transform", lambda x: torch.fft.rfft(x).abs()),
     "_local_scalar_dense": ("a number that differs from step to step", lambda x: x * x[0, 0].item()),
     "as_strided": ("where elements lie in memory", lambda x: aten.as_strided(x, [2, 2], [1, 1])),
     "avg_pool2d_backward": (
@@ -197,9 +199,9 @@ def core_ops() -> list[str]:
 def table() -> str:
     """The rows of the page."""
     allowed = {name for group in GROUPS.values() for name in group}
-    rows = [f"| `{name}` | yes | {LIMITS.get(name, '')} |" for name in allowed]
-    rows += [f"| `{name}` | no | {reason} |" for name, (reason, _) in REFUSED.items()]
-    return "\n".join(["| op | in a step | |", "|---|---|---|", *sorted(rows)])
+    rows = [f"| `{name}` | yes | {'yes' if name in PAIR_RULES else ''} | {LIMITS.get(name, '')} |" for name in allowed]
+    rows += [f"| `{name}` | no | | {reason} |" for name, (reason, _) in REFUSED.items()]
+    return "\n".join(["| op | in a step | of complex tensors | |", "|---|---|---|---|", *sorted(rows)])
 
 
 def page() -> str:

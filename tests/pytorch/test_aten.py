@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 import torch.nn.functional as F  # noqa: E402, N812
+from each import check_each  # noqa: E402
+from scipy import special  # noqa: E402
 from test_torch import DOUBLE, expect_equal, loop, numbers  # noqa: E402
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence  # noqa: E402
 
@@ -42,6 +44,7 @@ SIZED: dict[str, Callable[[Any], Any]] = {
 ELEMENTWISE: dict[str, Callable[[Any], Any]] = {
     "max": lambda x: x / x.abs().max(),
     "min": lambda x: x * x.min(),
+    "lgamma": lambda x: torch.lgamma(3 * x) + torch.mvlgamma(x.abs() + 2, 3),
     "round": lambda x: x + torch.round(x, decimals=1) + torch.round(100 * x, decimals=-1),
     "clamp": lambda x: torch.clamp(x.sin(), min=x - 1, max=x * 0.5),
     "clamp_min": lambda x: torch.clamp_min(x, x.flip(-1)),
@@ -221,6 +224,7 @@ AT_BOUNDS: dict[str, Callable[[Any], Any]] = {
     "softshrink": F.softshrink,
     "threshold": lambda x: F.threshold(x, 0.5, 2.0),
     "sinc": torch.sinc,
+    "max_pool1d": lambda x: F.max_pool1d(x.clamp(-0.5, 0.5).reshape(1, 1, 8), 3).reshape(*x.shape[:-1], 2),
 }
 
 
@@ -230,6 +234,104 @@ def test_gradients_at_bounds(name: str) -> None:
     mine = rt.scan(lambda h, x: (h, AT_BOUNDS[name](x)), torch.zeros(1, 1), x)[1]
     for one, other in zip(*([y, *torch.autograd.grad(y.sum(), x)] for y in (mine, AT_BOUNDS[name](x))), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(DOUBLE, 1e-12), (torch.float32, 3e-6)])
+def test_gamma_functions_on_the_whole_line(dtype: Any, within: float) -> None:
+    x = torch.cat([torch.linspace(-9.97, 12, 397), torch.logspace(-18, 30, 49), torch.tensor([1.0, 2.0, 8.0])]).to(
+        dtype
+    )
+    x, at = x[None, :, None].requires_grad_(), x.double().numpy()[None, :, None]
+    wanted = special.gammaln(at), special.psi(at), special.zeta(2, at)  # each the slope of the one before
+    for function, value, slope in ((torch.lgamma, *wanted[:2]), (torch.digamma, *wanted[1:])):
+        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), x[0, :, 0] * 0, x)
+        for found, exact in ((ys, value), (torch.autograd.grad(ys.sum(), x)[0], slope)):
+            torch.testing.assert_close(found.double(), torch.tensor(exact), rtol=within, atol=within)
+    ends = torch.tensor([[[0.0], [INF], [NAN]]], dtype=dtype)
+    for function in (torch.lgamma, torch.digamma):
+        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), torch.zeros(3, 1, dtype=dtype), ends)
+        torch.testing.assert_close(ys, function(ends), equal_nan=True)
+
+
+FAR = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 20.0, -20.0, 100.0, -100.0, 1000.0, -1000.0, 1e30, -1e30)
+PLAIN = (
+    torch.abs, torch.asinh, torch.atan, torch.ceil, torch.cos, torch.cosh, torch.erf, torch.exp, torch.exp2,
+    torch.expm1, torch.floor, torch.frac, torch.neg, torch.relu, torch.round, torch.selu, torch.sigmoid,
+    torch.sign, torch.sin, torch.sinc, torch.sinh, torch.square, torch.tan, torch.tanh, torch.trunc, F.celu,
+    F.elu, F.gelu, F.hardshrink, F.hardsigmoid, F.hardswish, F.hardtanh, F.leaky_relu, F.logsigmoid, F.mish,
+    F.relu6, F.silu, F.softplus, F.softshrink, F.softsign, F.tanhshrink,
+)  # fmt: skip
+OF_ONE: dict[str, Callable[[Any], Any]] = {
+    **{function.__name__: function for function in PLAIN},
+    **{
+        f"{f.__name__}_above_1": lambda x, f=f: f(x.abs() + 1)
+        for f in (torch.acosh, torch.log, torch.log10, torch.log1p)
+    },
+    **{f"{f.__name__}_above_1": lambda x, f=f: f(x.abs() + 1) for f in (torch.log2, torch.rsqrt)},
+    **{f"{f.__name__}_inside": lambda x, f=f: f(x / (1 + x.abs())) for f in (torch.acos, torch.asin, torch.atanh)},
+    "celu_of_3": lambda x: F.celu(x, 3.0),
+    "clamp": lambda x: x.clamp(-1, 3),
+    "copysign": lambda x: torch.copysign(x, x.flip(-1)),
+    "elu_of_2": lambda x: F.elu(x, 2.0),
+    "fmax": lambda x: torch.fmax(x, x.flip(-1)),
+    "fmin": lambda x: torch.fmin(x, 0 * x),
+    "gelu_by_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "huber": lambda x: F.huber_loss(x, 0 * x, reduction="none"),
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(-1)),
+    "logaddexp2": lambda x: torch.logaddexp2(x, 0 * x),
+    "logit": lambda x: torch.logit(x, 1e-3),
+    "pow": lambda x: x**2 + x.abs() ** 0.5,
+    "reciprocal": lambda x: 1 / (x + x.sign()).masked_fill(x == 0, 1),
+    "signbit": lambda x: torch.signbit(x) * x,
+    "softplus_of_2": lambda x: F.softplus(x, beta=2),
+    "softplus_below": lambda x: F.softplus(x, 1.5, 3.0),
+    "threshold": lambda x: F.threshold(x, 0.5, 2.0),
+    "xlogy": lambda x: torch.xlogy(x.abs(), x.abs()),
+}
+
+
+def test_functions_of_one_number_from_afar() -> None:
+    """Beyond where a part of a formula overflows, each result and gradient is PyTorch's: one row of x for each."""
+    xs = torch.tensor(FAR).expand(1, 2, len(OF_ONE), -1).clone().requires_grad_()
+
+    def step(h: Any, x: Any) -> Any:
+        return h, torch.stack([function(x[:, place]) for place, function in enumerate(OF_ONE.values())], 1)
+
+    mine, theirs = (
+        [y, *torch.autograd.grad(y.sum(), xs)] for y in (run(step, xs[0, 0], xs)[1] for run in (rt.scan, loop))
+    )
+
+    def check(named: tuple[int, str]) -> None:
+        for one, other in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(one[0, 0, named[0]], other[0, 0, named[0]], rtol=1e-5, atol=1e-5, equal_nan=True)
+
+    check_each(enumerate(OF_ONE), check, lambda named: named[1])
+
+
+def test_floors_of_quotients() -> None:
+    """The remainder decides where a quotient is rounded up, and integers go down, too."""
+    xs, whole = torch.tensor([[FAR]]), torch.arange(-7, 8)[None, None]
+    with torch.no_grad():
+        for by in (2, 0.1, -0.3):
+            floors = lambda h, x, by=by: (h, (x // by, 1 // (x + by), torch.floor_divide(x, 3 * by)))  # noqa: E731
+            mine, theirs = (run(floors, torch.zeros(1, 1), xs)[1] for run in (rt.scan, loop))
+            torch.testing.assert_close(mine, theirs)
+        for divisor in (2, -3):
+            mine, theirs = rt.scan(lambda t, x, by=divisor: (t + 1, x // by), whole[0], whole)[1], whole // divisor
+            assert torch.equal(mine, theirs)
+        _, ys = rt.scan(lambda h, x: (h, torch.heaviside(x, h)), torch.full((1, len(FAR)), 0.5), xs)
+        assert torch.equal(ys[0], torch.heaviside(xs[0], torch.tensor(0.5)))
+
+
+def test_cumulative_products_in_order() -> None:
+    """A 0 that comes first is times numbers whose own product overflows."""
+    xs = torch.tensor([[[0.0, 1e20, 1e20, 1e20]]])
+    assert rt.scan(lambda h, x: (h, x.cumprod(-1)), torch.zeros(1, 1), xs)[1].tolist() == [[[0.0] * 4]]
+    wide = numbers(3, 2, 17)
+    mine, theirs = (
+        run(lambda h, x: (h, x.cumprod(1) + x[:, :1].cumprod(1)), numbers(2, 1), wide)[1] for run in (rt.scan, loop)
+    )
+    torch.testing.assert_close(mine, theirs)
 
 
 def test_a_bound_of_nan() -> None:

@@ -88,6 +88,32 @@ CASES: dict[str, Callable[[Any, Any], list[Any]]] = {
     "laplace": lambda m, x: (lambda d: [d.rsample(), d.log_prob(x), d.entropy()])(D.Laplace(m, positive(m))),
     "exponential": lambda m, x: (lambda d: [d.rsample(), d.log_prob(positive(x))])(D.Exponential(positive(m))),
     "uniform": lambda m, x: (lambda d: [d.rsample(), d.log_prob(m)])(D.Uniform(m - 1, m + 2)),
+    "beta": lambda m, x: (
+        lambda d: [d.log_prob(x.sigmoid()), d.entropy(), D.kl_divergence(d, D.Beta(positive(x), 2.0))]
+    )(D.Beta(1 + positive(m), positive(x) + 1)),
+    "gamma": lambda m, x: (lambda d: [d.log_prob(positive(x)), *reached(d, D.Gamma(positive(x), 2.0))])(
+        D.Gamma(positive(m), positive(x))
+    ),
+    "dirichlet": lambda m, x: (
+        lambda d: [
+            d.log_prob(x.softmax(-1)).expand(H, N).T,
+            d.entropy(),
+            d.mean,
+            D.kl_divergence(d, D.Dirichlet(positive(x))),
+        ]
+    )(D.Dirichlet(positive(m))),
+    "student": lambda m, x: (lambda d: [d.log_prob(x), d.entropy(), d.mean])(
+        D.StudentT(2 + positive(x), m, positive(m))
+    ),
+    "poisson": lambda m, x: (lambda d: [d.log_prob(x.abs().ceil()), D.kl_divergence(d, D.Poisson(positive(x)))])(
+        D.Poisson(positive(m))
+    ),
+    "negative_binomial": lambda m, x: (lambda d: [d.log_prob(x.abs().ceil()), d.mean])(
+        D.NegativeBinomial(positive(x), logits=m)
+    ),
+    "inverse_gamma": lambda m, x: (lambda d: [d.log_prob(positive(x)), d.entropy()])(
+        D.InverseGamma(positive(m), positive(x))
+    ),
 }
 
 
@@ -186,8 +212,8 @@ def test_an_object_made_before_checks_no_values_in_a_step() -> None:
     normal = D.Normal(torch.zeros(H), torch.ones(H), validate_args=True)
     _, ys = rt.scan(lambda h, x: (h, normal.log_prob(x)), torch.zeros(N, H), xs := torch.randn(T, N, H))
     torch.testing.assert_close(ys, normal.log_prob(xs))
-    with pytest.raises(rt.StepError, match="lgamma"):
-        rt.scan(lambda h, x: (h, prior.log_prob(x.sigmoid())), torch.zeros(N, H), xs)
+    _, ys = rt.scan(lambda h, x: (h, prior.log_prob(x)), torch.zeros(N, H), xs.sigmoid())
+    torch.testing.assert_close(ys, prior.log_prob(xs.sigmoid()))
     with pytest.raises(ValueError, match="support"):
         prior.log_prob(2 * torch.ones(H))
 

@@ -6,6 +6,7 @@ import contextvars
 import copy
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +199,68 @@ def test_a_step_that_goes_by_its_own_loop_is_told() -> None:
     rnn = rt.RNN(Cell(burn_in))
     with pytest.raises(StepError, match="own loop"):
         rnn.plan(torch.randn(T, N, H))
+
+
+class Settings(dict):  # type: ignore[type-arg]
+    """A dict whose items come about when they are asked for, in an order of its own."""
+
+    def __getitem__(self, key: str) -> Any:
+        self["asked"] = True
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self.keys()))
+
+
+def test_what_is_only_held_does_not_count_as_changed() -> None:
+    numbers = set(range(1000))
+    numbers -= numbers - {8, 1}
+    assert list(numbers) != list(set(numbers)), "a copy has another order"
+    cell = Cell(lambda cell, x, h: torch.tanh(cell.lin(h) + x) if 8 in cell.numbers and cell.settings else h)
+    cell.numbers, cell.settings = numbers, Settings(b=1, a=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnseenWarning)
+        rt.RNN(cell)(torch.randn(T, N, H))
+    assert "asked" not in cell.settings
+    cell.numbers.discard(1)
+    rt.RNN(Cell(lambda cell, x, h: (numbers.discard(8), torch.tanh(cell.lin(h) + x))[1]))(torch.randn(T, N, H))
+    assert numbers == set()
+
+
+def test_a_step_imports_a_module_for_the_first_time(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its body runs outside of the trace, which leaves no mark in it."""
+    (tmp_path / "imported_late.py").write_text("import torch\nKNOWN = {}\nKNOWN['w'] = torch.full((4,), 0.5)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def step(cell: Any, x: Any, h: Any) -> Any:
+        try:
+            import missing_module  # type: ignore[import-not-found]
+        except ImportError:
+            missing_module = 2.0
+        from imported_late import KNOWN  # type: ignore[import-not-found]
+
+        return torch.tanh(cell.lin(h) * KNOWN["w"] + missing_module * x)
+
+    cell, xs = Cell(step), torch.randn(T, N, H)
+    h = torch.zeros(N, H)
+    _, last = rt.RNN(cell)(xs, h)
+    for x in xs:
+        h = cell(x, h)
+    torch.testing.assert_close(last, h)
+
+
+def test_a_call_needs_nothing_of_the_call_before() -> None:
+    """Neither its graph nor its rows, where a step sets a tensor that it does not read."""
+
+    def remember(cell: Any, x: Any, h: Any) -> Any:
+        cell.mem = torch.tanh(cell.lin(h) + x)
+        return cell.mem
+
+    rnn = rt.RNN(Cell(remember))
+    rnn.cell.mem = torch.zeros(N, H)
+    for rows in (N, N, 2, N):
+        rnn(torch.randn(T, rows, H))[0].sum().backward()
+        assert rnn.cell.mem.grad_fn is not None
 
 
 @pytest.mark.parametrize("reverse", [False, True])

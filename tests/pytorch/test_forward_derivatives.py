@@ -181,22 +181,6 @@ def test_what_has_no_tangents_is_refused() -> None:
     close(other, torch.autograd.grad(rnn(x)[0].sum(), x)[0])
 
 
-def test_other_transforms_are_refused_by_name() -> None:
-    _, rnn, xs, v = lstm()
-
-    def call(x: Tensor) -> Any:
-        return rnn(x)[0]
-
-    transforms: dict[str, Callable[[], object]] = {
-        "grad": lambda: torch.func.grad(lambda x: call(x).sum())(xs),
-        "grad in jvp": lambda: torch.func.jvp(torch.func.grad(lambda x: call(x).sum()), (xs,), (v,)),
-        "grad in vmap": lambda: torch.func.vmap(torch.func.grad(lambda x: call(x).sum()))(xs[None]),
-    }
-    for name, transform in transforms.items():
-        with pytest.raises(rt.StepError, match=rf"torch\.func \({name}\)"):
-            transform()
-
-
 def test_jvps_in_jvps() -> None:
     cell, rnn, xs, v = lstm()
     found = []

@@ -1,4 +1,4 @@
-"""Mistakes of who comes from PyTorch: whole modules, batch first, numbers of tensors, complex states."""
+"""Mistakes of who comes from PyTorch: whole modules, batch first, numbers of tensors, states that become complex."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "float": (over(lambda h, x: (h * float(x.mean()), h)), ("reads a tensor's number by __float__",)),
     "tolist": (over(lambda h, x: (h * x.tolist()[0][0], h)), ("reads a tensor's number",)),
     "numpy": (over(lambda h, x: (h + torch.tensor(x.detach().numpy()), h)), ("reads a tensor's number by numpy",)),
-    "complex states": (
-        over(lambda h, x: (h * x, h), torch.complex64),
-        ("got torch.complex64", "pairs of reals", "torch.view_as_real(x)"),
+    "real states that become complex": (
+        over(lambda h, x: (h * 1j + x, h)),
+        ("state 0", "wanted a real tensor; got a complex one", "torch.zeros(N, H, dtype=torch.cfloat)"),
     ),
     "one result": (
         over(lambda h, x: h + x),

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
 from bench.cell_builders import Built  # noqa: E402
 from bench.package_cells import CELLS  # noqa: E402
+from rnnops.torch.prepare import CompiledStep  # noqa: E402
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative to the largest element
 D, H = 5, 6
@@ -63,7 +64,7 @@ def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
         pairs.append(tuple(torch.zeros_like(leaf) if grad is None else grad for grad in (one, other)))
     for one, other in pairs:
         scale = 1 + other.detach().abs().max().item() if other.numel() else 1.0
-        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype] * scale)
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype.to_real()] * scale)
 
 
 CHECKED = [(name, dtype) for name, cell in CELLS.items() for dtype in cell.dtypes]
@@ -77,9 +78,12 @@ def test_equals_its_own_loop(name: str, dtype: Any) -> None:
     built.cell.to(dtype)
     rnn = rt.RNN(built.cell, built.step, batch_axis=built.batch_axis, assume=built.assume)
     parameters = [parameter for parameter in built.cell.parameters() if parameter.requires_grad]
+    kinds = {False: dtype, True: dtype.to_complex()}
     for T, N in SIZES:
         xs = torch.randn(T, N, built.features, dtype=dtype, requires_grad=True)
-        carry = tree_map(lambda state: state.to(dtype).requires_grad_(), built.states(N))
+        carry = tree_map(lambda state: state.to(kinds[state.is_complex()]).requires_grad_(), built.states(N))
         leaves = [xs, *tree_leaves(carry), *parameters]
         expect_equal(rnn(xs, carry), loop(built, xs, carry), leaves)
     expect_equal(rnn(xs, carry, lengths=LENGTHS), row_loop(built, xs, carry), leaves)
+    steps = [step for prepared in rnn._prepared.values() for step in prepared.compiled.values()]
+    assert all(isinstance(step, CompiledStep) for step in steps), "PyTorch's own loop does not run"

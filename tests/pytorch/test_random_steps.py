@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 kstest = pytest.importorskip("scipy.stats").kstest  # here, as it takes a second to load
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
+from rejection import rejects  # noqa: E402
+
 import rnnops.torch as rt  # noqa: E402
 
 F = torch.nn.functional
@@ -100,3 +102,54 @@ def test_evaluation_draws_nothing() -> None:
     rnn = rt.RNN(torch.nn.RNNCell(H, H), lambda cell, h, x: (cell(F.dropout(x, 0.5, cell.training), h),) * 2).eval()
     xs = torch.randn(5, 2, H)
     assert torch.equal(rnn(xs)[0], rnn(xs)[0])
+
+
+GENERATOR = torch.Generator()
+OWN: dict[str, Callable[[Any], Any]] = {
+    "rand": lambda h: torch.rand(h.shape, generator=GENERATOR),
+    "randn": lambda h: torch.randn(h.shape, generator=GENERATOR),
+    "normal": lambda h: torch.normal(h, 1.0, generator=GENERATOR),
+    "bernoulli": lambda h: torch.bernoulli(h.sigmoid(), generator=GENERATOR),
+    "multinomial": lambda h: torch.multinomial(h.softmax(-1), 1, generator=GENERATOR) + h,
+    "normal_": lambda h: torch.empty_like(h).normal_(generator=GENERATOR),
+    "uniform_": lambda h: torch.empty_like(h).uniform_(generator=GENERATOR),
+    "randperm": lambda h: h + torch.randperm(H, generator=GENERATOR),
+}
+
+
+def forked(h: Any) -> Any:
+    with torch.random.fork_rng():
+        return h + torch.randn_like(h)
+
+
+SEEDING: dict[str, Callable[[Any], Any]] = {
+    "manual_seed": lambda h: (torch.manual_seed(0), h + torch.randn_like(h))[1],
+    "seed": lambda h: (torch.seed(), h + torch.randn_like(h))[1],
+    "set_rng_state": lambda h: (torch.set_rng_state(torch.get_rng_state()), h + torch.randn_like(h))[1],
+    "fork_rng": forked,
+}
+
+
+class Noisy(torch.nn.Module):  # type: ignore[misc]
+    hidden_size = H
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return x + self.function(h)
+
+
+@pytest.mark.parametrize("name", [*OWN, *SEEDING, "of a generator"])
+def test_a_step_that_seeds_or_has_a_generator_is_refused(name: str) -> None:
+    """Its numbers would be others at each step, and its generator would not advance. The user's seeds stay."""
+    known = {**OWN, **SEEDING, "of a generator": lambda h: (GENERATOR.manual_seed(3), h + torch.randn_like(h))[1]}
+    torch.manual_seed(7)
+    before, own, xs = torch.get_rng_state(), GENERATOR.get_state(), torch.zeros(T, N, H)
+    for init in (None, torch.zeros(N, H)):
+        told = "manual_seed" if name == "of a generator" else name
+        problem = "a generator of its own" if name in OWN else "seeds random numbers"
+        rejects(rt.StepError, lambda: rt.RNN(Noisy(known[name]))(xs, init), f"op '{told}'", problem, "before the call")  # noqa: B023
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.equal(GENERATOR.get_state(), own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -17,8 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 
 import torch.utils._pytree as pytree  # noqa: E402
 from each import check_each  # noqa: E402
-from torch.nn.functional import one_hot, silu  # noqa: E402
+from rejection import rejects  # noqa: E402
+from torch.nn.functional import one_hot  # noqa: E402
 
+import rnnops as ro  # noqa: E402
 import rnnops.onnx  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
 from rnnops.torch.errors import StepError  # noqa: E402
@@ -153,59 +154,6 @@ def test_states_of_any_kind_tell_the_rows() -> None:
         assert compiled.trace.layout.batch == N, "threads share out rows"
 
 
-class Block(torch.nn.Module):
-    """Two layers and a norm."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(x + self.down(silu(self.up(x))))
-
-
-class Recursive(torch.nn.Module):
-    """An answer y and its reasons z, which is refined n times for each answer (Jolicoeur-Martineau 2025, "Tiny
-    Recursive Model").
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.f, self.g = Block(width), Block(width)
-        self.recursion = rt.RNN(self.f, lambda f, c, _: ((*c[:2], f(c[0] + c[1] + c[2])), None))
-
-    def forward(self, x: Any, by_loop: bool, n: int = 6) -> Any:
-        y = z = torch.zeros_like(x)
-        for _ in range(3):
-            if by_loop:
-                for _ in range(n):
-                    z = self.f(x + y + z)
-            else:
-                z = self.recursion(None, (x, y, z), steps=n)[1][2]
-            y = self.g(y + z)
-        return y
-
-
-def test_a_recursive_model_trains_as_its_loop() -> None:
-    torch.manual_seed(0)
-    mine = Recursive(8)
-    theirs, x, target = copy.deepcopy(mine), torch.randn(5, 8), torch.randn(5, 8)
-    losses: list[list[float]] = [[], []]
-    for model, found in ((mine, losses[0]), (theirs, losses[1])):
-        optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        for _ in range(20):
-            loss = (model(x, by_loop=model is theirs) - target).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-    assert losses[0][-1] < 0.9 * losses[0][0]
-    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("way", ["softmax", "argmax"])
 def test_a_decoder_feeds_itself(way: str) -> None:
     torch.manual_seed(0)
@@ -258,13 +206,53 @@ def test_an_onnx_file_takes_any_number_of_steps(tmp_path: Path) -> None:
     rnn(None, h0, steps=2)
     shapes = {"state_0": (N, H), "input_0": ("T", N)}
     rnnops.onnx.export(rnn.net, tmp_path / "recursion.onnx", shapes=shapes)
-    weights = dict(
-        zip(("closed_over_0", "closed_over_1"), (x.detach().numpy() for x in cell.parameters()), strict=True)
-    )
+    weights = {name: x.detach().numpy() for name, x in rnn.named_parameters()}
     for steps in (2, 5):
         feeds = {"state_0": h0.numpy(), "input_0": np.zeros((steps, N), np.int32), **weights}
         results = runtime.ReferenceEvaluator(str(tmp_path / "recursion.onnx")).run(None, feeds)
         np.testing.assert_allclose(results[1], rnn(None, h0, steps=steps)[0].detach(), rtol=1e-5)
+
+
+class Tied(torch.nn.Module):  # type: ignore[misc]
+    """Two weights of one shape, the one read last made first; a buffer; a tensor that is neither."""
+
+    hidden_size = H
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rec, self.inp = torch.nn.Linear(H, H, bias=False), torch.nn.Linear(H, H, bias=False)
+        self.register_buffer("scale", torch.rand(H))
+        self.shift = torch.rand(H)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return torch.tanh(self.inp(x) * self.scale + self.rec(h) + self.shift)
+
+
+def test_an_onnx_file_has_the_names_of_the_state_dict(tmp_path: Path) -> None:
+    rnn, xs = rt.RNN(Tied()), torch.randn(T, N, H)
+    path, shapes = tmp_path / "tied.onnx", {"state_0": ("N", H), "input_0": ("T", "N", H)}
+    rejects(StepError, lambda: rnnops.onnx.export(rnn, path, shapes=shapes), "nothing was traced yet")
+    ys, feeds = rnn(xs)[0].detach(), {"state_0": np.zeros((N, H), "float32"), "input_0": xs.numpy()}
+    assert {*rnn.net.input_names[2:]} == {*rnn.state_dict(), "closed_over_3"} == {*rnn.get_params()}
+    rnnops.onnx.export(rnn, path, shapes=shapes)
+    model = rnnops.onnx.load_model(path)
+    assert model.shapes == shapes
+    np.testing.assert_allclose(ro.compile(model.net)(model.params, feeds)["all_result_0"], ys, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        rnn.cell.rec.weight.mul_(2)
+    np.testing.assert_array_equal(rnn.get_params()["cell.rec.weight"], rnn.cell.rec.weight.detach())
+    rejects(StepError, lambda: torch.onnx.export(rnn, (xs,), path, dynamo=False), "ro.onnx.export(rnn, path")
+
+
+def test_an_onnx_file_of_a_step_for_one_batch_size_has_no_name_for_it(tmp_path: Path) -> None:
+    rnn = rt.RNN(torch.nn.Linear(H, H), lambda cell, h, x: (cell(h + x.reshape(N, 2, -1).reshape(N, H)),) * 2)
+    rnn(torch.randn(T, N, H), torch.zeros(N, H))
+    shapes = {"state_0": ("N", H), "input_0": ("T", "N", H)}
+    path = tmp_path / "fixed.onnx"
+    problem = "the size 'N' has a number in the net; wanted 3"
+    rejects(rnnops.onnx.OnnxError, lambda: rnnops.onnx.export(rnn, path, shapes=shapes), problem, "of the last call")
+    assert not path.exists()
+    rnnops.onnx.export(rnn, path, shapes={"state_0": (N, H), "input_0": ("T", N, H)})
 
 
 def test_steps_that_say_nothing_or_something_else_are_refused() -> None:

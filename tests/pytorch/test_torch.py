@@ -233,7 +233,7 @@ def test_cells_that_no_zeros_fit_are_named() -> None:
         def forward(self, x: Any, state: Any) -> Any:
             return torch.cat([state["h"], x], 1)
 
-    tried = r"2 x \[3, 4\]: tuple indices .*; 1 x \[3, 4\]: .*\. Give init=\."
+    tried = r"2 x \[3, 4\]: tuple indices .*; 1 x \[3, 4\]: .*\. Give the call init="
     with pytest.raises(StepError, match=f"no states of zeros fit the cell.*{tried}"):
         rt.RNN(Wide())(torch.ones(3, 2, D))
 
@@ -402,6 +402,7 @@ MISUSED = {
         lambda: rt.RNN(torch.nn.GRUCell(D, H), batch_axis=5)(torch.zeros(3, 2, D)),
         "no state",
     ),
+    "states given to the module": (lambda: rt.RNN(torch.nn.GRUCell(D, H), init=3), "an argument of the call: rnn"),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
     "an input that is not a tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
     "a state that is not a tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -154,6 +155,12 @@ def test_steps_that_see_other_rows_go_one_by_one(name: str, ways: list[str]) -> 
     wanted = [loop(step, init, x) for x in xs]
     close(mine, tuple(map(torch.stack, zip(*wanted, strict=True))))
     assert ways == ["one_by_one"]
+    if name == "own row":  # a table of N rows
+        return
+    xs, init = xs[:, :, :1], init[:1]
+    mine = vmap(lambda x: rt.scan(step, init, x))(xs)
+    close(mine, tuple(map(torch.stack, zip(*(loop(step, init, x) for x in xs), strict=True))))
+    assert ways == ["one_by_one"] * 2
 
 
 def test_steps_whose_rows_are_apart_are_folded(ways: list[str]) -> None:
@@ -166,16 +173,45 @@ def test_steps_whose_rows_are_apart_are_folded(ways: list[str]) -> None:
         lambda h, x: (torch.einsum("nh,kh->nk", x + h, square), h),
     ]
     xs, init = torch.randn(V, T, N, H), torch.randn(N, H)
-    for step in steps:
-        mine = vmap(lambda x, step=step: rt.scan(step, init, x))(xs)
-        close(mine, tuple(map(torch.stack, zip(*(loop(step, init, x) for x in xs), strict=True))))
+    for step, rows in product(steps, (N, 1)):  # one row is traced again as more
+        some = xs[:, :, :rows]
+        mine = vmap(lambda x, step=step, init=init[:rows]: rt.scan(step, init, x))(some)
+        close(mine, tuple(map(torch.stack, zip(*(loop(step, init[:rows], x) for x in some), strict=True))))
     deep = torch.randn(V, 2, N, H)  # rows on the second axis of a state
     mine = vmap(lambda h, x: rt.scan(lambda h, x: (torch.tanh(h + x), h[0]), h, x))(deep, xs)
     wanted = [loop(lambda h, x: (torch.tanh(h + x), h[0]), h, x) for h, x in zip(deep, xs, strict=True)]
     close(mine, tuple(map(torch.stack, zip(*wanted, strict=True))))
-    assert ways == ["folded"] * (len(steps) + 1)
-    one = vmap(lambda x: rt.scan(steps[0], init[:1], x))(xs[:, :, :1])  # one row is traced by itself
-    close(one[0], torch.stack([loop(steps[0], init[:1], x[:, :1])[0] for x in xs]))
+    assert ways == [*["folded"] * 11, "one_by_one", "folded"]  # torch.einsum has other ops for one row
+
+
+def test_single_rows_are_folded(ways: list[str]) -> None:
+    """Gradients, tangents, lengths; and one place, which stays one row."""
+    cell, ours, looped = of_lstm()
+    xs, h, c = torch.randn(V, T, 1, D), torch.randn(1, H), torch.randn(1, H)
+    leaves = [*cell.parameters()]
+    found = []
+    for function in (ours, looped):
+        ys, _ = vmap(lambda x, function=function: function(x, h, c))(xs)
+        found.append([ys, *torch.autograd.grad(ys.square().sum(), leaves)])
+        found[-1] += jvp(vmap(lambda x, function=function: function(x, h, c)[0]), (xs,), (xs.cos(),))
+    close(*found)
+    rnn, lengths = rt.RNN(cell), torch.randint(0, T + 1, (V, 1))
+    close(vmap(lambda x, n: rnn(x, lengths=n)[0])(xs, lengths), torch.stack([*map(one_of(rnn), xs, lengths)]))
+    assert ways == ["folded"] * 3
+    close(vmap(lambda x: rnn(x)[0])(xs[:1])[0], rnn(xs[0])[0])
+    assert ways[3:] == ["one_by_one"]
+
+    def alone(h: Tensor, x: Tensor) -> Any:
+        return (h + x if x.shape[0] > 1 else h - x), h
+
+    states = torch.randn(V, T, 1, H)
+    mine = vmap(lambda x: rt.scan(alone, h, x)[1])(states)
+    close(mine, torch.stack([loop(alone, h, x)[1] for x in states]))
+    assert ways[4:] == ["one_by_one"]
+
+
+def one_of(rnn: rt.RNN) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, lengths: rnn(x, lengths=lengths)[0]
 
 
 def test_an_ensemble_goes_model_by_model(ways: list[str]) -> None:
@@ -289,8 +325,6 @@ def test_what_a_map_cannot_have_is_refused_by_name() -> None:
     plain = rt.RNN(OwnLSTM())
     with pytest.raises(rt.StepError, match="without places"):
         vmap(lambda x: plain(x)[0])(torch.randn(0, T, N, D))
-    with pytest.raises(rt.StepError, match=r"torch\.func \(grad in vmap\)"):
-        vmap(torch.func.grad(lambda x: plain(x)[0].sum()))(torch.randn(V, T, N, D))
     w = torch.randn(V, H, H)
     with pytest.raises(rt.StepError, match=r"Call it once outside of torch\.func"):
         vmap(lambda w: rt.scan(lambda h, x: (torch.tanh(h @ w + x),) * 2, zeros, xs[0])[1])(w)

@@ -24,9 +24,10 @@ from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
-from rnnops.compiler.run.c_source import checked_name, name_of
+from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
+from rnnops.compiler.run.c_names import checked_name, name_of
 from rnnops.compiler.run.compile_programs import Runners
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
 from rnnops.compiler.run.recorder import (
@@ -40,8 +41,10 @@ from rnnops.compiler.run.recorder import (
 from rnnops.compiler.targets.target import PROCESSOR, Processor
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
+from rnnops.ops.products import BYTES
 from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
@@ -313,6 +316,9 @@ class BoundRun(Run):
         word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
+        for one, kind in types.items():
+            if 0 in kind.shape:
+                raise FeedError("an array without elements is not exported", net=self.net.name, blob=one, came=kind)
         recording: dict[str, Any] = {"threads": 1}
         if source:
             recording |= {"recorder": export_native.SourceRecorder(), "width": export_native.SCALAR_WIDTH}
@@ -321,6 +327,8 @@ class BoundRun(Run):
         except NotRecordedError as reason:
             problem = f"this plan is not exported: {reason}"
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
+        if isinstance(states, Mapping):
+            check_direction(self.net, states.values(), FeedError)
         written = program.float_dtype if source else None
         return export_native.export_recorded(
             recorded,
@@ -342,10 +350,18 @@ class BoundRun(Run):
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
             net, arrays = folded(self._live, self._bound)
+            if self._multiplies_bytes:
+                net, arrays = byte_products(net, arrays)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, around="all")
         return ServedRun(net, self.device, options, arrays)
+
+    @property
+    def _multiplies_bytes(self) -> bool:
+        options = self._options
+        known = not options.interpreted and BYTES in options.target.weight_types
+        return known and has_quads(vector_width(options.width))
 
     @cached_property
     def _free(self) -> tuple[str, ...]:

@@ -304,8 +304,8 @@ class Run(ForwardMode):
         Raises:
             FeedError: feeds, states or names do not fit.
             DeviceError: the device is another, or Python has a part in the plan.
-            OSError: files cannot be written.
-            SaveError: a file of one of these names was not written by rnnops, or is of an export of the other kind.
+            SaveError: files cannot be written; a file of one of these names was not written by rnnops, or is of an
+                export of the other kind.
         """
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)

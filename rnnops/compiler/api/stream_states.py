@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.memory.memory import on_host, read_only
-from rnnops.errors import StreamError
+from rnnops.errors import RnnopsError, StreamError
 from rnnops.net.net import Net
+from rnnops.recurrent.recurrence import Recurrence
 from rnnops.twin_array import TwinArray
 from rnnops.types import FLOAT, Array, Shape, Type, type_of
 from rnnops.util import cached_property
@@ -194,6 +195,8 @@ def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
 SEVERAL_AXES = "several axes may be that of rows"
 SHAPE_HINT = "Say shapes={{'{0}': ...}}: numbers, and a name for the axis of rows, as in (1, 'N', 64)."
 
+BOUND_HINT = "Leave it out of bind(...). In place of a parameter give the recurrence an initial state, net.input(name)."
+
 FIXED_HINT = (
     "The net fixes this shape. Make the net for other rows, or leave them open: net.input(name) without shape=, "
     "an ONNX file exported with an open axis of rows."
@@ -219,7 +222,28 @@ def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collecti
         if fed.count(name) > 1:
             raise StreamError("two outputs feed one input", net=net.name, blob=name)
         if name in bound:
-            raise StreamError("the input of a state is bound", net=net.name, blob=name)
+            raise StreamError("the input of a state is bound", net=net.name, blob=name, hint=BOUND_HINT)
+    check_direction(net, fed, StreamError)
+
+
+def check_direction(net: Net, fed: Iterable[str], error: type[RnnopsError]) -> None:
+    """Raise an error for a state that begins a recurrence which goes backwards.
+
+    It would begin the last frame of a call with a value of the first frame of the call before.
+    """
+    follows = {name: name for name in fed if isinstance(name, str)}  # blob -> a state that it follows from
+    for op in net.ops:
+        came = [follows.get(blob) for blob in op.inputs]
+        if op.type != "RecurrentNetwork":
+            follows |= {blob: state for state in came if state for blob in op.outputs}
+            continue
+        recurrence = Recurrence(op, net.name)
+        for state, (kind, _, _) in zip(came, recurrence.bindings(), strict=True):
+            if state and kind == "initial" and recurrence.reverse:
+                hint = "Such a recurrence needs all frames at once: leave it out of what is streamed."
+                raise error(
+                    "a state of a recurrence that goes backwards", net=net.name, op=op.label, blob=state, hint=hint
+                )
 
 
 def _check_known(net: Net, problem: str, names: Iterable[Any], known: Collection[str]) -> None:

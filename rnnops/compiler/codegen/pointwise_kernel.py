@@ -58,7 +58,7 @@ from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 from rnnops.compiler.schedule.product_axes import CalledMatrix, MatrixCall
 from rnnops.net.loop_forms import Reduction
 from rnnops.net.schema import form_of
-from rnnops.ops.products import INT8
+from rnnops.ops.products import BYTES, INT8
 from rnnops.types import BOOL, FLOATS, Shape, Type
 
 Fold = Callable[[Expr, Expr], Expr]
@@ -335,7 +335,7 @@ class PointwiseWriter:
         """An operand, rounded where the statement is a product that rounds; whole numbers are read as the floats that
         they are here."""
         operand = self._operand(access, depth)
-        if statement.rounding in ("", INT8):
+        if statement.rounding in ("", INT8, BYTES):
             return operand
         return ScalarCall(f"round_{statement.rounding}", (operand,), dtype=operand.dtype)
 

@@ -62,7 +62,7 @@ from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.compiler.targets.python import python_text
-from rnnops.ops.products import INT8
+from rnnops.ops.products import BYTES, INT8
 from rnnops.types import BOOL, Type
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
@@ -122,7 +122,7 @@ class Packed:
 
     def dtype_of(self, products: str) -> str:
         """Of its memory, where products have a dtype; rounded numbers lie in words of the size of that."""
-        return INT8 if self.rounding == INT8 else products
+        return INT8 if self.rounding in (INT8, BYTES) else products
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Work on bound weights, done once: folded, laid out, scaled, or made int8.
+"""Work on bound weights, done once: folded, laid out, scaled, made int8, or found to be bytes.
 
 **Scales convolutions**: what a BatchNormalization does to their channels is done to weights, once, when these are
 bound. The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are
@@ -10,6 +10,9 @@ Limit: a channel whose factor is infinite, as that of a variance of 0 without ep
 weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What else
 reads it reads it as it was.
 
+**Products of bytes.** An array that is rounded to 8 bits in the net, times whole numbers that fit a byte, is multiplied
+in integers where the processor can. Such products are exact as floats, so that results are the same.
+
 **What follows only from bound inputs and constants is a net of its own, which is run once, when they are bound**. So
 weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers and
 recurrences stay where they are, as do ops whose results are outputs.
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -256,6 +259,74 @@ def _with_changed_cell(op: Op, net: str, names: _Names) -> Op:
         more.update(zip(own, names.of(weight._replace(blob=outer[weight.blob]), label), strict=True))
     changed = with_references(replace(op, attributes={**op.attributes, "cell": cell}), more)
     return without_unread_references(changed) if more else op
+
+
+Pattern: TypeAlias = "tuple[Any, ...] | str | float"
+LOW: Pattern = ("Min", ("ReduceMin", "x"), 0.0)
+WIDTH: Pattern = ("Sub", ("Max", ("ReduceMax", "x"), 0.0), LOW)
+SCALE: Pattern = ("Div", ("Where", ("Equal", WIDTH, 0.0), 1.0, WIDTH), 255.0)
+ZERO: Pattern = ("Round", ("Clip", ("Div", ("Neg", LOW), SCALE), 0.0, 255.0))
+NUMBERS: Pattern = ("Clip", ("Add", ("Round", ("Div", "x", SCALE)), ZERO), 0.0, 255.0)
+WITHOUT_ZERO: Pattern = ("Sub", NUMBERS, ZERO)  # of 8 bits by their own range: nan in x makes all of it nan
+EXACT = 2**24  # whole numbers up to here are float32 numbers
+
+
+def byte_products(net: Net, bound: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
+    """A net whose products of rounded arrays and whole numbers are products of bytes, and what is bound in it.
+
+    rewrite: `y = MatMul(Sub(q, zero), w)`  -->  `y = Sub(ByteMatMul(q, w), Mul(zero, w/sum))`, where q is x in 8
+        bits by its own range, as ONNX's DynamicQuantizeLinear makes it, and w whole numbers that fit a byte
+
+    All numbers are whole and small enough to be floats without an error, so that results have the same bits.
+    """
+    made = {name: op for op in net.ops for name in op.outputs}
+    taken, ops, sums = _taken(net), list[Op](), dict[str, str]()
+    for op in net.ops:
+        if (
+            op.type == "MatMul"
+            and _fits_bytes(bound.get(op.inputs[1]))
+            and _matches(WITHOUT_ZERO, op.inputs[0], made, {})
+        ):
+            (numbers, zero), weight = made[op.inputs[0]].inputs, op.inputs[1]
+            sums.setdefault(weight, free_name(f"{weight}/sum", taken))
+            product, moved = (free_name(f"{op.key}/{what}", taken) for what in ("bytes", "zero"))
+            ops.append(Op("ByteMatMul", (numbers, weight), (product,), {}, op.layer))
+            ops.append(Op("Mul", (zero, sums[weight]), (moved,), {}, op.layer))
+            op = Op("Sub", (product, moved), op.outputs, {}, op.layer)
+        ops.append(op)
+    if not sums:
+        return net, dict(bound)
+    inputs = [*net.input_specs, *(Input(name) for name in sums.values())]
+    more = {name: bound[weight].sum(0) for weight, name in sums.items()}
+    return net.with_ops(ops, inputs=inputs).snapshot(), {**bound, **more}
+
+
+def _fits_bytes(weight: Array | None) -> bool:
+    """True for a matrix of whole numbers of a byte each, of which sums of products with bytes are exact."""
+    if weight is None or weight.dtype != np.float32 or weight.ndim != 2 or not weight.size:
+        return False
+    fits = weight.min() >= -128 and weight.max() <= 127 and np.array_equal(weight, np.rint(weight))
+    return bool(fits) and all(255 * np.maximum(part, 0).sum(0, "float64").max() < EXACT for part in (weight, -weight))
+
+
+def _matches(pattern: Pattern, name: str, made: Mapping[str, Op], found: dict[str, str]) -> bool:
+    """True if a blob is made as a pattern says.
+
+    Args:
+        pattern: an op and patterns of its inputs, the name of any blob, or a number.
+        found: name in the pattern -> the blob.
+    """
+    if isinstance(pattern, str):
+        return found.setdefault(pattern, name) == name
+    op = made.get(name)
+    if op is None:
+        return False
+    if isinstance(pattern, float):
+        return op.type == "Constant" and np.shape(op.attributes["value"]) == () and op.attributes["value"] == pattern
+    kind, *parts = pattern
+    if op.type != kind or len(op.inputs) != len(parts) or op.attributes not in ({}, {"keepdims": 0}):
+        return False
+    return all(_matches(part, one, made, found) for part, one in zip(parts, op.inputs, strict=True))
 
 
 LARGE_CONSTANT = 1024  # elements of an array that kernels better read as an input, which they may pack

@@ -1,7 +1,4 @@
-"""A recorded plan as C: names, the memory of a caller, the header, the list of jobs, C99 source.
-
-**Names of what is exported**. A program may include headers of the standard library before ours, and their macros
-replace words. So no name is a keyword of C or C++, or a name or macro of their libraries.
+"""A recorded plan as C: the memory of a caller, the header, the list of jobs, C99 source.
 
 **Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
 begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to
@@ -12,7 +9,7 @@ digest of the code that reads them, so that weights of another export are refuse
 **The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory**. Its
 numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
 
-**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and `FUNCTIONS` for C. All else is static.
+**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and functions for C. All else is static.
 Tables hold offsets and no addresses, so that the text is for processors of any width; a memory begins with the address
 of its weights. Limits: one thread; little-endian processors, as weights are read as they lie in the file; bools of one
 byte, IEEE's floats.
@@ -20,7 +17,6 @@ byte, IEEE's floats.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -35,7 +31,6 @@ from rnnops.compiler.memory.allocations import Interval, plan_arena
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.recorder import Job, Recorded, Region
 from rnnops.compiler.targets.c99 import HEADER as RUNTIME, c_type, driver_text, program_text
-from rnnops.errors import FeedError
 from rnnops.kernels.cpu import jobs
 from rnnops.kernels.cpu.jobs import MEMORY, NUMBER, WEIGHTS
 from rnnops.kernels.cpu.native import NativeFunction
@@ -44,80 +39,6 @@ from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
 
 DIGEST_BYTES = 32
-WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
-DEFAULT = "model"
-WORDS_OF_C = """
-auto break case char const constexpr continue default do double else enum extern float for goto if inline int long
-nullptr register restrict return short signed sizeof static struct switch typedef typeof typeof_unqual union unsigned
-void volatile while alignas alignof bool true false int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
-WORDS_OF_CPP = """
-and and_eq asm bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept const_cast
-consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept not
-not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast template
-this thread_local throw try typeid typename using virtual wchar_t xor xor_eq"""
-MACROS = """
-BIG_ENDIAN BUFSIZ BYTE_ORDER EOF F_LOCK F_OK F_TEST F_TLOCK F_ULOCK I INFINITY LITTLE_ENDIAN L_INCR L_SET L_XTND
-L_ctermid L_cuserid L_tmpnam MAXFLOAT MAX_CANON MAX_INPUT MINSIGSTKSZ NAN NFDBITS NGREG NSIG NULL NZERO ONCE_FLAG_INIT
-PDP_ENDIAN PIPE_BUF P_tmpdir R_OK STDERR_FILENO STDIN_FILENO STDOUT_FILENO WCONTINUED WEOF WEXITED WNOHANG WNOWAIT
-WSTOPPED WUNTRACED W_OK X_OK assert complex errno h_errno i386 imaginary linux math_errhandling noreturn sa_handler
-sa_sigaction si_addr si_addr_lsb si_arch si_band si_call_addr si_fd si_int si_lower si_overrun si_pid si_pkey si_ptr
-si_status si_stime si_syscall si_timerid si_uid si_upper si_utime si_value sigev_notify_attributes sigev_notify_function
-st_atime st_ctime st_mtime stderr stdin stdout unix"""  # that a compiler defines, or a header of C before ours
-FAMILIES = re.compile(
-    r"E[A-Z0-9]{2,} | SIG[A-Z0-9_]+ | (PRI|SCN)[a-zX]+[A-Z0-9]* | (SNAN|HUGE_VAL)[A-Z0-9_]* | CLOCKS_PER_SEC"
-    r"| [A-Z0-9_]+_(MAX|MIN|WIDTH|BIT)"
-    r"| (ADJ|ATOMIC|BUS|CLD|CLOCK|CLOSE|DBL|DEC\d*X?|EXIT|FD|FE|FLT\d*X?|FP|FPE|ILL|LC|LDBL|M|MATH|MOD|NL|POLL"
-    r"|PTHREAD|REG|RENAME|SA|SEEK|SEGV|SI|SS|STA|TIME|TIMER|TRAP|TSS)_[A-Z0-9_]+ | DECIMAL_DIG"
-    r"| M_[A-Z0-9_]+(f\d*x?|l)",
-    re.VERBOSE,
-)  # of macros in headers of C, with what POSIX adds to them
-OWN = "memory weights ready"  # of exported headers
-HEADERS_OF_C = """
-assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit
-stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"""
-HEADERS = f"{HEADERS_OF_C} alloca endian features malloc memory pthread sched strings unistd"  # NAME.h would hide these
-FILES_OF_WINDOWS = "aux con nul prn " + " ".join(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))
-INITIALIZED = """
-atomic cnd mtx obstack posix_spawn_file_actions posix_spawnattr pthread_attr pthread_barrier pthread_barrierattr
-pthread_cond pthread_condattr pthread_mutex pthread_mutexattr pthread_rwlock pthread_rwlockattr pthread_spin
-sem"""  # NAME_init is a function or a macro of a library
-RESERVED = frozenset(" ".join([WORDS_OF_C, WORDS_OF_CPP, MACROS, OWN]).split())
-FILES = frozenset(f"{HEADERS} {FILES_OF_WINDOWS}".split())
-
-
-def is_name(name: str) -> bool:
-    """True if functions and files may be called after a name; some file systems see no capitals."""
-    taken = name in RESERVED or name in INITIALIZED.split() or name.lower() in FILES
-    return WORD.fullmatch(name) is not None and not taken
-
-
-def name_of(net: str) -> str:
-    """The name in functions and files of a net."""
-    return net if is_name(net) else DEFAULT
-
-
-def checked_name(name: object, net: str) -> str:
-    """A name that functions and files are called after. Raises FeedError for one that they cannot have."""
-    if not isinstance(name, str) or not is_name(name):
-        wanted = "a word of C: at most 60 letters, digits and _, a letter first, no keyword, and no name of C's library"
-        raise FeedError("no name for functions of C", net=net, wanted=wanted, came=repr(name)[:80])
-    return name
-
-
-def c_names(names: Sequence[str], header: str) -> list[str]:
-    """Words of C for names of blobs, each another, and none that the header of this name declares or defines."""
-    parts, found = (*FUNCTIONS, "model", "MEMORY", "WEIGHTS", "DIGEST"), list[str]()
-    taken = {*RESERVED, f"RNNOPS_{header}_H", *(f"{header}_{part}" for part in parts)}
-    for name in names:
-        word = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:50] or "blob"
-        word = f"_{word}" if word[0].isdigit() else word
-        word = f"{word}_value" if FAMILIES.fullmatch(word) else word
-        unique, count = word, 1
-        while unique in found or unique in taken:
-            count += 1
-            unique = f"{word}_{count}"
-        found.append(unique)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +162,6 @@ def _address(array: Any) -> int:
 
 
 FLOATS = {"float32": "float", "float64": "double"}
-FUNCTIONS = ("init", "set_weights", "reset", "run")
 
 
 @dataclass(frozen=True)
@@ -268,16 +188,20 @@ def header_type(dtype: str) -> str:
     return FLOATS.get(dtype) or ("uint8_t" if dtype == BOOL else f"{dtype}_t")
 
 
-def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, digest: str, made: str) -> str:
+def header(
+    name: str, arguments: Sequence[Argument], states: int, nbytes: int, weights: int, digest: str, made: str
+) -> str:
     """The text.
 
     Args:
+        states: how many stay in the memory.
         nbytes, weights: of the memory and of the weights.
         digest: of the code, which the weights end with.
         made: what is built with it, and for which processors.
     """
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
+    keeps = f"States that stay in the memory: {states}." if states else "No state stays: each call begins anew."
     shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
     return f"""\
 /* Written by rnnops {made}.
@@ -297,14 +221,16 @@ enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
    States have their initial values then. Returns 0, or 1 and prepares nothing for weights of another export. */
 int {name}_init(void *memory, const void *weights);
 
-/* Go on with other weights of the same net; states stay. Returns 0, or 1 and changes nothing, as {name}_init. */
+/* Go on with other weights of the same net; states stay. Returns 0; or changes nothing and returns 1 for weights of
+   another export, 2 for a memory that {name}_init has not prepared. */
 int {name}_set_weights(void *memory, const void *weights);
 
-/* Set all states to their initial values. */
+/* Set all states to their initial values; nothing in a memory that is not prepared. */
 void {name}_reset(void *memory);
 
-/* One call; 0 if all went well, 1 where an index or a label is out of range. One thread at a time uses a memory. An
-   output may lie where an input lies that has the same size. Arrays have no gaps, rows first:
+/* One call; 0 if all went well, 1 where an index or a label is out of range, 2 where {name}_init has not prepared the
+   memory. One thread at a time uses a memory. An output may lie where an input lies that has the same size. {keeps}
+   Arrays have no gaps, rows first:
 {chr(10).join(shapes)} */
 int {name}_run({taken});
 
@@ -329,7 +255,7 @@ struct {name}_model {{
 """
 
 
-LIST_WORDS = 7  # those of a list of jobs, and the address of the weights
+LIST_WORDS = 8  # those of a list of jobs, the address of the weights, and the mark of a memory that is prepared
 
 
 @dataclass(frozen=True)
@@ -437,7 +363,7 @@ def list_bytes(recorded: Recorded) -> int:
     return int(words * WORD_BYTES + jobs.JOB_BYTES * len(recorded.jobs) + jobs.PLACE_BYTES * sum(places))
 
 
-ADDRESS_BYTES = 16  # of the weights' address, at most
+ADDRESS_BYTES, MARK_BYTES = 8, 8  # at most, of the weights' address; of the mark of a memory that is prepared
 IN_MEMORY, IN_WEIGHTS, FIRST_GIVEN = range(3)  # what places count from
 JOBS = Path(__file__).with_name("jobs.h")
 # A plan needs a part of what there is, and macros serve integers with and without a sign.
@@ -560,18 +486,24 @@ def _init(name: str, plan: MemoryMap) -> Iterator[str]:
     at = f"(const char *)weights + {plan.weights_bytes - DIGEST_BYTES}"
     refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
     kept = "*(char **)memory = (char *)weights;"
-    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, f"{name}_reset(memory);", "return 0;"]
+    mark = f"memcpy((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES});"
+    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
     yield _function(f"int {name}_init(void *memory, const void *weights)", first)
-    yield _function(f"int {name}_set_weights(void *memory, const void *weights)", [refused, kept, "return 0;"])
+    others = [f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
+    yield _function(f"int {name}_set_weights(void *memory, const void *weights)", others)
+
+
+def _unprepared(name: str) -> str:
+    return f"memcmp((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES})"
 
 
 def _reset(name: str, plan: MemoryMap) -> str:
-    lines = []
+    lines = [f"if ({_unprepared(name)}) return;"]
     for number, offset in plan.state_offsets.items():
         to, size = f"(char *)memory + {offset}", plan.states[number]
         source = f"*(char **)memory + {plan.initial_offsets[number]}" if number in plan.initial else ""
         lines.append(f"memcpy({to}, {source}, {size});" if source else f"memset({to}, 0, {size});")
-    return _function(f"void {name}_reset(void *memory)", lines or ["(void)memory;"])
+    return _function(f"void {name}_reset(void *memory)", lines)
 
 
 def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
@@ -582,9 +514,12 @@ def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
         for n in range(plan.count)
     ]
     bases = ", ".join(["(char *)memory", "*(char **)memory", *given])
-    return _function(
-        f"int {name}_run({taken})", [f"char *const bases[] = {{{bases}}};", "return perform(jobs, bases);"]
-    )
+    lines = [
+        f"char *const bases[] = {{{bases}}};",
+        f"if ({_unprepared(name)}) return 2;",
+        "return perform(jobs, bases);",
+    ]
+    return _function(f"int {name}_run({taken})", lines)
 
 
 def _function(head: str, lines: Sequence[str]) -> str:

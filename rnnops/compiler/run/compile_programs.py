@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rnnops.checkpoints.slot_schedule import slots
-from rnnops.compiler.lower.scan import NothingToDoError, UnsupportedError
+from rnnops.compiler.lower.scan import NothingToDoError, Role, TensorName, UnsupportedError
 from rnnops.compiler.memory.allocations import MOMENTS, Allocation, allocations_of, intervals_of, plan_arena
 from rnnops.compiler.memory.memory import SCRATCH, SMALL, Block, Buffer, Demand, Memory, Pool, allocate, block_bytes
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
@@ -452,7 +452,7 @@ def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep)
         return _interpreted(calls)
     try:
         backward = compile_backward(calls.backward, options)
-        advance, keep = (compile_forward(call, options, None) for call in (calls.advance, calls.keep))
+        advance, keep = (compile_forward(call, options) for call in (calls.advance, calls.keep))
         return PartRunners(advance, keep, backward)
     except NothingToDoError:  # as without a schedule
         return _interpreted(calls)
@@ -494,15 +494,50 @@ def compile_programs(
     }
     for program, runners in passes:
         runners.update(compile_groups(program, options, found.interpreted))
-        for call in program.calls:
+        for call in reversed(program.calls):  # who reads what comes first
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
                 backward_call = gradients.get(call.op.outputs[-1])
-                _compile_recurrence(call, backward_call, options, found, runners, segments)
+                unseen = frozenset[TensorName]() if backward else frozenset(_unseen(call, program, runners))
+                _compile_recurrence(call, backward_call, options, found, runners, segments, unseen)
     for call in forward.calls:
         backward_call = gradients.get(call.op.outputs[-1])
         if backward_call is not None and runs_in_parts(call.op):
             compile_parts(call, backward_call, options, compile_programs, found)
     return found
+
+
+def _unseen(call: Call, program: Program, runners: Runners) -> Iterator[TensorName]:
+    """Step outputs of a recurrence that only recurrences read, with rows that end alike, and not where these are over.
+
+    Args:
+        runners: of those that read them.
+    """
+    recurrence, inside = Recurrence(call.op, call.net), program.net.output_blobs.values()
+    ends = {call.op.inputs[i] for i, kind in enumerate(call.types) if kind is not None and not is_float(kind.dtype)}
+    pairs = zip(call.op.outputs[::2], call.op.outputs[1::2], strict=False)
+    for name, (every, last) in zip(recurrence.output_names(), pairs, strict=False):
+        if name in recurrence.wanted_step_outputs and every and not last and every not in inside:
+            readers = [other for other in program.calls if every in other.op.inputs]
+            if all(_looks_past_no_end(other, every, ends, runners.get(other.op.key)) for other in readers):
+                yield Role.OUTPUT.of(name)
+
+
+def _looks_past_no_end(call: Call, blob: str, ends: set[str], runner: Runner | None) -> bool:
+    """True if a recurrence has a blob as sequences that are not read in rows that are over.
+
+    Args:
+        ends: what has to say where rows end.
+    """
+    if not isinstance(runner, ForwardScan):
+        return False
+    ports = [(kind, name) for kind, name, outer in runner.recurrence.bindings() if outer == blob]
+    read = {Role.SEQUENCE.of(name) for _, name in ports} & past_end_reads(runner.compiled.plan)
+    return {kind for kind, _ in ports} == {"sequence"} and bool(ends) and _ends(runner) == ends and not read
+
+
+def _ends(runner: ForwardScan) -> set[str]:
+    """The blob that says where rows end; nothing where the step computes that."""
+    return {outer for _, name, outer in runner.recurrence.bindings() if name == runner.compiled.plan.lengths}
 
 
 def _compile_recurrence(
@@ -512,8 +547,13 @@ def _compile_recurrence(
     found: Compiled,
     runners: dict[str, Runner],
     segments: SegmentPlans,
+    unseen: frozenset[TensorName],
 ) -> None:
-    """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
+    """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps.
+
+    Args:
+        unseen: tensors that are not read in rows that are over, where there is no gradient op.
+    """
     if backward_call is not None and call.op.attributes.get("segments"):
         plan = segments.of(call, backward_call)
         assert plan is not None, "what goes in segments was asked for its plan"
@@ -523,8 +563,13 @@ def _compile_recurrence(
         return
     try:
         gradient = None if backward_call is None else compile_backward(backward_call, options)
-        read = None if gradient is None else past_end_reads(gradient.compiled.plan)
-        runners[call.op.key] = compile_forward(call, options, read)
+        if gradient is not None:
+            kept = frozenset(map(Role.KEPT.of, Recurrence(call.op, call.net).keep))
+            unseen = kept - past_end_reads(gradient.compiled.plan)
+        made = compile_forward(call, options, unseen)
+        if gradient is None and unseen and made.compiled.plan.lengths and not _ends(made):
+            made = compile_forward(call, options)
+        runners[call.op.key] = made
         if backward_call is not None and gradient is not None:
             found.backward[backward_call.op.key] = gradient
     except NothingToDoError as reason:

@@ -37,9 +37,10 @@ from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.kernels.cpu.packing import products_of, rounded_products_of
+from rnnops.kernels.cpu.processor import QUADS
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
-from rnnops.ops.products import BFLOAT16, INT8
+from rnnops.ops.products import BFLOAT16, BYTES, INT8
 from rnnops.symbolic.fill import Own, Shared
 from rnnops.symbolic.sizes import lazy_text
 from rnnops.types import Array, Shape, Type
@@ -389,7 +390,11 @@ class CompiledScan(Own):
     def _packed_shape(self, packed: Packed) -> Shape:
         """As what multiplies with a packed matrix wants it."""
         width = self.options.width
-        products = rounded_products_of(width) if packed.rounding == BFLOAT16 else products_of(self.float_dtype, width)
+        ways = {BFLOAT16: None, BYTES: QUADS}
+        rounded = packed.rounding in ways
+        products = (
+            rounded_products_of(width, ways[packed.rounding]) if rounded else products_of(self.float_dtype, width)
+        )
         shape: Shape = products.packed_shape(packed.inner, packed.columns)
         return shape
 

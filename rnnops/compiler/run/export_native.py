@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,15 +24,15 @@ import numpy as np
 from rnnops.arguments import did_you_mean
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.run.c_names import FUNCTIONS, c_names
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
     DIGEST_BYTES,
-    FUNCTIONS,
     LIST_WORDS,
+    MARK_BYTES,
     Argument,
     ListWords,
     MemoryMap,
-    c_names,
     c_source,
     header,
     list_bytes,
@@ -62,7 +63,7 @@ from rnnops.kernels.cpu.native import (
     threads,
     way_of,
 )
-from rnnops.kernels.cpu.processor import vector_width
+from rnnops.kernels.cpu.processor import QUADS, vector_width
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
 from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import FLOATS, Type
@@ -97,8 +98,9 @@ def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: i
         if not unpacked >> number & 1:
             if arrays[source].memory.made:
                 raise NotRecordedError("a matrix is packed once that each call makes anew")
+            whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
             target = arrays[f"packed{number}"].twin.reshape(-1)
-            target[:] = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
+            target[: whole.size] = whole  # of bytes, memory is for whole words
 
 
 def _packs(module: Module) -> Iterator[tuple[str, int]]:
@@ -172,10 +174,9 @@ def _runtime(drivers: str) -> Iterator[str]:
             yield write_runtime.products(library.symbols, dtype, width)
     if "_products_int8_" in drivers:  # else it need not be compiled
         yield write_runtime.int8_products(int8_products(width).symbols, width)
-    way = way_of(width)
-    library = rounded_products(way, width)
-    if any(symbol in drivers for symbol in library.symbols.values()):
-        yield write_runtime.rounded_products(library.symbols, way, width)
+    for way in (way_of(width), QUADS):
+        if f"_products_{way}_" in drivers:
+            yield write_runtime.rounded_products(rounded_products(way, width).symbols, way, width)
 
 
 def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
@@ -195,6 +196,9 @@ def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
     return "\n".join([*tables, *declared, *functions]) + "\n"
 
 
+MARKED = f"%marked = getelementptr i8, ptr %memory, i64 {(LIST_WORDS - 1) * WORD_BYTES}"
+
+
 def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
     set_up = f"call void @set_up(ptr %memory, ptr %weights, ptr @entries, i64 {entries}, ptr @drivers)"
     clear = f"call void @llvm.memset.p0.i64(ptr %memory, i8 0, i64 {plan.nbytes}, i1 false)"
@@ -205,14 +209,32 @@ def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
         "br i1 %other, label %refused, label %prepared",
     ]
     ends = ["ret i32 0", "refused:", "ret i32 1"]
-    first = [*refuse, "prepared:", clear, set_up, f"call void @{name}_reset(ptr %memory)", *ends]
+    mark = "%mark = load i64, ptr @digest, align 1", "store i64 %mark, ptr %marked"
+    reset = f"call void @{name}_reset(ptr %memory)"
+    first = [*refuse, "prepared:", clear, set_up, MARKED, *mark, reset, *ends]
     yield _function(f"i32 @{name}_init(ptr %memory, ptr %weights)", first)
-    yield _function(f"i32 @{name}_set_weights(ptr %memory, ptr %weights)", [*refuse, "prepared:", set_up, *ends])
+    others = [*_prepared("ret i32 2"), *refuse, "prepared:", set_up, *ends]
+    yield _function(f"i32 @{name}_set_weights(ptr %memory, ptr %weights)", others)
+
+
+def _prepared(end: str) -> list[str]:
+    """Lines that end a function where the memory has no mark of `NAME_init`."""
+    return [
+        MARKED,
+        "%found = load i64, ptr %marked",
+        "%wanted = load i64, ptr @digest, align 1",
+        "%same = icmp eq i64 %found, %wanted",
+        "br i1 %same, label %marked_here, label %unmarked",
+        "unmarked:",
+        end,
+        "marked_here:",
+    ]
 
 
 def _reset(name: str, plan: MemoryMap) -> str:
     lines = [
-        f"%base = getelementptr i8, ptr %memory, i64 {(LIST_WORDS - 1) * WORD_BYTES}",
+        *_prepared("ret void"),
+        f"%base = getelementptr i8, ptr %memory, i64 {(LIST_WORDS - 2) * WORD_BYTES}",
         "%weights = load ptr, ptr %base",
     ]
     for number, offset in plan.state_offsets.items():
@@ -228,7 +250,7 @@ def _reset(name: str, plan: MemoryMap) -> str:
 
 def _run(name: str, plan: MemoryMap, arguments: Sequence[int]) -> str:
     """Writes down what is given, has all jobs done, and returns whether an index was out of range."""
-    lines = [f"%given = alloca [{plan.count} x ptr]"]
+    lines = [f"%given = alloca [{plan.count} x ptr]", *_prepared("ret i32 2")]
     for number in range(plan.count):
         value = f"%a{number}"
         if number not in arguments:
@@ -319,17 +341,19 @@ def export_recorded(
         plan = MemoryMap(recorded, kept, state_of, list_bytes(recorded), own, first)
         ending, (code, digest), made = ".o", object_file(plan, name, [*arguments]), for_processor(name, *processor())
     else:
-        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES, initial=first)
+        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES + MARK_BYTES, initial=first)
         text = c_source(plan, name, products, arguments)
         digest = digest_of(text, plan.nbytes, plan.weights_bytes)
         ending, code, made = ".c", text.encode("ascii"), for_any_processor(name)
-    declared = header(name, [*arguments.values()], plan.nbytes, plan.weights_bytes, digest, made).encode("ascii")
+    sizes = len(kept), plan.nbytes, plan.weights_bytes
+    declared = header(name, [*arguments.values()], *sizes, digest, made).encode("ascii")
     taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
     written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
     told = {"name": name, "net": net, "digest": digest, "memory": plan.nbytes, "weights": plan.weights_bytes}
     told |= {"inputs": _listed(taken, feeds), "outputs": _listed(written, outputs)}
     told["states"] = [
-        {"output": output, "input": one, **_kind(feeds[one]), "initial": "given" if numbers[one] in first else "zero"}
+        {"output": output, "input": one, **_kind(feeds[one]), "offset": plan.state_offsets[numbers[one]]}
+        | {"initial": "given" if numbers[one] in first else "zero"}
         for output, one in states.items()
     ]
     manifest = json.dumps(told, indent=1).encode("ascii") + b"\n"
@@ -400,9 +424,10 @@ def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
 
 
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
-    """Write the files and return their paths, by ending.
+    """Write the files, all or none, and return their paths, by ending.
 
-    Raises SaveError where the folder has code of the other kind (object or source), which needs another header.
+    Raises SaveError where they cannot be written, and where the folder has code of the other kind (object or source),
+    which needs another header.
     """
     other = folder / f"{name}{'.c' if '.o' in texts else '.o'}"
     if other.exists():
@@ -412,10 +437,13 @@ def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, P
     paths = {ending: folder / f"{name}{ending}" for ending in texts}
     for path in paths.values():
         _check_own(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    for ending, path in paths.items():
-        with replaced(path) as new:
-            new.write_bytes(texts[ending])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            for ending, path in paths.items():
+                stack.enter_context(replaced(path)).write_bytes(texts[ending])
+    except OSError as error:
+        raise SaveError(f"'{folder}' cannot be written ({error})") from error
     return paths
 
 

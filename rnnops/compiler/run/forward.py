@@ -440,26 +440,24 @@ def run_prologue(hoisted: Hoisted, prologue: Once | None, bound: dict[str, Array
     return {name: bound[name] if name in bound else contiguous(workspace[name]) for name in hoisted.references}
 
 
-def compile_forward(call: Call, options: Options, read_past_end: frozenset[TensorName] | None) -> ForwardScan:
+def compile_forward(call: Call, options: Options, unseen: frozenset[TensorName] = frozenset()) -> ForwardScan:
     """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form.
 
     Args:
-        read_past_end: tensors that the backward pass reads in rows that are over, None for all.
+        unseen: tensors that are not read in rows that are over.
     """
-    return with_whole_tensors(lambda whole: _compile(call, options, read_past_end, whole))
+    return with_whole_tensors(lambda whole: _compile(call, options, unseen, whole))
 
 
-def _compile(
-    call: Call, options: Options, read_past_end: frozenset[TensorName] | None, whole: frozenset[TensorName]
-) -> ForwardScan:
+def _compile(call: Call, options: Options, unseen: frozenset[TensorName], whole: frozenset[TensorName]) -> ForwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     blobs = recurrence.cell.output_blobs
-    kept = {Role.KEPT.of(blob): blob for blob in recurrence.keep}
-    stored = {**{Role.OUTPUT.of(name): blobs[name] for name in recurrence.wanted_step_outputs}, **kept}
+    stored = {Role.OUTPUT.of(name): blobs[name] for name in recurrence.wanted_step_outputs}
+    stored.update((Role.KEPT.of(blob), blob) for blob in recurrence.keep)
     hoisted, scan = scan_of_steps(call, stored, _rings(recurrence, states) - whole)
-    scan = replace(scan, unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end))
+    scan = replace(scan, unseen=unseen)
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
     prologue = compile_once(hoisted.prologue, options) if hoisted.prologue else None
     totals = totals_of(compiled, lambda epilogue: compile_once(epilogue, options))

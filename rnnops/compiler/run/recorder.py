@@ -44,14 +44,14 @@ from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.barrier import GIVEN
-from rnnops.kernels.cpu.native import BY_INT8, PRODUCTS, ROUNDED, NativeFunction, threads as thread_library
+from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads as thread_library
 from rnnops.kernels.cpu.row_order import MOST_ROWS
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.net.schema import Call, RunContext, schema_of
 from rnnops.twin_array import TwinArray
 from rnnops.types import FLOATS, Array, Shape
 
-PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED, *BY_INT8) if name.startswith("pack_"))
+PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
 
 def packed_once(module: Module, unpacked: int) -> frozenset[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product_any_order, larger, smaller
 from rnnops.kernels.cpu.packing import at, matrix, vector
+from rnnops.kernels.cpu.packing import gemm_packed_bytes, pack_into_bytes, pack_transposed_into_bytes
 from rnnops.kernels.cpu.packing import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
 from rnnops.kernels.cpu.packing import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
 from rnnops.kernels.cpu.packing import gemm_nn, gemm_nt

@@ -92,6 +92,11 @@ static inline void gemm_packed_int8(matrix a, const int8_t *packed, matrix c, bo
     product_of_bytes(a.at, a.stride, 1, a.columns, packed, c.columns, 1, c, accumulate, bias, row, row_end, column, end);
 }
 
+/* The same where the left side is such numbers, too. */
+#define pack_into_bytes pack_into_int8
+#define pack_transposed_into_bytes pack_transposed_into_int8
+#define gemm_packed_bytes gemm_packed_int8
+
 /* -- rows that are not over: lists as those of `kernels/cpu/row_order.py`, for one thread ----------------------- */
 static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
                          int64_t last, int64_t *lists, int64_t start) {

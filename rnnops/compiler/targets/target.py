@@ -29,7 +29,7 @@ from rnnops.compiler.schedule.places import Layouts, lay_out
 from rnnops.compiler.targets.cpu.team import OpenMP, native_scan, run_in_region, run_together
 from rnnops.interpreter import Program
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.processor import INT8
+from rnnops.kernels.cpu.processor import BYTES, INT8
 from rnnops.kernels.object_cache import cache_folder, folder_of_process, reason, warn_once
 from rnnops.types import Array
 from rnnops.util import LOADING
@@ -181,7 +181,7 @@ class OnHost:
 
     @property
     def weight_types(self) -> tuple[str, ...]:
-        return (INT8,)
+        return (INT8, BYTES)
 
     @property
     def memory(self) -> Memory:

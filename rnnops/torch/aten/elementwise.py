@@ -1,9 +1,11 @@
-"""aten ops on elements, and aten ops that fold or order an axis."""
+"""aten ops on elements, and aten ops that fold an axis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import inf, log, pi, prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ import torch
 
 import rnnops as ro
 from rnnops.net.blob import Blob
-from rnnops.torch.aten.movement import taken
 from rnnops.torch.aten.table import RULES, AtenNode, rule
 
 LARGEST = {"float": inf, "int64": 2**63 - 1, "int32": 2**31 - 1}
@@ -33,17 +34,30 @@ def _inside(x: Blob, low: float, high: float) -> Blob:
     return ro.where((x <= low) | (x >= high), ro.stop_gradient(ro.clip(x, low, high)), x)
 
 
+def _is_signed(x: Any) -> Blob:
+    """True for numbers below 0, and for -0."""
+    return (x < 0.0) | (ro.equal(x, 0.0) & (ro.reciprocal(x) < 0.0))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
     **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
     **{name: getattr(ro, name) for name in ("selu", "sigmoid", "sign", "sin", "sqrt", "tanh")},
+    "celu": lambda x, alpha=1.0: ro.elu(x * (1 / alpha)) * alpha,
+    "exp2": lambda x: ro.pow(2.0, x),
+    "fmax": lambda a, b: ro.where((a >= b) | ~ro.equal(b, b), a, b),  # with all of the gradient for equal ones
+    "fmin": lambda a, b: ro.where((a <= b) | ~ro.equal(b, b), a, b),
     "maximum": ro.max,
     "minimum": ro.min,
     "mul": lambda a, b: a & b if isinstance(a, Blob) and a.dtype == "bool" else a * b,
     "rsqrt": lambda x: ro.reciprocal(ro.sqrt(x)),
     "silu": lambda x: x * ro.sigmoid(x),
+    "_neg_view": ro.neg,
+    "sgn": ro.sign,
     "square": lambda x: x * x,
+    "trunc": lambda x: ro.sign(x) * ro.floor(ro.abs(x)),
     "mish": lambda x: x * ro.tanh(ro.softplus(x)),
+    "leaky_relu": lambda x, slope=0.01: ro.leaky_relu(x, slope),
     "lerp": lambda a, b, weight: a + (b - a) * weight,
     "hardsigmoid": lambda x: _inside(x, -3.0, 3.0) * (1 / 6) + 0.5,
     "hardswish": lambda x: x * (_inside(x, -3.0, 3.0) * (1 / 6) + 0.5),
@@ -70,13 +84,20 @@ def _add(node: AtenNode, a: Any, b: Any, alpha: Any = 1) -> Blob:
 @rule("div")
 def _div(node: AtenNode, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
     a, b = (node.number_or_blob(value) for value in (a, b))
-    if node.out_kind != "float":
-        node.known("rounding_mode of integers", rounding_mode, "trunc")
-        return a / b  # of integers, towards zero
-    quotient: Blob = a / b
-    if rounding_mode is None:
+    quotient: Blob = a / b  # of integers, towards zero
+    if rounding_mode == "floor":
+        return _floor_of_quotient(node, node.blob(a), node.blob(b))
+    if rounding_mode is None or node.out_kind != "float":
         return quotient
-    return ro.floor(quotient) if rounding_mode == "floor" else ro.sign(quotient) * ro.floor(ro.abs(quotient))
+    return ro.sign(quotient) * ro.floor(ro.abs(quotient))
+
+
+def _floor_of_quotient(node: AtenNode, a: Blob, b: Blob) -> Blob:
+    """By the remainder: 1 // 0.1 is 9, where the quotient is rounded to 10."""
+    rest = ro.mod(a, b, 1)
+    is_below = ~ro.equal(rest, 0) & ro.equal(ro.cast(rest < 0, "int32") + ro.cast(b < 0, "int32"), 1)
+    whole = (a - rest) / b - ro.cast(is_below, node.out_kind)
+    return whole if node.out_kind != "float" else ro.stop_gradient(ro.where(ro.equal(b, 0), a / b, ro.round(whole)))
 
 
 @rule("fmod", "remainder")
@@ -87,13 +108,12 @@ def _mod(node: AtenNode, a: Any, b: Any) -> Blob:
 @rule("atan2")
 def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
-    y, x = (ro.expand(node.blob(value), node.out_shape) for value in (y, x))
+    y, x = node.spread(y), node.spread(x)
     still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
     quotient = ro.atan(y / ro.where(still, 1.0, x))
     angle = ro.where(still & ~flat, ro.sign(y) * (0.5 * pi), quotient)
-    behind = (x < 0.0) | (still & flat & (ro.reciprocal(x) < 0.0))
-    below = (y < 0.0) | (flat & (ro.reciprocal(y) < 0.0))
-    value = ro.where(behind, angle + ro.where(below, node.blob(-pi), node.blob(pi)), angle)
+    behind = (x < 0.0) | (still & flat & _is_signed(x))
+    value = ro.where(behind, angle + ro.where(_is_signed(y), node.blob(-pi), node.blob(pi)), angle)
     square, origin = x * x + y * y, still & flat
     share = ro.where(origin, 0.0, ro.reciprocal(ro.where(origin, 1.0, square)))  # PyTorch's choice at 0, 0
     return ro.with_gradient(_with_slope(value, y, x * share), x, -y * share)
@@ -142,12 +162,15 @@ def _with_slope(value: Blob, x: Blob, slope: Blob) -> Blob:
 
 @rule("hypot")
 def _hypot(node: AtenNode, a: Any, b: Any) -> Blob:
+    return hypotenuse(node.spread(a), node.spread(b))
+
+
+def hypotenuse(a: Blob, b: Blob, root: Callable[[Blob], Blob] = ro.sqrt) -> Blob:
     """The larger number times a root, so that no square overflows."""
-    a, b = (ro.expand(node.blob(value), node.out_shape) for value in (a, b))
     size = ro.max(ro.abs(a), ro.abs(b))
     scale = ro.stop_gradient(ro.where(ro.equal(size, 0.0) | ro.equal(size, inf), 1.0, size))
     one, other = a / scale, b / scale
-    return ro.sqrt(one * one + other * other) * scale
+    return root(one * one + other * other) * scale
 
 
 @rule("round")
@@ -163,19 +186,9 @@ def _log_sigmoid(node: AtenNode, x: Blob) -> tuple[Blob, None]:
     return ro.neg(ro.softplus(ro.neg(x))), None
 
 
-@rule("trunc")
-def _trunc(node: AtenNode, x: Blob) -> Blob:
-    return ro.sign(x) * ro.floor(ro.abs(x))
-
-
 @rule("log2", "log10")
 def _log_of_base(node: AtenNode, x: Blob) -> Blob:
     return ro.log(node.blob(x)) * (1 / log(2.0 if node.name == "log2" else 10.0))
-
-
-@rule("exp2")
-def _exp2(node: AtenNode, x: Blob) -> Blob:
-    return ro.pow(2.0, node.blob(x))
 
 
 @rule("sinc")
@@ -186,9 +199,73 @@ def _sinc(node: AtenNode, x: Blob) -> Blob:
     return ro.where(still, 1.0, ro.sin(angle) / angle)
 
 
+STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+SHIFT = 8.0  # where its series is exact to the last bits of float64
+
+
+def _in_doubles(function: Callable[[Blob], Blob]) -> Callable[..., Blob]:
+    """A rule whose formula loses digits, in which float32 has none to lose; integers are taken as floats."""
+    return lambda node, x: ro.cast(function(ro.cast(node.blob(x), "float64")), "float")
+
+
+def _shifted(x: Blob) -> tuple[Blob, Blob, Blob, Blob]:
+    """A mask of x below SHIFT, x there and 1 elsewhere, x moved to SHIFT or above, and 1 over the square of that."""
+    small = x < SHIFT
+    far = ro.where(small, x + SHIFT, x)
+    return small, ro.where(small, x, 1.0), far, ro.reciprocal(far * far)
+
+
+def _polynomial(x: Blob, coefficients: Sequence[float]) -> Blob:
+    value: Any = coefficients[-1]
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + coefficient
+    return value
+
+
+def _log_gamma(x: Blob) -> Blob:
+    """Stirling's series, after x has been moved by the product of what lies between; mirrored below 0."""
+    below = x <= 0.0
+    part = ro.where(below, x - ro.round(x), 0.5)
+    small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
+    product = near
+    for k in range(1, int(SHIFT)):
+        product = product * (near + float(k))
+    value = (far - 0.5) * (ro.log(far) - 1.0) + (0.5 * log(2 * pi) - 0.5) + _polynomial(square, STIRLING) / far
+    value = ro.where(small, value - ro.log(product), value)
+    return ro.where(below, log(pi) - ro.log(ro.abs(ro.sin(part * pi))) - value, value)
+
+
+def _digamma(x: Blob) -> Blob:
+    """The derivative of `_log_gamma`."""
+    below = x <= 0.0
+    part = ro.where(below, x - ro.round(x), 0.5)
+    small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
+    between = ro.reciprocal(near)
+    for k in range(1, int(SHIFT)):
+        between = between + ro.reciprocal(near + float(k))
+    series = _polynomial(square, [(2 * k + 1) * c for k, c in enumerate(STIRLING)]) * square
+    value = ro.log(far) - 0.5 / far - series
+    value = ro.where(small, value - between, value)
+    return ro.where(below, value - pi * ro.cos(part * pi) / ro.sin(part * pi), value)
+
+
+RULES.update({"lgamma": _in_doubles(_log_gamma), "digamma": _in_doubles(_digamma)})
+
+
 @rule("isnan")
 def _isnan(node: AtenNode, x: Blob) -> Blob:
     return ~ro.equal(x, x)
+
+
+@rule("signbit")
+def _signbit(node: AtenNode, x: Blob) -> Blob:
+    return _is_signed(x)
+
+
+@rule("copysign")
+def _copysign(node: AtenNode, x: Any, sign: Any) -> Blob:
+    size = ro.abs(node.blob(x))
+    return ro.where(_is_signed(node.blob(sign)), ro.neg(size), size)
 
 
 @rule("isinf")
@@ -282,14 +359,10 @@ def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bou
     return x
 
 
-@rule("leaky_relu")
-def _leaky_relu(node: AtenNode, x: Blob, slope: float = 0.01) -> Blob:
-    return ro.leaky_relu(x, slope)
-
-
 @rule("elu")
 def _elu(node: AtenNode, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Blob:
-    y = ro.elu(x if input_scale == 1 else x * input_scale, alpha)
+    node.known("input_scale", input_scale, 1.0)  # celu's, which has a rule
+    y = ro.elu(x, alpha)
     return y if scale == 1 else y * scale
 
 
@@ -300,12 +373,12 @@ def _gelu(node: AtenNode, x: Blob, approximate: str = "none") -> Blob:
 
 @rule("softplus")
 def _softplus(node: AtenNode, x: Blob, beta: float = 1.0, threshold: float = 20.0) -> Blob:
-    """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20."""
-    node.known("threshold below 20", threshold >= 20, True)
-    return ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
+    """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20 from 20 on."""
+    y = ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
+    return y if threshold >= 20 else ro.where(x * beta > threshold, x, y)
 
 
-MOST_FACTORS = 64
+MOST_FACTORS, IN_ORDER = 64, 16  # of a product, and of a cumulative one
 
 
 def _axes(dim: Any) -> list[int] | None:
@@ -368,10 +441,10 @@ def _var(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim:
 
 @rule("std")
 def _std(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
-    return _root(_var(node, x, dim, correction, keepdim))
+    return root_of(_var(node, x, dim, correction, keepdim))
 
 
-def _root(square: Blob) -> Blob:
+def root_of(square: Blob) -> Blob:
     """A square root whose gradient is 0 at 0, as PyTorch has it for deviations and norms."""
     none = ro.equal(square, 0.0)
     return ro.where(none, 0.0, ro.sqrt(ro.where(none, 1.0, square)))
@@ -381,7 +454,7 @@ def _root(square: Blob) -> Blob:
 def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
     axes, keep = _axes(dim), int(keepdim)
     if order == 2:
-        return _root(ro.reduce_sum_square(x, axes, keepdims=keep))
+        return root_of(ro.reduce_sum_square(x, axes, keepdims=keep))
     node.known("order of a norm", order, 1, 2, float("inf"))
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
@@ -432,16 +505,9 @@ def _layer_norm(
 
 @rule("native_group_norm")
 def _group_norm(
-    node: AtenNode,
-    x: Blob,
-    scale: Blob | None,
-    bias: Blob | None,
-    N: int,
-    C: int,
-    area: int,
-    groups: int,
-    epsilon: float,
-) -> tuple[Blob, None, None]:
+    node: AtenNode, x: Blob, scale: Blob | None,
+    bias: Blob | None, N: int, C: int, area: int, groups: int, epsilon: float,
+) -> tuple[Blob, None, None]:  # fmt: skip
     shape, width = node.shape_of(0), C // groups * area
     y = _normalized(node, ro.reshape(x, [N, groups, width], allowzero=1), [width], None, None, epsilon)
     return _scaled(ro.reshape(y, shape, allowzero=1), scale, bias, [C, *[1] * (len(shape) - 2)]), None, None
@@ -449,15 +515,9 @@ def _group_norm(
 
 @rule("_native_batch_norm_legit_no_training")
 def _batch_norm(
-    node: AtenNode,
-    x: Blob,
-    scale: Blob | None,
-    bias: Blob | None,
-    mean: Blob,
-    var: Blob,
-    momentum: float,
-    epsilon: float,
-) -> tuple[Blob, None, None]:
+    node: AtenNode, x: Blob, scale: Blob | None,
+    bias: Blob | None, mean: Blob, var: Blob, momentum: float, epsilon: float,
+) -> tuple[Blob, None, None]:  # fmt: skip
     at = [node.shape_of(0)[1], *[1] * (len(node.shape_of(0)) - 2)]
     y = (x - ro.reshape(mean, at)) * ro.reciprocal(ro.sqrt(ro.reshape(var, at) + epsilon))
     return _scaled(y, scale, bias, at), None, None
@@ -491,96 +551,10 @@ def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
 
 @rule("cumprod")
 def _cumprod(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
-    return ro.cumprod(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
-
-
-@rule("flip")
-def _flip(node: AtenNode, x: Blob, dims: list[int]) -> Blob:
-    if not dims:
+    """Few factors in their order: products in pairs may overflow where a 0 comes first."""
+    shape, x = node.shape_of(0), node.blob(x)
+    if not shape or shape[dim] <= 1:
         return x
-    far = 2**31 - 1
-    return ro.slice(x, [far] * len(dims), [-far] * len(dims), axes=list(dims), steps=[-1] * len(dims))
-
-
-@rule("argmax", "argmin")
-def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob:
-    x = _turned(node, x) if node.name == "argmin" else x
-    if dim is None:
-        index = ro.argmax(ro.reshape(x, [-1]), 0, 0)
-        return ro.reshape(index, node.out_shape) if keepdim else index
-    return ro.argmax(x, dim, int(keepdim))
-
-
-@rule("max", "min")
-def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob | tuple[Blob, Blob]:
-    """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
-    if dim is None:
-        return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
-    values, indices = ro.topk(x if node.name == "max" else _turned(node, x), 1, dim)
-    values = values if node.name == "max" else ro.neg(values)
-    return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))
-
-
-@rule("sort")
-def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blob]:
-    if "stable" in named or (order and not isinstance(order[0], int)):  # aten.sort.stable has one more
-        order = order[1:]
-    defaults: list[Any] = [-1, False]
-    dim, descending = [*order, *defaults[len(order) :]]
-    dim, descending = named.get("dim", dim), named.get("descending", descending)
-    return _ordered(node, x, node.shape_of(0), node.shape_of(0)[dim], dim, descending)
-
-
-@rule("argsort")
-def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
-    return _sort(node, x, *order, **named)[1]
-
-
-@rule("median", "kthvalue")
-def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
-    """The lower one of two in the middle. Without an axis equal elements share the gradient."""
-    k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
-    defaults: list[Any] = [-1, False]
-    dim, keepdim = [*place, *defaults[len(place) :]]
-    dim, keepdim = named.get("dim", dim), named.get("keepdim", keepdim)
-    whole = not isinstance(node.node.meta["val"], tuple | list)
-    if whole:
-        x = ro.reshape(x, [-1])
-    count = prod(node.shape_of(0)) if whole else node.shape_of(0)[dim]
-    k = (count + 1) // 2 if k is None else k
-    shape = [count] if whole else node.shape_of(0)
-    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, shape, k, dim, False))
-    if node.name == "median":  # NaN where there is one
-        first = ro.topk(x, 1, dim)
-        parts = tuple(ro.where(ro.equal(first[0], first[0]), *pair) for pair in zip(parts, first, strict=True))
-    parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
-    if not whole:
-        return parts
-    return ro.reduce_max(ro.where(x > ro.stop_gradient(parts[0]), -inf, x), keepdims=0)
-
-
-@rule("topk")
-def _topk(
-    node: AtenNode,
-    x: Blob,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,  # noqa: A002
-) -> tuple[Blob, Blob]:
-    return _ordered(node, x, node.shape_of(0), k, dim, largest)
-
-
-def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
-    """The first elements by size, and where they are. NaN is larger than infinity."""
-    if largest:
-        return ro.topk(x, k, dim)
-    finite = ro.max(_turned(node, x), node.net.constant(torch.finfo(node.float_dtype).min, "float"))
-    indices = ro.topk(ro.where(ro.equal(x, x), finite, -inf), k, dim)[1]
-    return taken(node, x, shape, dim % len(shape), indices), indices
-
-
-def _turned(node: AtenNode, x: Blob) -> Blob:
-    if x.dtype != "float":
-        node.fail("the smallest of integers are not translated", wanted="floats", came=x.dtype)
-    return ro.neg(x)
+    if shape[dim] > IN_ORDER:
+        return ro.cumprod(x, dim)
+    return ro.concat([*accumulate(ro.split(x, [1] * shape[dim], axis=dim), mul)], dim)

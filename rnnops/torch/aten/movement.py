@@ -1,9 +1,9 @@
-"""aten ops that make or move tensors, and matrix products."""
+"""aten ops that make, move or order tensors, and matrix products."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -449,3 +449,95 @@ def _put(node: AtenNode, x: Blob, given: Sequence[tuple[int, Blob]], value: Blob
     value = ro.transpose(value, [*range(first, end), *range(first), *range(end, len(sizes) + len(at))])
     y = ro.scatter_nd(ro.transpose(x, order), places, value, "add" if accumulate else "none")
     return ro.transpose(y, [order.index(axis) for axis in range(len(shape))])
+
+
+@rule("flip")
+def _flip(node: AtenNode, x: Blob, dims: list[int]) -> Blob:
+    if not dims:
+        return x
+    far = 2**31 - 1
+    return ro.slice(x, [far] * len(dims), [-far] * len(dims), axes=list(dims), steps=[-1] * len(dims))
+
+
+@rule("argmax", "argmin")
+def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob:
+    x = _turned(node, x) if node.name == "argmin" else x
+    if dim is None:
+        index = ro.argmax(ro.reshape(x, [-1]), 0, 0)
+        return ro.reshape(index, node.out_shape) if keepdim else index
+    return ro.argmax(x, dim, int(keepdim))
+
+
+@rule("max", "min")
+def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob | tuple[Blob, Blob]:
+    """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
+    if dim is None:
+        return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
+    values, indices = ro.topk(x if node.name == "max" else _turned(node, x), 1, dim)
+    values = values if node.name == "max" else ro.neg(values)
+    return (values, indices) if keepdim else (ro.squeeze(values, [dim]), ro.squeeze(indices, [dim]))
+
+
+@rule("sort")
+def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blob]:
+    if "stable" in named or (order and not isinstance(order[0], int)):  # aten.sort.stable has one more
+        order = order[1:]
+    defaults: list[Any] = [-1, False]
+    dim, descending = [*order, *defaults[len(order) :]]
+    dim, descending = named.get("dim", dim), named.get("descending", descending)
+    return _ordered(node, x, node.shape_of(0), node.shape_of(0)[dim], dim, descending)
+
+
+@rule("argsort")
+def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
+    return _sort(node, x, *order, **named)[1]
+
+
+@rule("median", "kthvalue")
+def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
+    """The lower one of two in the middle. Without an axis equal elements share the gradient."""
+    k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
+    defaults: list[Any] = [-1, False]
+    dim, keepdim = [*place, *defaults[len(place) :]]
+    dim, keepdim = named.get("dim", dim), named.get("keepdim", keepdim)
+    whole = not isinstance(node.node.meta["val"], tuple | list)
+    if whole:
+        x = ro.reshape(x, [-1])
+    count = prod(node.shape_of(0)) if whole else node.shape_of(0)[dim]
+    k = (count + 1) // 2 if k is None else k
+    shape = [count] if whole else node.shape_of(0)
+    parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, shape, k, dim, False))
+    if node.name == "median":  # NaN where there is one
+        first = ro.topk(x, 1, dim)
+        parts = tuple(ro.where(ro.equal(first[0], first[0]), *pair) for pair in zip(parts, first, strict=True))
+    parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
+    if not whole:
+        return parts
+    return ro.reduce_max(ro.where(x > ro.stop_gradient(parts[0]), -inf, x), keepdims=0)
+
+
+@rule("topk")
+def _topk(
+    node: AtenNode,
+    x: Blob,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> tuple[Blob, Blob]:
+    return _ordered(node, x, node.shape_of(0), k, dim, largest)
+
+
+def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
+    """The first elements by size, and where they are. NaN is larger than infinity."""
+    if largest:
+        return ro.topk(x, k, dim)
+    finite = ro.max(_turned(node, x), node.net.constant(torch.finfo(node.float_dtype).min, "float"))
+    indices = ro.topk(ro.where(ro.equal(x, x), finite, -inf), k, dim)[1]
+    return taken(node, x, shape, dim % len(shape), indices), indices
+
+
+def _turned(node: AtenNode, x: Blob) -> Blob:
+    if x.dtype != "float":
+        node.fail("the smallest of integers are not translated", wanted="floats", came=x.dtype)
+    return ro.neg(x)

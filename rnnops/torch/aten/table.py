@@ -20,12 +20,14 @@ RULES: dict[str, Rule] = {}  # name of an aten op, with its overload where that 
 KINDS = {torch.bool: "bool", torch.int32: "int32", torch.int64: "int64", torch.int8: "int8", torch.uint8: "uint8"}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+BY_PARTS = "Write complex numbers as pairs of reals there: x.real, x.imag, and torch.complex of the results."  # a hint
+
+
+def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     """Register `function(node, *arguments)`: blobs for tensors, else what the graph has, sizes as integers."""
 
     def put(function: Rule) -> Rule:
-        for name in names:
-            RULES[name] = function
+        table.update(dict.fromkeys(names, function))
         return function
 
     return put
@@ -75,14 +77,12 @@ class AtenNode:
         return self.shape(self.operand(i))
 
     def kind(self, dtype: torch.dtype) -> str:
-        """rnnops's name of a dtype. Raises StepError for those that it has not."""
-        if dtype == self.float_dtype:
+        """rnnops's name of a dtype, or of a complex number's parts. Raises StepError for those that it has not."""
+        if dtype.to_real() == self.float_dtype:
             return "float"
         if dtype in KINDS:
             return KINDS[dtype]
         hint = "Give states, inputs and parameters one float dtype, and convert outside of the step."
-        if dtype.is_complex:
-            hint = "Write complex numbers as pairs of reals, of x.real and x.imag: torch.view_as_real(x) holds both."
         wanted = f"{self.float_dtype}, bool or integers"
         self.fail("a tensor of a dtype that this run does not have", wanted=wanted, came=dtype, hint=hint)
 
@@ -114,6 +114,12 @@ class AtenNode:
             if kind == "bool"
             else filled
         )
+
+    def spread(self, value: Any) -> Blob:
+        """An operand or a number as a blob of the result's shape."""
+        tensors = (given.meta["val"] for given in self.node.all_input_nodes)
+        same = all(self.shape(tensor) == self.out_shape for tensor in tensors if isinstance(tensor, Tensor))
+        return self.blob(value) if same and isinstance(value, Blob) else ro.expand(self.blob(value), self.out_shape)
 
     def known(self, name: str, value: Any, *wanted: Any) -> None:
         """Raise StepError where an argument has a value that is not translated."""

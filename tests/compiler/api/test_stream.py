@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,23 @@ def test_the_axis_of_rows() -> None:
 def opened(**changes: Any) -> Callable[[], Any]:
     arguments = {"states": STATES, "rows": N, "shapes": SHAPES, "initial": None, **changes}
     return lambda: lstm_run().stream(**arguments)
+
+
+def test_a_state_of_a_recurrence_that_goes_backwards_is_refused(tmp_path: Path) -> None:
+    net = ro.Net("both")
+    x, ahead, back = net.inputs("x", "ahead", "back")
+    _, (_, first) = ro.cells.GRUCell(D, H, name="f").apply_over_sequence(net, x, initial_states=[ahead])
+    _, (_, second) = ro.cells.GRUCell(D, H, name="r").apply_over_sequence(
+        net, x, initial_states=[back * 1.0], reverse=True
+    )
+    net.outputs(first=first, second=second)
+    run = ro.compile(net).bind(**ro.init_params(net, 0))
+    shapes = {"ahead": (1, "N", H), "back": (1, "N", H)}
+    assert run.stream({"first": "ahead"}, rows=1, shapes=shapes)
+    words = "net 'both'", "blob 'back'", "RecurrentNetwork -> r/", "goes backwards"
+    rejects(ro.StreamError, lambda: run.stream({"second": "back"}, rows=1, shapes=shapes), *words)
+    sizes = {"x": (1, 1, D), "ahead": (1, 1, H), "back": (1, 1, H)}
+    rejects(ro.FeedError, lambda: run.export_native(tmp_path, states={"second": "back"}, **sizes), *words)
 
 
 def test_what_no_stream_can_be_opened_with() -> None:

@@ -213,6 +213,98 @@ def test_kept_blobs_read_as_zeros_past_an_end() -> None:
     assert not came[over].any()
 
 
+def fill_with_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New memory holds NaN."""
+    empty = np.empty
+
+    def poisoned(*shape: Any, **options: Any) -> np.ndarray:
+        array = empty(*shape, **options)
+        array.reshape(-1).view(np.uint8)[...] = 255
+        return array
+
+    monkeypatch.setattr(np, "empty", poisoned)
+
+
+def forward_scans(run: ro.Run, feeds: Arrays) -> list[ForwardScan]:
+    """Those of a call, whose outputs are compared with the reference."""
+    came, wanted = run(feeds), ro.compile(run.net, "reference")(feeds)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(came[name], array, rtol=1e-11, atol=1e-12, err_msg=name)
+    plan = next(iter(run._forward._plans.values()))
+    return [kernel for kernel in plan.compiled.kernels if isinstance(kernel, ForwardScan)]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_gradient_net_keeps_nothing_past_an_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = preset(name)
+    feeds = feeds_of(net, LENGTHS[0])
+    twin = ro.gradient_net(net, **{name: array.shape for name, array in feeds.items()})
+    grads = {spec.name: np.ones(spec.shape) for spec in twin.input_specs if spec.name not in feeds}
+    run = ro.compile(twin, "cpu", tuning=Options(compiled=False, tile=4))
+    fill_with_nan(monkeypatch)
+    for lengths in LENGTHS:
+        scans = forward_scans(run, {**feeds_of(net, lengths), **grads})
+        assert [products_of(scan.compiled.plan.past_end) for scan in scans] == ["", ""]
+
+
+def net_of_a_reader(ends: str, masked: bool = True, others: bool = False, sooner: int = 0) -> ro.Net:
+    """A recurrence that hands out a product, and one that reads it.
+
+    Args:
+        ends: what says where rows of the second one end.
+        masked: whether the second one reads it up to there only.
+        others: whether there are more readers.
+        sooner: by how much rows of the first one end sooner.
+    """
+    first, second, net = ro.Net("first"), ro.Net("second"), ro.Net("net")
+    for cell in (first, second):
+        x, h, w = cell.inputs("x", "h", "w")
+        lengths, t = cell.input("lengths", "int32"), cell.input("t", "int32")
+        total = x @ w + h
+        read = ro.tanh(cell.input("s")) if cell is second else total
+        if sooner and cell is first:
+            lengths = lengths - sooner
+        new = ro.select_valid(ro.tanh(total + read), h, lengths, t)
+        if cell is second:
+            cell.outputs(h_t=new, **({} if masked else {"again": read}))
+        else:
+            cell.outputs(h_t=new, seen=total)
+    x, h0, w = net.inputs("x", "h0", "w")
+    lengths = net.input("lengths", "int32")
+    shared = {"references": {"w": w, "lengths": lengths}, "timestep": "t"}
+    _, _, seen, _ = ro.recurrent_net(net, first, [("x", x)], [("h", h0)], {"h": "h_t"}, **shared)
+    if ends != "lengths":
+        shared["references"] = {"w": w, "lengths": net.input(ends, "int32")}
+    results = ro.recurrent_net(net, second, [("x", x), ("s", seen)], [("h", h0)], {"h": "h_t"}, scope="above", **shared)
+    net.outputs(ys=results[0], **({} if masked else {"again": results[2]}), **({"more": seen[1:]} if others else {}))
+    return net
+
+
+@pytest.mark.parametrize(
+    ("how", "is_there"),
+    [
+        ({"ends": "lengths"}, False),
+        ({"ends": "longer"}, True),
+        ({"ends": "lengths", "masked": False}, True),
+        ({"ends": "lengths", "others": True}, True),
+        ({"ends": "lengths", "sooner": 1}, True),
+    ],
+    ids=str,
+)
+def test_steps_past_an_end_are_there_if_they_are_read(
+    how: dict[str, Any], is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ro.compile(net_of_a_reader(**how), "cpu", tuning=Options(compiled=False, tile=4))
+    fill_with_nan(monkeypatch)
+    for lengths in LENGTHS:
+        feeds = feeds_of(run.net, lengths, h0=(N, H), w=(D, H))
+        if how["ends"] == "longer":
+            feeds["longer"] = feeds["lengths"] + np.array([0, 1, 2, 3], "int32")
+        first, second = sorted(forward_scans(run, feeds), key=lambda scan: len(scan.recurrence.sequences))
+        assert second.compiled.plan.lengths == "lengths"
+        assert bool(products_of(first.compiled.plan.past_end)) == is_there
+
+
 def test_compiled_results_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     net = preset("LSTM")

@@ -43,6 +43,17 @@ def test_presets(name: str, tmp_path: Path) -> None:
     check(net, params_of(net, dtype), {"x": x, "lengths": np.array([3, 0, 5, 1], "int32")}, tmp_path)
 
 
+def test_gradient_nets_of_rows_that_end(tmp_path: Path) -> None:
+    """What the first recurrence hands to the second is not there in rows that are over."""
+    net = preset("LSTM")
+    feeds = {"x": np.random.default_rng(1).normal(size=(5, 4, D)), "lengths": np.array([3, 0, 5, 1], "int32")}
+    params = params_of(net, "float64")
+    shapes = {name: array.shape for name, array in {**params, **feeds}.items()}
+    twin = ro.gradient_net(net, **shapes)
+    grads = {spec.name: np.ones(spec.shape) for spec in twin.input_specs if spec.name not in shapes}
+    check(twin, params, {**feeds, **grads}, tmp_path)
+
+
 def test_rows_that_last_as_long(tmp_path: Path) -> None:
     """Eight rows: what lies behind the table of their order in the weights is something else."""
     net = preset("GRU")

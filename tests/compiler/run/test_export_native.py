@@ -16,7 +16,8 @@ from native_programs import CC, Arrays, Program, exported, needs_compiler, point
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.compiler.run.c_source import FUNCTIONS, HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, Argument, c_names, header
+from rnnops.compiler.run.c_names import FUNCTIONS, HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, c_names
+from rnnops.compiler.run.c_source import Argument, header
 from rnnops.types import Type
 
 NOT_IN_CPP = ("stdatomic", "threads", "tgmath", "stdnoreturn", "stdalign", "iso646", "stdbool", "complex")
@@ -162,7 +163,7 @@ def test_headers_go_behind_those_of_the_library(language: str, tmp_path: Path) -
     names = c_names([*macros, *WORDS_OF_CPP.split(), *WORDS_OF_C.split(), *own, "RNNOPS_net_H", "ready"], "net")
     assert "net_other" in names
     arguments = [Argument(name, Type("float32", (2,)), False) for name in names]
-    (tmp_path / "net.h").write_text(header("net", arguments, 64, 64, "0", "here"))
+    (tmp_path / "net.h").write_text(header("net", arguments, 0, 64, 64, "0", "here"))
     (tmp_path / "user.c").write_text('#include "all.h"\n#include "net.h"\n')
     built = subprocess.run([*compiler, str(tmp_path / "user.c")], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[:500]
@@ -244,15 +245,31 @@ def test_what_is_refused(tmp_path: Path) -> None:
             run.export_native(tmp_path / "new", name=name)
     with pytest.raises(ro.FeedError, match="no such input"):
         run.export_native(tmp_path / "new", z=(1,))
+    double = ro.Net("double")
+    double.outputs(y=double.input("x") * 2.0)
+    with pytest.raises(ro.FeedError, match=r"blob 'x': an array without elements is not exported; got float32\[0, 4\]"):
+        ro.compile(double).export_native(tmp_path / "new", x=(0, 4))
     with pytest.raises(ro.DeviceError, match="CPU"):
         ro.compile(net, "reference").export_native(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
+def test_files_are_written_all_or_none(tmp_path: Path) -> None:
+    net = state_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    (tmp_path / "made" / "one.weights").mkdir(parents=True)
+    for folder in (tmp_path / "made", tmp_path / "made" / "one.weights"):
+        (folder / "two").touch()
+    for folder, name in ((tmp_path / "made", "one"), (tmp_path / "made" / "two", "one")):
+        with pytest.raises(ro.SaveError, match=r"cannot be written \(.*(one.weights is there and|exists|a directory)"):
+            run.export_native(folder, name=name)
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["one.weights", "two"]
+
+
 @pytest.mark.parametrize("source", [None, "c99"])
 def test_the_program_of_the_docs(source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "export.md").read_text()
-    (python,), (program,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "c"))
+    (python,), (program, _) = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "c"))
     of_object, of_source = re.findall(r"`(cc -.*?)`", text)
     assert program.count("\n") <= 30
     monkeypatch.chdir(tmp_path)

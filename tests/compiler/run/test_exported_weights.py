@@ -37,7 +37,7 @@ int main(int, char **arguments) {
         if (y[i] != z[i]) return 5;
     weights[unit_WEIGHTS - 1] ^= 1;
     unit_model third(weights);
-    return third.ready || one.set_weights(weights) ? 6 : 0;
+    return third.ready || third.run(x, y) || one.set_weights(weights) ? 6 : 0;
 }
 """
 
@@ -90,6 +90,31 @@ def test_weights_of_another_net_are_refused(source: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("byte", [0, 255])
+def test_a_memory_that_is_not_prepared_is_refused(byte: int, source: str, tmp_path: Path) -> None:
+    made = program(tmp_path, source)
+    memory, x, y = aligned(made.memory_bytes), aligned(D * 4), aligned(H * 4)
+    memory[:], y[:] = byte, 7
+    assert made.function("run")(pointer(memory), pointer(x), pointer(y)) == 2
+    assert made.function("set_weights")(pointer(memory), pointer(made.weights)) == 2
+    made.function("reset")(pointer(memory))
+    assert (memory == byte).all()
+    assert (y == 7).all()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_states_lie_where_the_manifest_says(source: str, tmp_path: Path) -> None:
+    made = program(tmp_path, source)
+    (state,) = json.loads(made.files.manifest.read_text())["states"]
+    place = slice(state["offset"], state["offset"] + 4 * H)
+    steps(made, XS[:2])
+    kept = made.memory[place].copy()
+    wanted = steps(made, XS[2:])
+    made.memory[place] = kept
+    np.testing.assert_array_equal(steps(made, XS[2:]), wanted)
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_states_begin_with_what_is_given(source: str, tmp_path: Path) -> None:
     initial = np.linspace(-1, 1, H)
     made = program(tmp_path, source, initial={"h": initial})
@@ -107,7 +132,7 @@ def test_the_manifest(tmp_path: Path) -> None:
     told = json.loads(made.files.manifest.read_text())
     assert told["inputs"] == [{"name": "x", "c": "x", "dtype": "float32", "shape": [1, D]}]
     assert told["outputs"] == [{"name": "y", "c": "y", "dtype": "float32", "shape": [1, H]}]
-    state = {"output": "h_next", "input": "h", "dtype": "float32", "shape": [1, H], "initial": "given"}
+    state = {"output": "h_next", "input": "h", "dtype": "float32", "shape": [1, H], "initial": "given", "offset": 64}
     assert told["states"] == [state]
     assert (told["memory"], told["weights"]) == (made.memory_bytes, made.weights.nbytes)
     assert told["digest"].encode() == made.files.weights.read_bytes()[-32:]
