@@ -12,6 +12,8 @@ from rnnops.cli import readers, trainer as states
 from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
+from rnnops.compiler.api.stream_parts import FRAMES
+from rnnops.compiler.api.streamed_net import streamed_net
 from rnnops.errors import FeedError, SaveError
 from rnnops.net.net import Net
 from rnnops.types import Array, Shape
@@ -49,23 +51,28 @@ class ReadModel:
 
 
 def read_model(
-    path: Path, shapes: Mapping[str, Shape] | None = None, constants: Mapping[str, Any] | None = None
+    path: Path,
+    shapes: Mapping[str, Shape] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    steps: str | None = None,
 ) -> ReadModel:
     """Read a file. Raises an RnnopsError for what is neither an ONNX file nor a checkpoint of `rnnops train`.
 
     Args:
         shapes: of inputs, constants: values of inputs, with which an ONNX file is read.
+        steps: a size that stays open.
     """
     try:
         with path.open("rb") as file:
             start = file.read(LENGTH_BYTES + 1)
     except OSError as error:
         raise SaveError(f"{path} cannot be read ({error.strerror})") from error
-    return _checkpoint(path) if start[LENGTH_BYTES:] == b"{" else _onnx(path, shapes or {}, constants or {})
+    return _checkpoint(path) if start[LENGTH_BYTES:] == b"{" else _onnx(path, shapes or {}, constants or {}, steps)
 
 
-def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any]) -> ReadModel:
-    model = onnx_files.load_model(path, dict(constants), _sizes(path, shapes))
+def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any], steps: str | None) -> ReadModel:
+    fixed = {size: number for size, number in _sizes(path, shapes).items() if size != steps}
+    model = onnx_files.load_model(path, dict(constants), fixed)
     left = [spec.name for spec in model.net.input_specs if spec.name not in model.params and spec.shape is None]
     sizes = {name: ["?" if size is None else str(size) for size in model.shapes.get(name, ("...",))] for name in left}
     return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype)
@@ -112,6 +119,7 @@ class ExportOptions:
     Args:
         shapes: of inputs; constants: inputs of an ONNX file with their values from now on.
         states: output=input, as they were given.
+        steps: the size that counts frames, of which a call has a chunk.
         weights: what weights of products are kept as; None for floats.
     """
 
@@ -121,6 +129,7 @@ class ExportOptions:
     shapes: Sequence[tuple[str, Shape]]
     constants: Sequence[tuple[str, Any]]
     states: Sequence[str]
+    steps: str | None
     source: str
     weights: str | None
 
@@ -137,6 +146,8 @@ def add_export(commands: Any) -> None:
     readers.add_repeated(parser, "--constants", "NAME=1,2", readers.constant, value, "constants")
     state = "an output that the next call takes as an input: both stay in memory"
     readers.add_repeated(parser, "--state", "OUTPUT=INPUT", str, state, "states")
+    steps = "the open size that counts frames: the program reads them in chunks, of the size that --shape says"
+    parser.add_argument("--steps", metavar="NAME", help=steps)
     source = "code for this processor, or C99 for others (default: %(default)s)"
     parser.add_argument("--source", choices=SOURCES, default="object", help=source)
     kept = "weights of products as whole numbers of a byte, with a scale for each column; floats if left out"
@@ -146,17 +157,38 @@ def add_export(commands: Any) -> None:
 def export(options: ExportOptions) -> int:
     """Write the files, say how they are used, and return the exit code."""
     given = dict(options.shapes)
-    model = read_model(options.model, given, dict(options.constants))
+    model = read_model(options.model, given, dict(options.constants), options.steps)
     shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
     states = dict(readers.state(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
+    if options.steps is not None:
+        model, shapes, states = _streamed(model, options.steps, shapes, states)
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
     files = run.export_native(
         options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
     )
     _print_files(files, model.notes)
     return 0
+
+
+def _streamed(
+    model: ReadModel, steps: str, shapes: Mapping[str, Shape], states: Mapping[str, str]
+) -> tuple[ReadModel, dict[str, Shape], dict[str, str]]:
+    """The model for a chunk of frames, shapes of its inputs, and its states."""
+    named = {name: enumerate(sizes.split(",")) for name, sizes in model.open_shapes.items()}
+    axes = {(name, axis) for name, sizes in named.items() for axis, size in sizes if size == steps}
+    dims = {n: tuple(steps if (n, i) in axes else size for i, size in enumerate(sizes)) for n, sizes in shapes.items()}
+    known = {name: array.shape for name, array in model.params.items()}
+    found = streamed_net(model.net, steps, {**dims, **known}, states)
+    counts = {shapes[name][axis] for name, axis in found.axes.items()}
+    if len(counts) > 1 or any(count % found.chunk for count in counts):
+        came = ", ".join(map(str, sorted(counts)))
+        raise FeedError("--shape: no chunk of frames", wanted=f"a multiple of {found.chunk} for all inputs", came=came)
+    frames, inputs = max(counts), [name for name in found.net.input_names if name not in model.params]
+    made = {name: tuple(frames if size == FRAMES else int(size) for size in found.shapes[name]) for name in inputs}
+    notes = [f"the first frames of {name} mean nothing: {delay}" for name, delay in found.delay.items() if delay]
+    return replace(model, net=found.net, notes=(*model.notes, *notes)), made, dict(found.states)
 
 
 def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:

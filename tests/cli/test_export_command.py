@@ -58,6 +58,31 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         np.testing.assert_allclose(scores, out["scores"], rtol=1e-12)
 
 
+@needs_compiler
+def test_a_file_for_whole_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """g (float[1,2,T] x) => (float[1,2,T] y) <float[2,2,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}>
+        { a = Conv<pads = [1, 1]>(x, w) y = Sigmoid(a) }"""
+    path = saved(tmp_path / "a.onnx", HEAD + text)
+    given = ("--shape", "x=1,2,2", "--source", "c99", "--name", "seen")
+    assert export(path, tmp_path / "made", *given, "--steps", "T") == 0
+    printed = capsys.readouterr().out
+    assert "the first frames of y mean nothing: 1" in printed
+    files = [tmp_path / "made" / f"seen{ending}" for ending in (".c", ".h", ".weights", ".json")]
+    inputs, x = {"x": "x", "stream/fed": "stream_fed"}, np.random.default_rng(0).normal(size=(1, 2, 4))
+    made = Program(ExportedFiles(None, *files, inputs, {"y": "y"}), "seen")
+    parts = []
+    for begin in (0, 2, 4):
+        part = np.ascontiguousarray(x[..., begin : begin + 2] if begin < 4 else np.zeros((1, 2, 2)), "float32")
+        feeds, out = {"x": part, "stream/fed": np.full(1, 2 * (begin < 4))}, {"y": np.zeros((1, 2, 2), "float32")}
+        assert made(feeds, out) == 0
+        parts.append(out["y"])
+    model = ro.onnx.load_model(path)
+    whole = ro.compile(model.net, device="reference").bind(**model.params)(x=x.astype("float32"))["y"]
+    np.testing.assert_allclose(np.concatenate(parts, 2)[..., 1:5], whole, rtol=1e-5)
+    assert export(path, tmp_path / "made", *given, "--steps", "S") == 2
+    assert "no input has the size of frames; wanted 'S'" in capsys.readouterr().err
+
+
 def test_branches_follow_from_shapes_and_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = by_window(tmp_path)
     assert export(path, tmp_path / "made") == 2
