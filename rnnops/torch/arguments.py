@@ -409,7 +409,8 @@ def with_values(modules: Sequence[Module]) -> Iterator[None]:
                 for tensor in held.values():
                     if id(tensor) not in made and tensor is not None and _has_no_value(tensor):
                         made[id(tensor)] = _value_of(tensor)
-                stack.enter_context(swapped(held, {name: made[id(x)] for name, x in held.items() if id(x) in made}))
+                others = {name: made[id(x)] for name, x in held.items() if id(x) in made}
+                stack.enter_context(swapped(held, others) if others else nullcontext())  # scripted modules have no dict
         yield
 
 

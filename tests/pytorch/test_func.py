@@ -165,6 +165,21 @@ def test_a_first_backward_pass_runs_nothing_again(monkeypatch: pytest.MonkeyPatc
     assert ran == ["vjp", "vjp"]
 
 
+def test_outputs_that_are_changed_in_place_are_an_error_or_right() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(T, N, D)
+    x = xs.clone().requires_grad_()
+    wanted = torch.autograd.grad((rnn(x)[0] + 1).square().sum(), x)[0]
+
+    def loss(x: Tensor) -> Tensor:
+        total: Tensor = rnn(x)[0].add_(1).square().sum()
+        return total
+
+    close(grad(loss)(xs), wanted)  # a graph outside of it is not gone through
+    rnn.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        grad(loss)(xs)
+
+
 def test_a_backward_pass_draws_the_numbers_of_its_forward_pass() -> None:
     """For each place of maps around a gradient, and the same for all places of a map over gradients."""
     rnn = rt.RNN(torch.nn.Linear(H, H), lambda cell, h, x: (torch.nn.functional.dropout(h + x, 0.5),) * 2)
