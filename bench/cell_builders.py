@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.nn import Module
 
@@ -89,9 +90,9 @@ def stacked_lstm(D: int, H: int) -> Built:
     return Built(nn.LSTM(D, H, 2), step, lambda N: (torch.randn(2, N, H), torch.randn(2, N, H)), D, batch_axis=1)
 
 
-def cfc(D: int, H: int) -> Built:
+def cfc(D: int, H: int, mode: str = "default") -> Built:
     """A closed-form continuous-time cell with a backbone of one layer."""
-    options = {"backbone_units": H, "backbone_layers": 1, "backbone_dropout": 0.0}
+    options = {"mode": mode, "backbone_units": H, "backbone_layers": 1, "backbone_dropout": 0.0}
     return Built(import_module("ncps.torch").CfCCell(D, H, **options), timed, rows(H), D)
 
 
@@ -101,17 +102,20 @@ def wired_cfc(D: int, H: int) -> Built:
     return Built(cell, timed, rows(cell.state_size), D)
 
 
-def ltc(D: int, H: int) -> Built:
+def ltc(D: int, H: int, wiring: str = "AutoNCP") -> Built:
     """A liquid time-constant cell, which takes small steps of a solver within each of its own; H / 4 neurons."""
-    features, wiring = max(5, D // 8), import_module("ncps.wirings").AutoNCP(max(12, H // 4), UNITS)
-    wiring.build(features)
-    return Built(import_module("ncps.torch").LTCCell(wiring), timed, rows(wiring.units), features)
+    features, kind = max(5, D // 8), getattr(import_module("ncps.wirings"), wiring)
+    wired = kind(max(12, H // 4), UNITS)
+    wired.build(features)
+    return Built(import_module("ncps.torch").LTCCell(wired), timed, rows(wired.units), features)
 
 
 def snn(kind: str, states: int, D: int, H: int, **options: Any) -> Built:
     """A spiking layer of snntorch behind a linear one."""
     if kind.startswith("R"):
         options["linear_features"] = H
+    if kind == "SLSTM":
+        options |= {"input_size": H, "hidden_size": H}
     neurons = getattr(import_module("snntorch"), kind)(**options)
 
     def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Any]:
@@ -145,23 +149,41 @@ def spiking_net(is_recurrent: bool, D: int, H: int) -> Built:
     return Built(SpikingNet(is_recurrent, D, H), output_first, rows(*[H] * (1 + is_recurrent), UNITS), D)
 
 
-def norse_cell(kind: str, state: str, module: str, is_recurrent: bool, D: int, H: int) -> Built:
-    """A cell of norse, whose states are a named tuple; without a recurrence it has as many units as features."""
-    state_type = getattr(import_module(f"norse.torch.functional.{module}"), state)
-    count, cell = len(state_type._fields), getattr(import_module("norse.torch"), kind)
+def spiking_conv_lstm(D: int, H: int) -> Built:
+    """A convolutional LSTM of snntorch on images, whose spikes are pooled."""
+    cell = import_module("snntorch").SConv2dLSTM(1, 3, 3, max_pool=2)
+
+    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Tensor]:
+        spikes, *carry = cell(x.unflatten(1, (1, 4, -1)), *carry)
+        return tuple(carry), spikes
+
+    return Built(cell, step, lambda N: tuple(torch.rand(N, 3, 4, H) for _ in range(2)), 4 * H)
+
+
+def norse_cell(kind: str, D: int, H: int, is_recurrent: bool = False) -> Built:
+    """A cell of norse, whose states are named tuples; without a recurrence it has as many units as features."""
+    norse = import_module("norse.torch")
+    method = [norse.functional.izhikevich.tonic_spiking] if kind.startswith("Izhikevich") else []
+    cell = getattr(norse, kind)(*[D, H] * is_recurrent, *method)
+    given, tree = pytree.tree_flatten(cell(torch.zeros(1, D))[1])
 
     def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        spikes, new = cell(x, state_type(*carry) if count > 1 else state_type(carry))
-        return tuple(new) if count > 1 else new[0], spikes
+        spikes, new = cell(x, pytree.tree_unflatten(list(carry), tree))
+        return tuple(pytree.tree_leaves(new)), spikes
 
-    return Built(cell(D, H) if is_recurrent else cell(), step, rows(*[H if is_recurrent else D] * count), D)
+    return Built(cell, step, lambda N: tuple(0.3 * torch.randn(N, *state.shape[1:]) for state in given), D)
+
+
+def of_speechbrain() -> Any:
+    """The recurrent layers of speechbrain. Its package imports torchaudio, which nothing here uses."""
+    if "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None:
+        sys.modules["torchaudio"] = ModuleType("torchaudio")
+    return import_module("speechbrain.nnet.RNN")
 
 
 def speechbrain_layer(kind: str, D: int, H: int, **options: Any) -> Built:
-    """One layer of speechbrain, a step at a time. Its package imports torchaudio, which nothing here uses."""
-    if "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None:
-        sys.modules["torchaudio"] = ModuleType("torchaudio")
-    layer = getattr(import_module("speechbrain.nnet.RNN"), kind)
+    """One layer of speechbrain, a step at a time."""
+    layer = getattr(of_speechbrain(), kind)
     cell = layer(D, H, num_layers=1, batch_size=4, dropout=0.0, nonlinearity="relu", **options)
 
     def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
@@ -169,6 +191,21 @@ def speechbrain_layer(kind: str, D: int, H: int, **options: Any) -> Built:
         return carry, carry
 
     return Built(cell.eval(), step, rows(H), D)
+
+
+def speechbrain_cell(kind: str, states: int, D: int, H: int) -> Built:
+    """Two cells of PyTorch, one over the other, as speechbrain's decoders hold them."""
+    cell = getattr(of_speechbrain(), kind)(hidden_size=H, input_size=D, num_layers=2)
+
+    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Tensor]:
+        y, carry = cell(x, carry)
+        return carry, y
+
+    def made(N: int) -> Any:
+        one = tuple(0.3 * torch.randn(2, N, H) for _ in range(states))
+        return one if states > 1 else one[0]
+
+    return Built(cell, step, made, D, batch_axis=1)
 
 
 def slstm(D: int, H: int) -> Built:
@@ -185,6 +222,38 @@ def slstm(D: int, H: int) -> Built:
     return Built(cell, step, lambda N: tuple(torch.rand(N, width) for _ in range(4)), 4 * width, assume=(False,))
 
 
+def mlstm(D: int, H: int) -> Built:
+    """The matrix LSTM of xlstm behind linear layers, a step at a time, with two heads."""
+    module, d = import_module("xlstm.blocks.mlstm.cell"), (H + 1) // 2
+    cell = module.mLSTMCell(module.mLSTMCellConfig(context_length=8, embedding_dim=2 * d, num_heads=2))
+    cell.reset_parameters()
+
+    def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Tensor]:
+        y, carry = cell[3].step(*[layer(x[:, None]) for layer in cell[:3]], carry)
+        return carry, y[:, 0]
+
+    def states(N: int) -> Any:
+        return 0.1 * torch.randn(N, 2, d, d), torch.rand(N, 2, d, 1), torch.zeros(N, 2, 1, 1)
+
+    return Built(nn.Sequential(*[nn.Linear(D, 2 * d) for _ in range(3)], cell), step, states, D)
+
+
+def mamba(D: int, H: int) -> Built:
+    """A block of mambapy a step at a time: a short convolution, then its selective state."""
+    module = import_module("mambapy.mamba")
+    config = module.MambaConfig(d_model=D, n_layers=1, d_state=4)
+
+    def states(N: int) -> Any:
+        wide = config.d_inner
+        return 0.1 * torch.randn(N, wide, config.d_state), torch.randn(N, wide, config.d_conv - 1)
+
+    def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Tensor]:
+        y, carry = cell.step(x, carry)
+        return carry, y
+
+    return Built(module.ResidualBlock(config), step, states, D)
+
+
 def min_gru(D: int, H: int) -> Built:
     """One step of a layer that is made for whole sequences; it has as many units as features."""
 
@@ -195,16 +264,17 @@ def min_gru(D: int, H: int) -> Built:
     return Built(import_module("minGRU_pytorch").minGRU(D), step, lambda N: torch.rand(N, 1, D) + 0.1, D)
 
 
-def jelly(kind: str, D: int, H: int) -> Built:
-    """A neuron of spikingjelly, which keeps its potential as an attribute."""
-    neuron = getattr(import_module("spikingjelly.activation_based.neuron"), kind)()
+def jelly(kind: str, D: int, H: int, memories: tuple[str, ...] = ("v",), **options: Any) -> Built:
+    """A neuron of spikingjelly, which keeps its states as attributes."""
+    neuron = getattr(import_module("spikingjelly.activation_based.neuron"), kind)(**options)
 
     def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        cell[1].v = carry
+        for name, state in zip(memories, carry, strict=True):
+            setattr(cell[1], name, state)
         spikes = cell[1](cell[0](x))
-        return cell[1].v, spikes
+        return tuple(getattr(cell[1], name) for name in memories), spikes
 
-    return Built(nn.Sequential(nn.Linear(D, H), neuron), step, rows(H), D)
+    return Built(nn.Sequential(nn.Linear(D, H), neuron), step, lambda N: (*torch.randn(len(memories), N, H) * 0.3,), D)
 
 
 def recurrent(name: str, states: int, D: int, H: int) -> Built:

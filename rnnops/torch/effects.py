@@ -252,14 +252,13 @@ class CarriedTensor:
         holder, key, _ = self.slots[0]
         return Change(holder, key, self.before, None, self.where)
 
-    def now(self, device: torch.device) -> Tensor:
-        """The value before a call; zeros on the device of the inputs where it does not count."""
+    def now(self, device: torch.device, rows: int) -> Tensor:
+        """The value before a call; zeros for the rows of the inputs, on their device, where it does not count."""
         holder, key, read = self.slots[0]
-        if self.is_read:
+        if self.is_read and (self.is_used or self.in_place):
             found: Tensor = read(holder, key)
-            found = found if self.is_used else found.detach()  # the graph that it ends may have been freed
             return found.clone() if self.in_place else found  # its own memory is written at the end
-        return torch.zeros(self.kind.shape, dtype=self.kind.dtype, device=device)
+        return torch.zeros(self.kind.of_batch(rows).shape, dtype=self.kind.dtype, device=device)
 
     def set(self, value: Any) -> None:
         """Put a tensor where the step puts it."""
@@ -360,10 +359,7 @@ class Effects:
 
 def _for_batch(carried: CarriedTensor, layout: TensorLayout) -> TensorKind:
     """Its kind for the batch size of a layout, where the value before does not matter."""
-    kind = carried.kind
-    if carried.is_read or kind.batch_axis is None or layout.batch is None:
-        return kind
-    return TensorKind(kind.dtype, (layout.batch, *kind.shape[1:]), kind.batch_axis)
+    return carried.kind if carried.is_read or layout.batch is None else carried.kind.of_batch(layout.batch)
 
 
 def effects_of(

@@ -224,7 +224,7 @@ class CompiledStep:
         if effects.carried and torch._C._are_functorch_transforms_active():
             hint = "Carry it as a state: torch.func wants functions that change nothing."
             raise StepError("a step sets a tensor under torch.func", came=effects.where, hint=hint)
-        carried = [effect.now(inputs[0].device) for effect in effects.carried]
+        carried = [effect.now(inputs[0].device, inputs[0].shape[1]) for effect in effects.carried]
         last, steps = self([*states, *carried], inputs, lengths, reached)
         count = inputs[0].shape[0]
         if count:

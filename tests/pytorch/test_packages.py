@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
 from bench.cell_builders import Built  # noqa: E402
 from bench.package_cells import CELLS  # noqa: E402
+from rnnops.torch.prepare import CompiledStep  # noqa: E402
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative to the largest element
 D, H = 5, 6
@@ -83,3 +84,5 @@ def test_equals_its_own_loop(name: str, dtype: Any) -> None:
         leaves = [xs, *tree_leaves(carry), *parameters]
         expect_equal(rnn(xs, carry), loop(built, xs, carry), leaves)
     expect_equal(rnn(xs, carry, lengths=LENGTHS), row_loop(built, xs, carry), leaves)
+    first, *_ = (step for prepared in rnn._prepared.values() for step in prepared.compiled.values())
+    assert isinstance(first, CompiledStep), "PyTorch's own loop does not run"
