@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import pi
 from typing import Any
 
@@ -23,8 +24,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
 import torch.utils._pytree as pytree
 from torch import SymFloat, SymInt, Tensor
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import set_stance
 from torch.distributions import Distribution
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
@@ -268,7 +271,8 @@ NO_AXES = torch.Size()
 class Decisions(TorchFunctionMode):
     """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left.
 
-    Distributions check shapes, and no values: by these they would decide whether to raise.
+    Distributions check shapes, and no values: by these they would decide whether to raise. What `torch.compile` made
+    runs as it was before.
     """
 
     def __init__(self, answers: Sequence[bool]) -> None:
@@ -298,12 +302,15 @@ class Decisions(TorchFunctionMode):
                 self._is_valid = False
 
         _put_checks(make, check)
+        is_free = get_eval_frame_callback() in (None, False)  # Dynamo is not at work around us
+        self._stance = set_stance("force_eager") if is_free else nullcontext()
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         FunctionalTensor.__bool__ = self._before
         _put_checks(*self._checks)
+        self._stance.__exit__(*error)
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -580,16 +587,12 @@ def _with_own_gradient(name: str, y: Tensor, leaves: Sequence[Tensor], operands:
         used = [i for i, grad in enumerate(grads) if grad is not None]
         if not used:
             return y.detach()
-        (transposed,) = torch.autograd.grad(
-            [grads[i] for i in used], given, [operands[i] for i in used], create_graph=True
-        )
+        ends, starts = [grads[i] for i in used], [operands[i] for i in used]
+        (transposed,) = torch.autograd.grad(ends, given, starts, create_graph=True)
     except RuntimeError as error:
-        raise StepError(
-            f"the backward pass of the autograd function {name} cannot be differentiated",
-            wanted="ops of PyTorch on the gradient, or operands of the result's shape",
-            came=str(error)[:100],
-            hint="Write what it does by PyTorch's own ops.",
-        ) from error
+        problem = f"the backward pass of the autograd function {name} cannot be differentiated"
+        wanted, hint = "ops of PyTorch on the gradient, or operands of the result's shape", "Write it by PyTorch's ops."
+        raise StepError(problem, wanted=wanted, came=str(error)[:100], hint=hint) from error
     return transposed
 
 

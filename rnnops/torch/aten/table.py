@@ -13,7 +13,7 @@ from torch import Tensor, fx
 import rnnops as ro
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import ONE_DTYPE, StepError
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}  # name of an aten op, with its overload where that matters -> its rule
@@ -82,7 +82,7 @@ class AtenNode:
             return "float"
         if dtype in KINDS:
             return KINDS[dtype]
-        hint = "Give states, inputs and parameters one float dtype, and convert outside of the step."
+        hint = ONE_DTYPE
         wanted = f"{self.float_dtype}, bool or integers"
         self.fail("a tensor of a dtype that this run does not have", wanted=wanted, came=dtype, hint=hint)
 
