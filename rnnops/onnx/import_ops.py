@@ -11,7 +11,7 @@ decide a shape and are constants of the file become attributes, as if they had b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,10 +188,30 @@ def import_clip(node: Node) -> Sequence[Blob]:
     return append(node)
 
 
+def turned_back(node: Node) -> Blob | None:
+    """An array whose axis one Slice turned around, and this one turns back; None for any other Slice."""
+    known = [node.known_value(i) for i in range(1, 5)] if len(node.inputs) == 5 else []
+    axis = turned_axis([] if value is None else np.ravel(value).tolist() for value in known)
+    maker = None if axis is None else Around(node.reader, "Slice").maker(node.names[0])
+    if maker is None or maker.type != "Slice" or len(maker.inputs) != 1:
+        return None
+    cuts = (list(maker.attributes.get(name) or ()) for name in ("starts", "ends", "axes", "steps"))
+    return node.outer_blob(maker.inputs[0]) if turned_axis(cuts) == axis else None
+
+
+def turned_axis(cuts: Iterable[list[int]]) -> int | None:
+    """The axis that a Slice turns around, given starts, ends, axes and steps; None where it does something else."""
+    match list(cuts):
+        case [[-1], [end], [axis], [-1]] if end <= -FAR:
+            return axis
+    return None
+
+
 def import_slice(node: Node) -> Sequence[Blob]:
     """Everything but the data was an attribute before op set 10."""
     if node.opset >= 10:
-        found = moving_slice(node)
+        found = turned_back(node)
+        found = moving_slice(node) if found is None else found
         return append(node) if found is None else (found,)
     starts, ends = node.required("starts", "ints"), node.required("ends", "ints")
     return append(node, starts=starts, ends=ends, axes=node.attr("axes", "ints"))

@@ -150,18 +150,26 @@ class ScanStep:
                 cell.append("Squeeze", [cell.blob(port)], {"axes": (0,)}, [name])
         results = reader.read(self.form.body)
         self._check_carried(reader, names, results)
-        outputs = self._outputs(cell, results)
         n = self.form.states
-        return recurrent_net(
+        states = [blob.name for blob in results[:n]]
+        copied = {op.outputs[0]: op.inputs[0] for op in cell.ops if op.type == "Identity"}
+        sources = [copied.get(blob.name, blob.name) for blob in results[n:]]
+        own = [blob for blob, source in zip(results[n:], sources, strict=True) if source not in states]
+        outputs = self._outputs(cell, [*results[:n], *own])
+        found = recurrent_net(
             self.node.net,
-            cell,
+            without_copies(cell),
             inputs=list(zip(ports[n:], self.sequences, strict=True)),
             initial_cell_inputs=list(zip(ports[:n], self.states, strict=True)),
             links=dict(zip(ports[:n], outputs, strict=False)),
-            references={own: self.node.outer_blob(outer) for own, outer in reader.captured.items()},
+            references={name: self.node.outer_blob(outer) for name, outer in reader.captured.items()},
             reverse=self.form.reverse,
             state_shapes=self._state_shapes(ports),
         )
+        pairs = list(zip(found[::2], found[1::2], strict=True))
+        rest = iter(pairs[n:])
+        every = [pairs[states.index(source)] if source in states else next(rest) for source in sources]
+        return tuple(blob for pair in (*pairs[:n], *every) for blob in pair)
 
     def _reader(self, cell: Net, blobs: dict[str, Blob]) -> GraphReader:
         """A reader of the body, into a cell that has its inputs."""
@@ -210,6 +218,13 @@ class ScanStep:
             if self.node.rank(blob) != 2:
                 shapes[port] = tuple(dim if isinstance(dim, int) else None for dim in self.node.dims(blob)[1:])
         return shapes
+
+
+def without_copies(cell: Net) -> Net:
+    """A cell less its copies that nothing reads: an output that is a state is read as the state."""
+    read = {*cell.output_blobs.values(), *(name for op in cell.ops for name in op.inputs)}
+    kept = [op for op in cell.ops if op.type != "Identity" or op.outputs[0] in read]
+    return cell if len(kept) == len(cell.ops) else cell.with_ops(kept)
 
 
 def one_step(known: Known | None) -> Known | None:

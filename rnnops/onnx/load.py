@@ -21,6 +21,7 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import PROJECTION, recurrent_layer
 from rnnops.onnx.import_scan import scan
+from rnnops.onnx.join_weights import join_weights
 from rnnops.onnx.node import (
     HALVES,
     LIMITS,
@@ -36,6 +37,7 @@ from rnnops.onnx.node import (
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
 from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.onnx.read_graph import GraphModel, GraphReader
+from rnnops.onnx.roll_loops import with_loops
 from rnnops.types import FLOATS, Array
 
 
@@ -54,6 +56,8 @@ def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int
     put_definitions_in_place(model, opset, known)
     check_ops(model, known)
     check_weights(model.graph)
+    with suppress(OnnxError):  # reading says where
+        join_weights(model.graph)
     if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):  # they are read with values around
         check_scopes(model.graph)
     return model, opset
@@ -230,6 +234,9 @@ def load_model(
     with about(os.fspath(path)), absolute_names():
         model, opset = read_model(Path(path), READABLE)
         fixed = fix_sizes(model.graph, {} if sizes is None else sizes, constants or {})
+        with suppress(OnnxError):  # such as that a state changes its sizes; the file is read as it is, then
+            if (rolled := with_loops(model, opset)) is not None:
+                return read_main_graph(rolled, opset, constants or {}, fixed)
         return read_main_graph(model, opset, constants or {}, fixed)
 
 

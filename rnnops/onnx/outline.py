@@ -20,6 +20,7 @@ from rnnops.onnx.load import READABLE, opset_of
 from rnnops.onnx.node import MAX_DEPTH, dtype_in_words, graphs_in, graphs_of, op_name
 from rnnops.onnx.open_sizes import Dims, dims_of
 from rnnops.onnx.package import OnnxError, onnx
+from rnnops.onnx.roll_loops import with_loops
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")
@@ -272,11 +273,12 @@ def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def as_read(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with functions and definitions in their places, as reading has it; as it is where they cannot be."""
+    """The model with functions and definitions in their places and loops rolled up; as it is where that fails."""
     read = deepcopy(model)
     with suppress(OnnxError):  # the reader says what is wrong
         put_functions_in_place(read)
         put_definitions_in_place(read, opset_of(read), READABLE)
+        read = with_loops(read, opset_of(read)) or read
     return read
 
 

@@ -1,0 +1,448 @@
+"""Unrolled loops of a graph: which of its nodes are copies of one step.
+
+**Steps.** An array that is read at each of its places 0, 1, ..., T-1 along an axis may be a sequence. A node's step is
+the largest place that it depends on, or one more where the last step does without the node, as without a product of
+its state. In a loop that runs backwards places are counted from the end.
+
+**Copies.** Nodes of two steps are copies if they have one op and the same attributes, and read the same constants, the
+place of their own step, copies of their own step, or copies of the step before. The last of these are states. Nodes of
+step 0 read first values in place of states. If step 0 differs otherwise, the loop begins at step 1.
+
+Limits: loops of the main graph, with states, of four steps or more; nodes with graphs in them, and random ones, stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnops.onnx.node import FAR, attributes_of, constant_value, graphs_of, nodes_of, op_name, read_tensor
+from rnnops.onnx.open_sizes import Dims
+from rnnops.onnx.package import OnnxError, onnx
+from rnnops.onnx.read_graph import LARGE_CONSTANT
+from rnnops.types import Array
+
+LEAST = 4  # steps of a loop
+RANDOM = ("Bernoulli", "Dropout", "Multinomial")  # and those that begin with the word
+Copies: TypeAlias = tuple[int, int]  # nodes of all steps: what they compute of their step, and which of several
+Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node reads, in graphs inside it too."""
+    yield from node.input
+    for inner in graphs_of(node):
+        yield from (name for each in nodes_of(inner) for name in each.input)
+        yield from (value.name for value in inner.output)
+
+
+def first_result(node: onnx.NodeProto) -> str:
+    """The name of a node's first result, empty where it has none."""
+    return next(filter(None, node.output), "")
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], gone: Collection[str]) -> None:
+    """Give a graph other nodes, and take initializers away. Some of the nodes may be its own."""
+    new = onnx.GraphProto(node=nodes)
+    del graph.node[:]
+    graph.node.extend(new.node)
+    for values in (graph.initializer, graph.input):
+        for i in reversed(range(len(values))):
+            if values[i].name in gone:
+                del values[i]
+
+
+def attribute_of(node: onnx.NodeProto, name: str, kind: str, default: Any = None) -> Any:
+    """The value of an attribute; the default where there is none of its kind."""
+    found, value = attributes_of(node).get(name, (kind, default))
+    return value if found == kind else default
+
+
+def form_of(node: onnx.NodeProto) -> tuple[object, ...]:
+    """The op and attributes of a node; nodes of one form differ in their inputs."""
+    attributes = sorted(one.SerializeToString(deterministic=True) for one in node.attribute)
+    return op_name(node), tuple(map(bool, node.output)), tuple(attributes)
+
+
+def is_plain(node: onnx.NodeProto) -> bool:
+    """True if a node computes the same wherever its inputs are the same, and has no graphs."""
+    return not op_name(node).startswith((*RANDOM, "Random")) and not graphs_of(node)
+
+
+@dataclass(frozen=True)
+class StepPlace:
+    """A place along an axis of an array, in a value that keeps that axis or does not."""
+
+    data: str
+    axis: int
+    number: int
+    keeps_axis: bool
+
+
+class GraphView:
+    """A graph in which values that are equal for sure have one name.
+
+    Args:
+        dims: value -> its sizes, as far as they are known.
+
+    Attributes:
+        nodes: those that compute what none before computes; makers: value -> its node; places: value -> what it is.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, dims: Mapping[str, Dims | None]) -> None:
+        self.graph, self.dims = graph, dims
+        self.same: dict[str, str] = {}
+        self.makers: dict[str, onnx.NodeProto] = {}
+        self.constants: dict[str, Array] = {}
+        self.computed: dict[tuple[object, ...], onnx.NodeProto] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.places: dict[str, StepPlace] = {}
+        self._equal: dict[tuple[object, ...], str] = {}
+        for tensor in graph.initializer:
+            with suppress(OnnxError):  # reading says what is wrong
+                self._add_constant(tensor.name, read_tensor(tensor, tensor.name), least=0)
+        for node in graph.node:
+            self._add(node)
+
+    def named(self, name: str) -> str:
+        """The one name of a value."""
+        return self.same.get(name, name)
+
+    def inputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
+        return tuple(map(self.named, node.input))
+
+    def read(self, node: onnx.NodeProto) -> Iterator[str]:
+        """The values that a node reads, in graphs inside it too."""
+        return map(self.named, names_read(node))
+
+    def numbers(self, name: str) -> list[int]:
+        """The integers of a constant; none for other values."""
+        array = self.constants.get(name)
+        return [] if array is None or array.dtype.kind != "i" or array.ndim > 1 else array.reshape(-1).tolist()
+
+    def rank(self, name: str) -> int | None:
+        """The number of axes of a value, where it is known."""
+        dims = self.dims.get(name)
+        return None if dims is None else len(dims)
+
+    def axes(self, node: onnx.NodeProto) -> list[int]:
+        """Axes of a Squeeze or Unsqueeze; none where they are not counted from the front."""
+        found = self.numbers(node.input[1]) if len(node.input) > 1 else list(attribute_of(node, "axes", "ints", ()))
+        return found if min(found, default=0) >= 0 else []
+
+    def cuts(self, node: onnx.NodeProto) -> list[list[int]]:
+        """Starts, ends, axes and steps of a Slice, as far as they are constants."""
+        return [self.numbers(name) for name in (*node.input[1:], *[""] * (5 - len(node.input)))]
+
+    def _add_constant(self, name: str, array: Array, least: int) -> None:
+        """Note a constant. Parameters, which may be trained, are equal only if their numbers differ.
+
+        Args:
+            least: elements of a parameter.
+        """
+        self.constants[name] = array
+        if (
+            array.dtype.kind != "f"
+            or array.ndim == 0
+            or array.size < least
+            or (array.size and array.min() != array.max())
+        ):
+            key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
+            self.same[name] = self._equal.setdefault(key, name)
+
+    def _add(self, node: onnx.NodeProto) -> None:
+        """Note a node, unless one before it computes the same."""
+        self.makers.update((name, node) for name in node.output)
+        if node.op_type == "Constant" and node.output:
+            with suppress(OnnxError):
+                array = constant_value(attributes_of(node), "float32")
+                return self._add_constant(node.output[0], array, LARGE_CONSTANT)
+        first = self.computed.setdefault((*form_of(node), self.inputs(node)), node) if is_plain(node) else node
+        if first is not node:
+            return self.same.update(zip(node.output, first.output, strict=True))
+        self.nodes.append(node)
+        places = ((name, self._place(node, i)) for i, name in enumerate(node.output))
+        self.places.update((name, place) for name, place in places if place is not None)
+        return None
+
+    def _place(self, node: onnx.NodeProto, i: int) -> StepPlace | None:
+        """The place that a result is, if it is one; of an array that is turned around, that of the array itself."""
+        place = self._own_place(node, i)
+        turned = None if place is None else self.makers.get(place.data)
+        if place is None or turned is None or turned.op_type != "Slice" or len(turned.input) != 5:
+            return place
+        source, (start, end, axes, step) = self.named(turned.input[0]), self.cuts(turned)
+        (size,) = (self.dims.get(source) or ())[place.axis : place.axis + 1] or (None,)
+        is_whole = [*start, *axes, *step] == [-1, place.axis, -1] and end != [] and end[0] <= -FAR
+        return (
+            replace(place, data=source, number=size - 1 - place.number) if is_whole and isinstance(size, int) else place
+        )
+
+    def _own_place(self, node: onnx.NodeProto, i: int) -> StepPlace | None:
+        """The place of an array that a node reads."""
+        data, axis = self.named(node.input[0]) if node.input else "", attribute_of(node, "axis", "int", 0)
+        before, found = self.places.get(data), self.numbers(node.input[1]) if len(node.input) > 1 else []
+        if node.op_type == "Squeeze" and before is not None and before.keeps_axis:
+            return replace(before, keeps_axis=False) if self.axes(node) == [before.axis] else None
+        if node.op_type == "Gather" and len(found) == 1:
+            return StepPlace(data, axis, found[0], self.constants[node.input[1]].ndim > 0)
+        if node.op_type == "Slice" and len(found) == 1:
+            start, end, along, step = self.cuts(node)
+            is_one = len(along) == 1 and end == [start[0] + 1] and step in ([], [1])
+            return StepPlace(data, along[0], start[0], True) if is_one else None
+        if node.op_type == "Split" and (self.dims.get(data) or ())[axis:][:1] == (len(node.output),):
+            return StepPlace(data, axis, i, True)
+        split = self.makers.get(data) if node.op_type == "SequenceAt" and found else None
+        if split is None or split.op_type != "SplitToSequence" or not self._is_in_ones(split):
+            return None
+        keeps_axis = attribute_of(split, "keepdims", "int", 1) != 0
+        return StepPlace(self.named(split.input[0]), attribute_of(split, "axis", "int", 0), found[0], keeps_axis)
+
+    def _is_in_ones(self, split: onnx.NodeProto) -> bool:
+        """True if a SplitToSequence makes parts of one place each."""
+        size = self.constants.get(split.input[1]) if len(split.input) > 1 else np.ones(())
+        return size is not None and size.ndim == 0 and size == 1
+
+
+def loops_of(view: GraphView) -> Iterator[UnrolledLoop]:
+    """The loops of a graph; some may be parts of others."""
+    numbers = defaultdict[tuple[str, int], set[int]](set)
+    for place in view.places.values():
+        numbers[place.data, place.axis].add(place.number)
+    counts = defaultdict[int, set[tuple[str, int]]](set)
+    for axis, found in numbers.items():
+        if axis[1] >= 0 and len(found) >= LEAST and found == set(range(len(found))):
+            counts[len(found)].add(axis)
+    for count in sorted(counts, reverse=True):
+        for reverse in (False, True):
+            steps = StepView(view, counts[count], count, reverse)
+            for first in range(min(2, count - LEAST + 1)):
+                seen = set[Copies]()
+                while (loop := UnrolledLoop(steps, first)).has_states(seen):
+                    seen.update(loop.copies)
+                    if loop.begins():
+                        yield loop
+
+
+class StepView:
+    """The nodes of a graph by steps.
+
+    Args:
+        axes: (array, axis) of what may be sequences; count: of its places.
+    """
+
+    def __init__(self, view: GraphView, axes: set[tuple[str, int]], count: int, reverse: bool) -> None:
+        self.view, self.axes, self.count, self.reverse = view, axes, count, reverse
+        self.of: dict[str, int] = {}
+        self.tokens: dict[str, object] = {}
+        self.values: dict[tuple[object, int], str] = {}  # (what it is to its step, step) -> a place
+        self.tables: list[dict[Copies, onnx.NodeProto]] = []
+        self._later: set[int] = set()
+        self._numbers: dict[object, int] = {}
+        self._take_steps()
+        self._find_later()
+        self._take_steps()
+
+    def _find_later(self) -> None:
+        """Note the nodes without which the last step does: they belong to the next step."""
+        _, *middle, last = self.tables
+        found = [key for key in middle[0] if key not in last and all(key in table for table in middle)]
+        self._later = {id(table[key]) for table in middle for key in found}
+        todo = [(middle[0][key], middle[1][key]) for key in middle[0].keys() & middle[1].keys()]
+        while todo:  # those of the first step are not alike, but read by what is
+            pair = todo.pop()
+            for names in zip(*map(self.view.inputs, pair), strict=True):
+                one, other = map(self.view.makers.get, names)
+                if one is not None and other is not None and id(other) in self._later and id(one) not in self._later:
+                    self._later.add(id(one))
+                    todo.append((one, other))
+
+    def _take_steps(self) -> None:
+        """Give all nodes their steps."""
+        self.tables, before, self.of, self.tokens = [{} for _ in range(self.count)], self.of, {}, {}
+        for node in self.view.nodes:
+            self._add(node, before)
+
+    def place(self, name: str) -> StepPlace | None:
+        """The place of its own step that a value is."""
+        place = self.view.places.get(name)
+        if place is None or (place.data, place.axis) not in self.axes or self.of.get(place.data, -1) >= 0:
+            return None
+        return place
+
+    def at(self, number: int) -> int:
+        """The step of a place, or the place of a step."""
+        return self.count - 1 - number if self.reverse else number
+
+    def step(self, name: str) -> int:
+        """The step of a value, -1 for one of before the loop."""
+        return self.of.get(name, -1)
+
+    def _add(self, node: onnx.NodeProto, before: Mapping[str, int]) -> None:
+        step = max(map(self.step, self.view.read(node)), default=-1)
+        if id(node) in self._later:
+            step = max(step, before[first_result(node)] + 1)
+        for name in filter(None, node.output):
+            place = self.place(name)
+            self.of[name] = step if place is None else self.at(place.number)
+            if place is not None:
+                self.tokens[name] = (place.data, place.axis, place.keeps_axis)
+                self.values[self.tokens[name], self.of[name]] = name
+        if step < 0 or not is_plain(node) or any(name in self.tokens for name in node.output):
+            return
+        key = (form_of(node), *(self._token(name, step) for name in self.view.inputs(node)))
+        number, table = self._numbers.setdefault(key, len(self._numbers)), self.tables[step]
+        copies = next((number, i) for i in range(len(table) + 1) if (number, i) not in table)
+        table[copies] = node
+        self.tokens.update((name, (copies, i)) for i, name in enumerate(node.output) if name)
+
+    def _token(self, name: str, step: int) -> object:
+        """The part that an input of a node has in its step."""
+        own = self.step(name)
+        return ("same", name) if own < 0 else self.tokens.get(name, ("alone", name)) if own == step else "before"
+
+
+class UnrolledLoop:
+    """The copies of the steps of a loop.
+
+    Args:
+        first: the step that the loop begins with.
+
+    Attributes:
+        copies: nodes of the step after the first and of all later ones; own: those of the first.
+        results: value -> the copies that make it, and its step.
+        states: what the second step reads of the first -> what makes it in each; starts: the same -> its first value.
+    """
+
+    def __init__(self, steps: StepView, first: int) -> None:
+        self.steps, self.view, self.first = steps, steps.view, first
+        self.copies: dict[Copies, list[onnx.NodeProto]] = {}
+        self.own: dict[Copies, onnx.NodeProto] = {}
+        self.results: dict[str, tuple[Result, int]] = {}
+        self.states: dict[str, Result] = {}
+        self.starts: dict[str, str] = {}
+
+    def has_states(self, seen: set[Copies]) -> bool:
+        """True if there are copies that hand states on, others than those that were seen."""
+        tables = self.steps.tables[self.first + 1 :]
+        common = [key for key in tables[0] if key not in seen and all(key in table for table in tables)]
+        self.copies = {key: [table[key] for table in tables] for key in common}
+        self._keep_those_that_fit()
+        if self.states:
+            self._keep_one_part()
+        return bool(self.states)
+
+    def begins(self) -> bool:
+        """True if the first step makes the states as others do, of the same sizes; the copies are complete then."""
+        if not self._find_states():
+            return False
+        for key in [key for key in self.copies if key not in self.own]:
+            inputs = tuple(map(self._in_first, self.inputs(key)))
+            node = self.view.computed.get((*form_of(self.copies[key][0]), inputs))
+            if node is None:
+                del self.copies[key]
+            else:
+                self.own[key] = node
+        self._keep_those_that_fit()
+        sizes = ((self.view.dims.get(self.starts[name]), self.view.dims.get(name)) for name in self.states)
+        return bool(self.states) and all(one is None or other is None or fit(one, other) for one, other in sizes)
+
+    def inputs(self, key: Copies) -> tuple[str, ...]:
+        """The values that a node of the second step reads."""
+        return self.view.inputs(self.copies[key][0])
+
+    def is_own(self, name: str) -> bool:
+        """True if the second step makes a value."""
+        return name in self.results and self.steps.step(name) > self.first
+
+    def _keep_those_that_fit(self) -> None:
+        """Drop nodes that are not copies, until all are."""
+        wrong: list[Copies] | None = None
+        while wrong is None or wrong:
+            self.states, self.results = {}, {}
+            for key, nodes in self.copies.items():
+                before = [self.own[key]] if key in self.own else []
+                for step, node in enumerate((*before, *nodes), self.first + 1 - len(before)):
+                    self.results.update((name, ((key, i), step)) for i, name in enumerate(node.output) if name)
+            wrong = [key for key, nodes in self.copies.items() if not self._are_copies(nodes)]
+            for key in wrong:
+                del self.copies[key]
+
+    def _keep_one_part(self) -> None:
+        """Keep the first state with all that hangs together with it; other loops of as many steps stay for later."""
+        links = defaultdict[Copies, set[Copies]](set)
+        for key in self.copies:
+            for name in self.inputs(key):
+                other = self.states.get(name) or (self.results[name][0] if self.is_own(name) else (key, 0))
+                links[key].add(other[0])
+                links[other[0]].add(key)
+        part, todo = set[Copies](), [next(iter(self.states.values()))[0]]
+        while todo:
+            if (key := todo.pop()) not in part:
+                part.add(key)
+                todo += links[key]
+        self.copies = {key: nodes for key, nodes in self.copies.items() if key in part}
+        self._keep_those_that_fit()
+
+    def _are_copies(self, nodes: Sequence[onnx.NodeProto]) -> bool:
+        return all(map(self._is_same, zip(*map(self.view.inputs, nodes), strict=True)))
+
+    def _is_same(self, names: Sequence[str]) -> bool:
+        """True if an input of copies is the same for all of them, given that it looks the same from each step."""
+        step = self.steps.step(names[0])
+        if step < 0 or (step > self.first and self.steps.place(names[0]) is not None):
+            return True
+        ago = self.first + 1 - step
+        result = self.results.get(names[ago], (None, 0))[0] if ago < 2 else None
+        if result is None:
+            return False
+        if ago and self.states.setdefault(names[0], result) != result:  # two states that are equal in the first step
+            return False
+        return all(self.results.get(name) == (result, step + i) for i, name in enumerate(names) if i >= ago)
+
+    def _find_states(self) -> bool:
+        """Find the nodes of the first step that make states, and first values. False if they are not copies."""
+        todo = list(self.states.items())
+        while todo:
+            name, (key, i) = todo.pop()
+            node, copy = self.view.makers.get(name), self.copies[key][0]
+            if node is None or self.steps.step(name) > self.first or form_of(node) != form_of(copy):
+                return False
+            if node.output[i] != name or self.own.get(key, node) is not node or len(node.input) != len(copy.input):
+                return False
+            pairs = list(zip(self.view.inputs(node), self.inputs(key), strict=True))
+            if not all(self._may_be_first(one, other) for one, other in pairs):
+                return False
+            todo += [
+                (one, self.results[other][0]) for one, other in pairs if self.is_own(other) and key not in self.own
+            ]
+            self.own[key] = node
+        return True
+
+    def _may_be_first(self, one: str, other: str) -> bool:
+        """True if a value may be in the first step what another one is in the second."""
+        if other in self.states:
+            return self.steps.step(one) < self.first and self.starts.setdefault(other, one) == one
+        return self.is_own(other) or one == self._in_first(other)
+
+    def _in_first(self, name: str) -> str | None:
+        """The value of the first step that a value of the second is a copy of, where that is known."""
+        if self.steps.step(name) < 0:
+            return name
+        if self.is_own(name):
+            (key, i), _ = self.results[name]
+            return self.own[key].output[i] if key in self.own else None
+        return self.starts.get(name) or self.steps.values.get((self.steps.tokens.get(name), self.first))
+
+
+def fit(one: Dims, other: Dims) -> bool:
+    """True if sizes are equal as far as they are known; where one is 1, the other may not be open."""
+    pairs = list(zip(one, other, strict=False))
+    differ = [(a, b) for a, b in pairs if a != b]
+    return len(one) == len(other) and not any(1 in pair or all(isinstance(a, int) for a in pair) for pair in differ)
