@@ -392,12 +392,19 @@ class CodeRecorder(TorchFunctionMode):
 
     def _on_builtin(self, frame: FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, torch.Generator) and function.__name__ in SEEDING:
+        if isinstance(owner, torch.Generator) and function.__name__ in SEEDING and not _is_ours(frame):
             raise StepError("a step seeds random numbers", op=_named(frame, function), hint=SEED_OUTSIDE)
         module = getattr(function, "__module__", None) or type(owner).__module__
         read = OUTSIDE.get(module)
         if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
             self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """True if rnnops seeds, as it does around a parametrization that is computed."""
+    while frame is not None and frame.f_globals["__name__"] in ("torch.random", "contextlib"):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals["__name__"].startswith("rnnops.")
 
 
 def _named(frame: FrameType | None, function: Any) -> str:
