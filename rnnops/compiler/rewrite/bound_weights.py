@@ -302,7 +302,7 @@ def byte_products(net: Net, bound: Mapping[str, Array]) -> tuple[Net, dict[str, 
 
 
 def _fits_bytes(weight: Array | None) -> bool:
-    """True for a matrix of whole numbers of a byte each, of which sums of products with bytes are exact."""
+    """True for a matrix of whole numbers of a byte each, whose sums of products with bytes are exact."""
     if weight is None or weight.dtype != np.float32 or weight.ndim != 2 or not weight.size:
         return False
     fits = weight.min() >= -128 and weight.max() <= 127 and np.array_equal(weight, np.rint(weight))
