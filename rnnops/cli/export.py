@@ -119,7 +119,7 @@ class ExportOptions:
     Args:
         shapes: of inputs; constants: inputs of an ONNX file with their values from now on.
         states: output=input, as they were given.
-        steps: the size that counts frames, of which a call has a chunk.
+        steps: the size that counts frames; a call has a chunk of them.
         weights: what weights of products are kept as; None for floats.
     """
 

@@ -76,7 +76,7 @@ class StreamedNet:
         return {name: frames.delay for name, frames in self.outputs.items()}
 
     def ending(self, frames: int) -> tuple[int, dict[str, int]]:
-        """How many frames the last call has, the real ones among them, and how many each output then still has."""
+        """How many frames the last call has, filled up to whole chunks, and how many each output still has then."""
         left = {name: max(one.count(frames) + one.delay, 0) for name, one in self.outputs.items()}
         every = (*self.outputs.values(), *self.inside)
         needed = max([1, frames, *(ceil((one.count(frames) + one.delay) / one.rate) for one in every)])
