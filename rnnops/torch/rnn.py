@@ -475,13 +475,18 @@ def _turned(x: Tensor) -> Tensor:
     return x.transpose(0, 1)
 
 
+RETURNED = "its state, or (output, state)"
+
+
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
     """One call of a cell that takes `(x, carry)` and gives the carry, or `(output, carry)`."""
     result = cell(x, carry)
     if result is None:
-        raise StepError("the cell returns None", wanted="its state, or (output, state)", hint="Has forward a return?")
+        raise StepError("the cell returns None", wanted=RETURNED, hint="Has forward a return?")
     if pytree.tree_structure(result) == pytree.tree_structure(carry):
         return result, result if isinstance(result, Tensor) else pytree.tree_leaves(result)[0]
+    if isinstance(result, tuple | list) and len(result) != 2:
+        raise StepError("the cell returns too much or too little", wanted=RETURNED, came=f"{len(result)} results")
     output, carry = result
     return carry, output
 

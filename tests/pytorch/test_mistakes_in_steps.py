@@ -115,6 +115,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         ("wanted [tensor, tensor]; got tensor", "Give init as a tuple"),
     ),
     "no result": (lambda: rt.RNN(Cell(lambda h: None))(XS), ("the cell returns None", "Has forward a return?")),
+    "three results of a cell": (
+        lambda: rt.RNN(Cell(lambda h: (h, h, h)))(XS),
+        ("wanted its state, or (output, state); got 3 results",),
+    ),
     "the state first": (
         lambda: rt.RNN(StateFirst()),
         ("got forward(h, x)", "RNN(cell, step=lambda cell, h, x: (cell(h, x),) * 2)"),
