@@ -141,7 +141,6 @@ def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tu
 LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
 OF_CALLS = ("init", "lengths", "steps")  # which people give when they make the module
-GIVE_INIT = "Give the call init=, tensors [N, ...]: rnn(xs, init)."
 
 
 PLAIN = (Tensor, Parameter)
@@ -180,6 +179,11 @@ def nested(leaves: list[Tensor], tree: Any) -> Any:
     return tuple(leaves) if tree is tuple_of(len(leaves)) else pytree.tree_unflatten(leaves, tree)
 
 
+def shown(tree: Any, count: int) -> str:
+    """A structure as text."""
+    return f"{nested(['tensor'] * count, tree)}".replace("'", "")
+
+
 @cache
 def tuple_of(count: int) -> Any:
     """The structure of a tuple of tensors."""
@@ -196,7 +200,7 @@ def tensors_of(what: str, tree: Any) -> TensorTree:
     leaves, structure = pytree.tree_flatten(tree, is_leaf=is_packed)
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and leaf is not None:
-            raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
+            raise StepError(f"{what} are tensors, and one is not", came=f"{type(leaf).__name__} {leaf!r}"[:60])
     places = tuple(place for place, leaf in enumerate(leaves) if leaf is None)
     present = [leaf for leaf in leaves if leaf is not None]
     return TensorTree(present, WithNone(structure, places) if places else structure)
@@ -230,7 +234,13 @@ class FlatStep:
         carry, y = result
         states, results = tensors_of("results of the step", carry), tensors_of("results of the step", y)
         if states.tree != self._carry_tree:
-            raise StepError("a step changes the structure of its carry", wanted=self._carry_tree, came=states.tree)
+            hint = (
+                "Give init as a tuple, if the step returns one."
+                if isinstance(nested(carried, self._carry_tree), list)
+                else None
+            )
+            wanted, came = shown(self._carry_tree, len(carried)), shown(states.tree, len(states.leaves))
+            raise StepError("a step changes the structure of its carry", wanted=wanted, came=came, hint=hint)
         self.result_tree = results.tree
         leaves = [*states.leaves, *results.leaves]
         return leaves if self.wide is None else [widened(x, self.wide) for x in leaves]

@@ -26,13 +26,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._functorch import eager_transforms
 from torch.nn import Module
 from torch.nn.modules.module import _global_backward_hooks, _global_backward_pre_hooks
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-from rnnops.torch.errors import SEED_OUTSIDE, StepError
+from rnnops.torch.errors import BY_HAND, SEED_OUTSIDE, StepError
 
 MISSING = object()
 
@@ -308,7 +309,9 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
 SEEDING = {"manual_seed", "seed", "set_state", "set_offset"}  # methods of a torch.Generator
-CALL = Module._call_impl.__code__
+BETWEEN = (".random", "contextlib", "torch._compile", "torch._dynamo.eval_frame")  # modules between one and the user
+CALL, GRAD = Module._call_impl.__code__, torch.autograd.grad.__code__
+TRANSFORMS = {made.__code__ for made in (eager_transforms.grad_and_value_impl, eager_transforms._vjp_with_argnums)}
 OLD_NORMS = WeightNorm, SpectralNorm
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
@@ -360,6 +363,10 @@ class CodeRecorder(TorchFunctionMode):
             if code is CALL:
                 module = frame.f_locals["self"]
                 self._modules[id(module)] = module
+            if code in TRANSFORMS or (
+                code is GRAD and frame.f_locals["create_graph"] and kind_of_caller(frame) == USER
+            ):
+                raise StepError("a step takes a gradient of its own, which would have a gradient", hint=BY_HAND)
             if id(code) not in self._done:
                 self._on_call(frame, code)
         elif event == "c_call":
@@ -376,27 +383,32 @@ class CodeRecorder(TorchFunctionMode):
     def _on_builtin(self, frame: FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
         if isinstance(owner, torch.Generator) and function.__name__ in SEEDING:
-            raise StepError("a step seeds random numbers", op=_named(frame, function), hint=SEED_OUTSIDE)
+            _refuse_seeding(frame, function.__name__)
         module = getattr(function, "__module__", None) or type(owner).__module__
         read = OUTSIDE.get(module)
         if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
             self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
 
 
-def _named(frame: FrameType | None, function: Any) -> str:
-    """The function of `torch.random` that the user called, which calls one of a generator."""
-    name: str = function.__name__
-    while frame is not None and kind_of(frame.f_code.co_filename) != USER:
+def _refuse_seeding(frame: FrameType | None, name: str) -> None:
+    """Raise StepError where the user seeds random numbers, by a generator or by a function of `torch.random`."""
+    while frame is not None and frame.f_globals["__name__"].endswith(BETWEEN):
         is_whole = frame.f_globals["__name__"].endswith(".random")
         name, frame = frame.f_code.co_name if is_whole else name, frame.f_back
-    return name
+    if kind_of_caller(frame, itself=True) == USER:  # and not PyTorch itself, as in checkpoint
+        raise StepError("a step seeds random numbers", op=name, hint=SEED_OUTSIDE)
+
+
+def refuse_scripted(module: Module) -> None:
+    """Raise StepError for a module of torch.jit."""
+    if isinstance(module, torch.jit.ScriptModule):
+        hint = "Give the module as it was before torch.jit.script."
+        raise StepError("a scripted module is part of a step", came=module.original_name, hint=hint)
 
 
 def _check_module(module: Module) -> None:
     """Raise StepError for modules that a graph would not show as they are."""
-    if isinstance(module, torch.jit.ScriptModule):
-        hint = "Give the module as it was before torch.jit.script."
-        raise StepError("a scripted module is part of a step", came=module.original_name, hint=hint)
+    refuse_scripted(module)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, OLD_NORMS):
             name = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"

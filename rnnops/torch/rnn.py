@@ -8,23 +8,24 @@ original's, and a warning names it.
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn import Module
 
 import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
-    GIVE_INIT,
     LEAF,
     StepFunction,
     TensorTree,
@@ -41,8 +42,8 @@ from rnnops.torch.arguments import (
     tensors_of,
     with_steps,
 )
-from rnnops.torch.code_reads import reads_of
-from rnnops.torch.errors import StepError, UnseenWarning
+from rnnops.torch.code_reads import reads_of, refuse_scripted
+from rnnops.torch.errors import GIVE_INIT, StepError, UnseenWarning
 from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, settings_of
 from rnnops.torch.run_scan import (
     Given,
@@ -59,6 +60,7 @@ from rnnops.torch.run_scan import (
 from rnnops.torch.traced import on_host
 from rnnops.types import Array
 
+SCAN_TAKES = "rnnops.torch.scan takes a function."
 HINT = "Give a method as the step: rnnops.torch.RNN(cell, self._step)."
 
 
@@ -180,11 +182,15 @@ class RNN(Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        cell = cell._orig_mod if isinstance(cell, OptimizedModule) else cell  # rnnops compiles the step itself
         if not isinstance(cell, Module):
-            hint = "rnnops.torch.scan takes a function."
+            hint = f"Give an instance: {cell.__name__}(...)." if isinstance(cell, type) else SCAN_TAKES
             raise StepError("the cell is not a module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
-        if step is None and isinstance(cell, torch.nn.RNNBase):
+        for module in cell.modules():
+            refuse_scripted(module)
+        if step is None:
             _refuse_whole(cell)
+            _refuse_order(cell)
         check_flags("RNN", batch_first=batch_first)
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
@@ -469,22 +475,47 @@ def _turned(x: Tensor) -> Tensor:
     return x.transpose(0, 1)
 
 
+RETURNED = "its state, or (output, state)"
+
+
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
     """One call of a cell that takes `(x, carry)` and gives the carry, or `(output, carry)`."""
     result = cell(x, carry)
+    if result is None:
+        raise StepError("the cell returns None", wanted=RETURNED, hint="Has forward a return?")
     if pytree.tree_structure(result) == pytree.tree_structure(carry):
         return result, result if isinstance(result, Tensor) else pytree.tree_leaves(result)[0]
+    if isinstance(result, tuple | list) and len(result) != 2:
+        raise StepError("the cell returns too much or too little", wanted=RETURNED, came=f"{len(result)} results")
     output, carry = result
     return carry, output
 
 
-def _refuse_whole(cell: torch.nn.RNNBase) -> NoReturn:
+def _refuse_whole(cell: Module) -> None:
     """Raise StepError for a module that goes over time itself."""
+    if not isinstance(cell, torch.nn.RNNBase):
+        return
     kind, sizes = type(cell).__name__, f"({cell.input_size}, {cell.hidden_size})"
     hint = f"Make a torch.nn.{kind}Cell{sizes} of each layer; its parameters are the layer's, without '_l0'."
     raise StepError(
         "the cell is a whole recurrence", wanted="a module of one step", came=f"nn.{kind}{sizes}", hint=hint
     )
+
+
+OF_STATES, OF_INPUTS = {"h", "hx", "hidden", "state", "states", "carry"}, {"x", "xt", "x_t", "input", "inputs"}
+
+
+def _refuse_order(cell: Module) -> None:
+    """Raise StepError for a cell whose arguments' names say that its state comes first."""
+    try:
+        names = [*inspect.signature(cell.forward).parameters][:2]
+    except (TypeError, ValueError):  # of C code
+        return
+    if len(names) == 2 and names[0] in OF_STATES and names[1] in OF_INPUTS:
+        step = f"step=lambda cell, {names[0]}, x: (cell({names[0]}, x),) * 2"
+        hint = f"For a cell that returns its state: RNN(cell, {step})."
+        came = f"forward({', '.join(names)})"
+        raise StepError("a cell is called as cell(x, state), and this one takes its state first", came=came, hint=hint)
 
 
 def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:

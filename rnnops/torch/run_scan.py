@@ -29,7 +29,6 @@ from torch.nn import Module
 
 from rnnops.errors import RnnopsError
 from rnnops.torch.arguments import (
-    GIVE_INIT,
     LEAF,
     NO_INPUT,
     FlatStep,
@@ -42,7 +41,7 @@ from rnnops.torch.arguments import (
     outside_of_graphs,
     tuple_of,
 )
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import StepError, failed_step
 from rnnops.torch.prepare import PREPARING, CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
 from rnnops.torch.sides import SEEDS, as_array, as_tensor, side_of
 from rnnops.torch.step_modes import NARROW
@@ -420,7 +419,7 @@ def _loop_dtypes(step: TorchStep, given: Given, made: ScanRequest, steps: int) -
         try:
             dtypes = [x.dtype for x in tried(step, layout)]
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise error if isinstance(error, RnnopsError) else _failed(error, given) from error
+            raise error if isinstance(error, RnnopsError) else _failed(error, given, made) from error
         found = [*dtypes[:count], *map(torch.promote_types, found[count:] or dtypes[count:], dtypes[count:])]
         kinds = zip(layout.states, dtypes, strict=False)
         layout = replace(layout, states=tuple(replace(kind, dtype=dtype) for kind, dtype in kinds))
@@ -451,7 +450,7 @@ TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
 def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanRequest) -> int:
     """How many states [N, H] a step takes: two as a tuple, or one tensor. Raises StepError where neither fits."""
     check_surroundings()
-    failed, refused = dict[str, None](), None
+    failed, refused = dict[int, tuple[Exception, Given]](), None
     with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
         examples = [_example(x) if is_in_graph([x]) else x for x in xs.leaves]
         for rows in dict.fromkeys((TRIED_ROWS, examples[0].shape[1])):
@@ -465,19 +464,27 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
                 except StepError as error:  # of a step that takes these states
                     refused = refused or error
                 except Exception as error:  # of the user's code, which gets what it may not take
-                    failed[f"{count} x {[rows, width]}: {str(error).partition(chr(10))[0]}"] = None
+                    failed[count] = error, given
                 else:
                     if all(result.shape == state.shape for result, state in zip(results, states, strict=True)):
                         return count
-                    failed[f"{count} x {[rows, width]}, which change their shape"] = None
+                    failed[count] = ValueError("states change their shape"), given
     if refused is not None:
         raise refused
-    raise StepError(
-        "init is left out, and no states of zeros fit the cell",
-        wanted="a cell that takes a tensor [N, hidden_size], or a tuple of two",
-        came="; ".join(failed),
-        hint=GIVE_INIT,
-    )
+    check_traceable()
+    of_sizes = [failed[count] for count in (1, 2) if type(failed[count][0]) is RuntimeError]
+    cause, given = [*of_sizes, failed[1]][0]
+    raise _failed(cause, given, made, True) from cause
+
+
+def _failed(error: Exception, given: Given, made: ScanRequest, is_left_out: bool = False) -> StepError:
+    """The error for a step that fails.
+
+    Args:
+        is_left_out: whether states are zeros, as init is left out.
+    """
+    inputs = [x for x in pytree.tree_leaves(nested(given.xs.leaves, given.xs.tree)) if x is not None]  # that it sees
+    return failed_step(error, given.carry.leaves, inputs, made.cell, is_left_out)
 
 
 def run_now(
@@ -521,24 +528,7 @@ def compiled_for(
         if isinstance(error, RnnopsError):
             raise
         check_traceable()
-        raise _failed(error, given) from error
-
-
-def _failed(error: Exception, given: Given) -> StepError:
-    """The error for a step that fails: the sizes that it got, and a hint where rows come before steps."""
-    states, xs = given.carry.leaves, nested(given.xs.leaves, given.xs.tree)
-    inputs = [x for x in pytree.tree_leaves(xs) if x is not None]  # that the step sees
-    got = ", ".join(str([*state.shape]) for state in states), ", ".join(str([*x.shape[1:]]) for x in inputs) or None
-    hint, batches = None, {state.shape[0] for state in states if state.dim() > 1}
-    if inputs and all(x.dim() > 2 and {x.shape[0]} == batches != {x.shape[1]} for x in inputs):
-        N, T = inputs[0].shape[:2]
-        rows = f"xs {[*inputs[0].shape]} is read as {N} steps of {T} rows"
-        hint = (
-            f"Inputs are time-major, [T, N, ...]: {rows}. For [N, T, ...] use RNN(batch_first=True), or transpose xs."
-        )
-    text = str(error).splitlines()[0] if str(error) else ""
-    problem = f"the step fails with {type(error).__name__}: {text.removesuffix('.')}"
-    return StepError(problem, came=f"states {got[0]}, and inputs {got[1]} of a step", hint=hint)
+        raise _failed(error, given, made) from error
 
 
 def run_in_graph(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import pi
 from typing import Any
 
@@ -23,8 +24,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody has it
 import torch.utils._pytree as pytree
 from torch import SymFloat, SymInt, Tensor
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.compiler import set_stance
 from torch.distributions import Distribution
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
@@ -263,7 +266,8 @@ NO_AXES = torch.Size()
 class Decisions(TorchFunctionMode):
     """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left.
 
-    Distributions check shapes, and no values: by these they would decide whether to raise.
+    Distributions check shapes, and no values: by these they would decide whether to raise. What `torch.compile` made
+    runs as it was before.
     """
 
     def __init__(self, answers: Sequence[bool]) -> None:
@@ -293,12 +297,15 @@ class Decisions(TorchFunctionMode):
                 self._is_valid = False
 
         _put_checks(make, check)
+        is_free = get_eval_frame_callback() in (None, False)  # Dynamo is not at work around us
+        self._stance = set_stance("force_eager") if is_free else nullcontext()
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         FunctionalTensor.__bool__ = self._before
         _put_checks(*self._checks)
+        self._stance.__exit__(*error)
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -25,7 +25,7 @@ import rnnops as ro
 from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
 from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
-from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
+from rnnops.torch.errors import IN_PLACE, SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.sides import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions, widened
 from rnnops.torch.translate import SymbolRefusedError, Trace, Translation, trace_step, translate
@@ -156,8 +156,12 @@ def _loop(
     """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
     count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
     for t in range(STEPS):
+        given = [*carried, *(sequence[t] for sequence in inputs)]
+        versions = [x._version for x in given]
         with RandomFunctions(draws.at_step(t)), Decisions(step.assume), recorder:
-            results = list(step.function(*carried, *[sequence[t] for sequence in inputs]))
+            results = list(step.function(*given))
+        if versions != [x._version for x in given]:
+            raise StepError("a step changes its state or input in place", hint=IN_PLACE)
         carried = results[:count]
         rows.append(results[count:])
     return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
@@ -400,7 +404,9 @@ class _Study:
         trace, changes, mutated = self._trace(step, layout)
         others = [change for change in changes if not effects.knows(change)]
         if trace is None or mutated:
-            raise StepError("a step changes tensors in place in a way that rnnops cannot follow", came=effects.where)
+            hint = "Call .eval() on BatchNorm, or use LayerNorm." if "num_batches" in effects.where else None
+            problem = "a step changes tensors in place in a way that rnnops cannot follow"
+            raise StepError(problem, came=effects.where, hint=hint)
         kinds = trace.result_kinds(layout.batch)[self._step.states : step.states]
         for carried, kind, place in zip(effects.carried, kinds, trace.places()[self._step.states :], strict=False):
             fits = kind == (carried.kind.dtype, carried.kind.shape)

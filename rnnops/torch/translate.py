@@ -8,16 +8,18 @@ PyTorch broadcasts and squeezes by them.
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, autocast, dtype, empty_like, enable_grad, fx, rand_like
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo import config as dynamo
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -39,7 +41,7 @@ from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import RULES, AtenNode, op_name
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
-from rnnops.torch.errors import SHARDED, StepError
+from rnnops.torch.errors import ONE_DTYPE, SHARDED, StepError
 from rnnops.torch.step_modes import (
     SYMBOL_REFUSED,
     Decisions,
@@ -156,7 +158,9 @@ def trace_step(
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())  # first, as what is left at the end warns, too
         warnings.simplefilter("ignore")
+        stack.enter_context(_without_log())
         stack.enter_context(unset_fake_temporarily())  # Dynamo may be at work around us
+        stack.enter_context(dynamo.patch(error_on_nested_fx_trace=False))  # what torch.compile made runs as it was
         stack.enter_context(tracing(None))
         stack.enter_context(autocast(layout.device.type, enabled=False))
         stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM, as the next
@@ -199,6 +203,17 @@ def trace_step(
             raise SymbolRefusedError(str(error)) from error
     module.graph.eliminate_dead_code(_has_effect)
     return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """An op that fails is told by its error, and not on the screen."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _on_two_devices(error: RuntimeError, layout: TensorLayout) -> StepError:
@@ -326,6 +341,9 @@ def _float_dtype(trace: Trace, layout: TensorLayout) -> torch.dtype:
     """The one float dtype of states, inputs and of what the step closes over."""
     dtypes = [kind.dtype for kind in layout.kinds if kind.dtype.is_floating_point]
     dtype = dtypes[0] if dtypes else torch.float32
+    if len({*dtypes}) > 1:
+        came = ", ".join(f"{name} {kind.dtype}" for name, kind in zip(_names(layout), layout.kinds, strict=True))
+        raise StepError("states and inputs have several float dtypes", came=came, hint=ONE_DTYPE)
     if dtype not in (torch.float32, torch.float64):
         raise StepError("states and inputs of this dtype have no kernels", wanted="float32 or float64", came=dtype)
     return dtype

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 import rnnops as ro
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.torch.errors import StepError
+from rnnops.torch.errors import ONE_DTYPE, StepError
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}  # name of an aten op, with its overload where that matters -> its rule
@@ -80,7 +80,7 @@ class AtenNode:
             return "float"
         if dtype in KINDS:
             return KINDS[dtype]
-        hint = "Give states, inputs and parameters one float dtype, and convert outside of the step."
+        hint = ONE_DTYPE
         if dtype.is_complex:
             hint = "Write complex numbers as pairs of reals, of x.real and x.imag: torch.view_as_real(x) holds both."
         wanted = f"{self.float_dtype}, bool or integers"
