@@ -41,6 +41,7 @@ from rnnops.recurrent.scan import STEPS, TIMESTEP, steps_of, truncated
 from rnnops.recurrent.training_form import rows_are_apart
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import BY_PARTS, PAIR_RULES, RULES, AtenNode, Pair, is_of_pairs, op_name
+from rnnops.torch.aten.masks import spread_masks
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import ONE_DTYPE, SHARDED, StepError
@@ -210,6 +211,7 @@ def trace_step(
                 raise
             raise SymbolRefusedError(str(error)) from error
     _read_parts(module.graph)
+    spread_masks(module.graph)
     module.graph.eliminate_dead_code(_has_effect)
     return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
 

@@ -82,7 +82,7 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "a product of one": (wrong(loop=ProductForm()), "multiplies two inputs into one output"),
     "a product of other operands": (
         wrong(loop=ProductForm("float8")),
-        "has operands as they are, rounded to bfloat16, float16, tfloat32, or",
+        "has operands as they are, rounded to bfloat16, float16, tfloat32, right ones of int8, or bytes,",
     ),
     "a product of integers": (
         wrong(Binary, loop=ProductForm(), reference=same, gradient=no_gradient),

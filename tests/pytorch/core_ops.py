@@ -154,7 +154,7 @@ LIMITS = {  # of ops that a step may use; the rest is refused by name
     **dict.fromkeys(("rand", "randn"), "`torch.rand` and `torch.randn`, with the numbers of rnnops"),
     "_native_batch_norm_legit": "without running statistics",
     "gather": "an index of the same size along other axes",
-    "index": "by integers",
+    "index": "by integers, or by a mask that puts the elements back",
     "index_put": "by integers, or one value where a mask holds",
     "prod": "of 64 factors or fewer",
     "scatter_reduce": "sums that include the tensor itself",
