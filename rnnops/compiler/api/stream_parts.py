@@ -264,7 +264,6 @@ class StreamParts:
             count = self.counter("frames")
             for add, by, times, rest in frames.sizes:
                 count = self.op("Add", self.op("Mul", self.op("Div", self.op("Add", count, add), by), times), rest)
-                count = self.op("Max", count, 0) if min(add, rest) < 0 else count  # a cut of more than there are
             count = self.op("Sub", count, frames.after)
             found.append(self.op("Less", number, self.row_line(count, rows, rank)))
         return found[0] if len(found) == 1 else self.op("And", *found)
