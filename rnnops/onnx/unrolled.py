@@ -103,10 +103,7 @@ class GraphView:
         self.computed: dict[tuple[object, ...], onnx.NodeProto] = {}
         self.nodes: list[onnx.NodeProto] = []
         self.places: dict[str, StepPlace] = {}
-        self._equal: dict[tuple[object, ...], str] = {}
-        for tensor in graph.initializer:
-            with suppress(OnnxError):  # reading says what is wrong
-                self._add_constant(tensor.name, read_tensor(tensor, tensor.name), least=0)
+        self._add_constants()
         for node in graph.node:
             self._add(node)
 
@@ -140,29 +137,38 @@ class GraphView:
         """Starts, ends, axes and steps of a Slice, as far as they are constants."""
         return [self.numbers(name) for name in (*node.input[1:], *[""] * (5 - len(node.input)))]
 
-    def _add_constant(self, name: str, array: Array, least: int) -> None:
-        """Note a constant. Parameters, which may be trained, are equal only if their numbers differ.
+    def _add_constants(self) -> None:
+        """Note constants, and which of them are equal.
 
-        Args:
-            least: elements of a parameter.
+        Parameters, which may be trained, are equal where each step of a loop may have its copy: as many have the same
+        numbers. Two layers that begin with the same weights keep their own.
         """
-        self.constants[name] = array
-        if (
-            array.dtype.kind != "f"
-            or array.ndim == 0
-            or array.size < least
-            or (array.size and array.min() != array.max())
-        ):
+        equal, copies = dict[tuple[object, ...], str](), defaultdict[tuple[object, ...], list[str]](list)
+        for name, array, least in self._arrays():
+            self.constants[name] = array
             key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
-            self.same[name] = self._equal.setdefault(key, name)
+            if array.dtype.kind != "f" or array.ndim == 0 or array.size < least:
+                self.same[name] = equal.setdefault(key, name)
+            elif array.size and array.min() != array.max():
+                copies[key].append(name)
+        for names in copies.values():
+            self.same.update(dict.fromkeys(names, names[0]) if len(names) >= LEAST else {})
+
+    def _arrays(self) -> Iterator[tuple[str, Array, int]]:
+        """The constants of a graph: name, array, and elements from which on it is a parameter."""
+        for tensor in self.graph.initializer:
+            with suppress(OnnxError):  # reading says what is wrong
+                yield tensor.name, read_tensor(tensor, tensor.name), 0
+        for node in self.graph.node:
+            if node.op_type == "Constant" and node.output:
+                with suppress(OnnxError):
+                    yield node.output[0], constant_value(attributes_of(node), "float32"), LARGE_CONSTANT
 
     def _add(self, node: onnx.NodeProto) -> None:
         """Note a node, unless one before it computes the same."""
         self.makers.update((name, node) for name in node.output)
-        if node.op_type == "Constant" and node.output:
-            with suppress(OnnxError):
-                array = constant_value(attributes_of(node), "float32")
-                return self._add_constant(node.output[0], array, LARGE_CONSTANT)
+        if node.op_type == "Constant" and first_result(node) in self.constants:
+            return None
         first = self.computed.setdefault((*form_of(node), self.inputs(node)), node) if is_plain(node) else node
         if first is not node:
             return self.same.update(zip(node.output, first.output, strict=True))

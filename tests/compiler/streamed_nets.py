@@ -188,6 +188,9 @@ OPS: dict[str, Build] = {
     "softmax of channels": lambda net, x: ro.softmax(ro.transpose(x, [0, 2, 1]), axis=-1),
     "look-up": _embedded,
     "nothing to keep": lambda net, x: ro.tanh(x) * 2.0,
+    "channels of merged frames": lambda net, x: ro.reshape(
+        ro.conv(ro.reshape(ro.transpose(x, [0, 2, 1]), [0, 1, -1]), net.parameter("w", (4, 1, 1))), [0, 4, -1, 3]
+    ),
     "sums of channels": lambda net, x: ro.einsum("nct,cd->ndt", x, net.parameter("w", (3, 4))),
 }  # fmt: skip
 

@@ -82,6 +82,11 @@ def test_weights_of_all_steps_are_one_parameter(tmp_path: Path) -> None:
     assert sorted(model.params) == ["b", "u", "w"]
 
 
+def test_layers_that_begin_with_the_same_weights_have_parameters_of_their_own(tmp_path: Path) -> None:
+    model, _ = read(ROLLED["two layers that begin with the same weights"], tmp_path)
+    assert sorted(model.params) == ["b", "u", "v", "w"]
+
+
 def test_an_array_of_other_steps(tmp_path: Path) -> None:
     """Further places are not read, as the file says; an array that has too few is an error."""
     text = ROLLED["an open size"]

@@ -78,15 +78,16 @@ def with_second_state(step: str, swapped: int = -1) -> str:
     return " ".join(steps((t,), step.replace("{cell}", befores[t][1]), first=befores[t][0]) for t in range(STEPS))
 
 
-def two_layers() -> str:
+def two_layers(step: str = SECOND) -> str:
     """The second layer reads the steps of the first, in the order of the array."""
     lines, before = [], "h"
     for t in range(STEPS):
-        lines.append(SECOND.format(t=t, before=before))
+        lines.append(step.format(t=t, before=before))
         before = f"z{t}"
     return " ".join([steps(), *lines])
 
 
+TWIN = numbers("u", 3, 3).replace(" u ", " v ")
 COPIES = ", ".join(numbers("w", 2, 3).replace(" w ", f" w{t} ") for t in range(STEPS))
 OWN = ", ".join(numbers(f"w{t}", 2, 3) for t in range(STEPS))
 FILLED = ", ".join(f"float[3] b{t} = {{0.5, 0.5, 0.5}}" for t in range(STEPS))
@@ -111,6 +112,9 @@ ROLLED = {
     "a first value that is repeated": model(steps() + stacked(), ALL, "float[6, N, 2] x, float[1, 3] h"),
     "an open size": model(steps() + stacked(), ALL, "float[T, N, 2] x, float[N, 3] h"),
     "two layers at once": model(two_layers() + stacked(of="z"), ALL),
+    "two layers that begin with the same weights": model(
+        two_layers(SECOND.replace("u)", "v)")) + stacked(of="z"), ALL, more=f", {TWIN}"
+    ),
     "a result of each step": model(steps(step=TANH + " y{t} = MatMul (h{t}, u)") + stacked(of="y"), ALL),
     "a number for each step": model(
         steps(

@@ -9,26 +9,36 @@ them puts the fill where no frame is.
 nothing. Where a window could read them the fill is put there: counters of each row tell which positions hold frames. A
 net without look-ahead needs no counters, as states begin with zeros. An end that is cut off is known only when the
 stream is over: what is certain of a blob waits as long.
+
+**Examples**. A net is looked at with some numbers of frames. What differs between them follows from their number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from rnnops.compiler.api.places import AxisPlace
+from rnnops.compiler.api.stream_states import is_number
 from rnnops.compiler.lower.scan import MixedError
-from rnnops.interpreter import Program
+from rnnops.errors import RnnopsError, StreamError
+from rnnops.interpreter import Program, prepare
+from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.text import free_name
-from rnnops.types import Shape
+from rnnops.types import FLOAT, Shape, Type
 
 Dims = tuple[int | str, ...]
 FRAMES, ROWS = "T", "N"  # names of sizes
 EVERYTHING = 2**62  # an end of a Slice
+MERGED = "frames that wait for others, or windows and cuts reach over, are merged with another axis"
+EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
+# others, of few factors: pads up to a multiple, and ends that shorter sequences do not reach, show there
+UNEVEN = tuple(size * factor for size in (1_000_003, 97) for factor in (1, 2, 3, 4, 5, 6, 8, *EXAMPLES))
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,55 @@ class Frames:
     def longer(self, number: int) -> Frames:
         """With so many frames more."""
         return replace(self, sizes=(*self.sizes, (number, 1, 1, 0))) if number else self
+
+
+def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
+    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
+    found, others = dict[str, Dims](), set[str]()
+    for spec in net.input_specs:
+        given = shapes.get(spec.name, spec.shape)
+        if not isinstance(given, tuple | list):
+            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
+            raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
+        others.update(str(size) for size in given if size != steps and not is_number(size))
+        found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
+    if len(others) > 1:
+        hint = "Give numbers for sizes that are neither frames nor rows."
+        raise StreamError("several sizes may be that of rows", net=net.name, came=", ".join(sorted(others)), hint=hint)
+    if not any(FRAMES in dims for dims in found.values()):
+        raise StreamError("no input has the size of frames", net=net.name, wanted=repr(steps), came=str(found))
+    return found
+
+
+def types_of(net: Net, dims: Mapping[str, Dims], named: Mapping[str, int]) -> dict[str, Type]:
+    dtypes = {spec.name: "float32" if spec.dtype == FLOAT else spec.dtype for spec in net.input_specs}
+    return {
+        name: Type(dtype, tuple(named[size] if isinstance(size, str) else size for size in dims[name]))
+        for name, dtype in dtypes.items()
+    }
+
+
+def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
+    """The net for some number of frames, for twice as many, and for an uneven number of them if it takes one.
+
+    Raises StreamError where there is no number that it fits.
+    """
+
+    def program(frames: int) -> Program:
+        return prepare(net, types_of(net, dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS}), "float32")
+
+    for frames in EXAMPLES:
+        try:
+            programs = [program(frames), program(2 * frames)]
+        except RnnopsError as error:
+            refused = error
+            continue
+        for uneven in UNEVEN:
+            with suppress(RnnopsError):
+                return [*programs, program(uneven)]
+        return programs
+    problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
+    raise StreamError(problem, net=net.name, op=refused.op, blob=refused.blob) from refused
 
 
 class StreamParts:
@@ -137,7 +196,7 @@ class StreamParts:
         blob = self.seen(name, blob, frames, more)
         if more >= span:
             blob = self.op("Slice", blob, starts=(0,), ends=(span - stride - more,), axes=(frames.place.axis,))
-        sizes = (*frames.sizes, (-span, stride, 1, 1))
+        sizes = (*frames.sizes, (stride - span, stride, 1, 0))
         return blob, replace(frames, rate=frames.rate / stride, delay=late, before=0, after=0, sizes=sizes)
 
     def late(self, name: str, delay: int) -> str:
@@ -157,7 +216,7 @@ class StreamParts:
         starts = bool(frames.before and (frames.fill != 0 or frames.delay > -frames.before))
         ends = bool(frames.after and self.ends)
         if (more or starts or ends) and not frames.place.alone:
-            raise MixedError("frames that wait for others are merged with another axis")
+            raise MixedError(MERGED)
         if more:
             last, shape = free_name(f"{name}/last", self.taken), (*kind.shape[:axis], more, *kind.shape[axis + 1 :])
             before = self.kept(f"{name}/frames", last, dtype, shape, self.rows.get(name))
@@ -203,8 +262,9 @@ class StreamParts:
             found.append(self.op("GreaterOrEqual", number, frames.before))
         if ends:
             count = self.counter("frames")
-            for add, by, times, rest in (*frames.sizes, (-frames.after, 1, 1, 0)):
+            for add, by, times, rest in frames.sizes:
                 count = self.op("Add", self.op("Mul", self.op("Div", self.op("Add", count, add), by), times), rest)
+            count = self.op("Sub", count, frames.after)
             found.append(self.op("Less", number, self.row_line(count, rows, rank)))
         return found[0] if len(found) == 1 else self.op("And", *found)
 

@@ -20,8 +20,20 @@ import numpy as np
 
 from rnnops.arguments import named_arguments
 from rnnops.compiler.api.places import AxisPlace, Places, carried, is_windowed
-from rnnops.compiler.api.stream_parts import EVERYTHING, FRAMES, ROWS, Dims, Frames, StreamParts
-from rnnops.compiler.api.stream_states import check_names, is_number
+from rnnops.compiler.api.stream_parts import (
+    EVERYTHING,
+    EXAMPLE_ROWS,
+    FRAMES,
+    MERGED,
+    ROWS,
+    Dims,
+    Frames,
+    StreamParts,
+    dims_of,
+    programs_of,
+    types_of,
+)
+from rnnops.compiler.api.stream_states import check_names
 from rnnops.compiler.lower.scan import MixedError
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import RnnopsError, StreamError
@@ -34,10 +46,9 @@ from rnnops.net.text import free_name
 from rnnops.ops.windows import FIRST_AXIS
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.rewrites import merge_equal_ops, prune
-from rnnops.types import FLOAT, Array, Type
+from rnnops.types import FLOAT, Array
 
 Feeds = Mapping[str, Any]
-EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
 EVERY = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
 
 
@@ -152,60 +163,22 @@ def streamed_net(
     require_net(net)
     check_names(net, {} if states is None else states, shapes, {}, (), least=0)
     links, net = dict(states or {}), prune(net)
-    dims = _dims(net, steps, shapes)
-    programs = _programs(net, dims)
-    writer = _StreamWriter(*programs, links, dims, ends=False)
+    dims = dims_of(net, steps, shapes)
+    programs = programs_of(net, dims)
+    writer = _StreamWriter(programs, links, dims, ends=False)
     found = writer.written()
     if found.chunk > 1 or found.inside or any(found.ending(0)[1].values()):
-        writer = _StreamWriter(*programs, links, dims, ends=True)
+        writer = _StreamWriter(programs, links, dims, ends=True)
         found = writer.written()
     writer.check(found)
     return found
-
-
-def _dims(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
-    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
-    found, others = dict[str, Dims](), set[str]()
-    for spec in net.input_specs:
-        given = shapes.get(spec.name, spec.shape)
-        if not isinstance(given, tuple | list):
-            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
-            raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
-        others.update(str(size) for size in given if size != steps and not is_number(size))
-        found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
-    if len(others) > 1:
-        hint = "Give numbers for sizes that are neither frames nor rows."
-        raise StreamError("several sizes may be that of rows", net=net.name, came=", ".join(sorted(others)), hint=hint)
-    if not any(FRAMES in dims for dims in found.values()):
-        raise StreamError("no input has the size of frames", net=net.name, wanted=repr(steps), came=str(found))
-    return found
-
-
-def _types(net: Net, dims: Mapping[str, Dims], named: Mapping[str, int]) -> dict[str, Type]:
-    dtypes = {spec.name: "float32" if spec.dtype == FLOAT else spec.dtype for spec in net.input_specs}
-    return {
-        name: Type(dtype, tuple(named[size] if isinstance(size, str) else size for size in dims[name]))
-        for name, dtype in dtypes.items()
-    }
-
-
-def _programs(net: Net, dims: Mapping[str, Dims]) -> tuple[Program, Program]:
-    """The net for some number of frames, and for twice as many. Raises StreamError where there is none that it fits."""
-    for frames in EXAMPLES:
-        try:
-            types = [_types(net, dims, {FRAMES: count, ROWS: EXAMPLE_ROWS}) for count in (frames, 2 * frames)]
-            return prepare(net, types[0], "float32"), prepare(net, types[1], "float32")
-        except RnnopsError as error:
-            refused = error
-    problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
-    raise StreamError(problem, net=net.name, op=refused.op, blob=refused.blob) from refused
 
 
 class _StreamWriter(StreamParts):
     """Writes the streamed net, op by op.
 
     Args:
-        program, longer: the net for some number of frames, and for twice as many.
+        programs: the net for some number of frames, and for others.
         links: states that the net hands out itself.
         dims, ends: of `StreamParts`.
 
@@ -218,11 +191,11 @@ class _StreamWriter(StreamParts):
     """
 
     def __init__(
-        self, program: Program, longer: Program, links: Mapping[str, str], dims: Mapping[str, Dims], ends: bool
+        self, programs: Sequence[Program], links: Mapping[str, str], dims: Mapping[str, Dims], ends: bool
     ) -> None:
-        super().__init__(program, dims, ends)
+        super().__init__(programs[0], dims, ends)
         self.links = links
-        self.longer = {call.op.key: call for call in longer.calls}
+        self.calls = [{call.op.key: call for call in program.calls} for program in programs]
         self.inputs += [
             replace(s, shape=None if {FRAMES, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
         ]
@@ -257,7 +230,7 @@ class _StreamWriter(StreamParts):
     def check(self, found: StreamedNet) -> None:
         """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
         for frames in (found.chunk, 3 * found.chunk):
-            types = _types(found.net, self.dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS})
+            types = types_of(found.net, self.dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS})
             try:
                 types = dict(prepare(found.net, types, "float32").types)
             except RnnopsError as error:
@@ -314,24 +287,33 @@ class _StreamWriter(StreamParts):
         if isinstance(form, View) and call.op.type != "Pad":
             found = {self.uniform.get(name) for name in (call.op.inputs if form.all_inputs else call.op.inputs[:1])}
         else:
-            values = [*call.output_values, *self.longer[call.op.key].output_values]
+            values = [value for some in self._values(call) for value in some]
             found = {item for value in values for item in ([None] if value is None else value.ravel().tolist())}
         return found.pop() if len(found) == 1 else None
 
+    def _elsewhere(self, call: Call) -> list[Call]:
+        """The call in the nets for other numbers of frames."""
+        return [calls[call.op.key] for calls in self.calls[1:]]
+
+    def _values(self, call: Call) -> list[tuple[Array | None, ...]]:
+        """The values of its results in each net; none of a third net, where they are too large to be known."""
+        some = [one.output_values for one in (call, *self._elsewhere(call))]
+        return some[:2] if any(value is None for value in some[-1]) else some
+
     def _note_counts(self, call: Call) -> None:
         """Note what follows from the number of frames. Raises MixedError for an op that computes with it."""
-        op, other, schema = call.op, self.longer[call.op.key], schema_of(call.op.type)
+        op, other, schema = call.op, self._elsewhere(call)[0], schema_of(call.op.type)
         ports = [port.rstrip("?*") for port in schema.inputs]
         read = {ports[min(i, len(ports) - 1)] for i, name in enumerate(op.inputs) if name in self.counts}
-        values = [*zip(call.output_values, other.output_values, strict=True)]
-        known = [value is not None for pair in values for value in pair]
+        values = self._values(call)
+        known = [value is not None for some in values for value in some]
         if not read <= {*schema.static} and not all(known):
             raise MixedError("it computes with the number of frames")
         grown = call.output_types != other.output_types
         if op.outputs[0] in self.uniform:
             self.grown.update(op.outputs if grown else ())
         elif all(known):
-            same = all(np.array_equal(one, longer) for one, longer in values)  # type: ignore[arg-type]
+            same = all(np.array_equal(a, b) for some in values[1:] for a, b in zip(values[0], some, strict=True))  # type: ignore[arg-type]
             self.counts.update(() if same else op.outputs)
         elif not any(name in self.frames for name in op.inputs):
             if isinstance(form_of(call), Pointwise) or op.type in ("Expand", "Reshape"):
@@ -357,8 +339,8 @@ class _StreamWriter(StreamParts):
         if call.op.type == "Concat":
             return self._joined(call)
         name, is_pad = call.op.inputs[0], call.op.type == "Pad"
-        ends, others = (self._ends_of(one, self.frames[name].place.axis) for one in (call, self.longer[call.op.key]))
-        if ends != others or ends[2] < 1:
+        ends, *others = (self._ends_of(one, self.frames[name].place.axis) for one in (call, *self._elsewhere(call)))
+        if any(other != ends for other in others) or ends[2] < 1:
             raise MixedError("the frames that it takes follow from their number, or are in reverse order")
         if ends == (0, 0, 1):
             return None
@@ -380,20 +362,27 @@ class _StreamWriter(StreamParts):
 
     def _joined(self, call: Call) -> tuple[str, int, int, int, Any] | None:
         """The same of a Concat: frames among blobs of one number."""
-        axis, other = call.axis(call.attr("axis"), call.output_types[0].rank), self.longer[call.op.key]
+        axis, elsewhere = call.axis(call.attr("axis"), call.output_types[0].rank), self._elsewhere(call)
         place, *more = (i for i, name in enumerate(call.op.inputs) if name in self.frames)
         if self.frames[call.op.inputs[place]].place.axis != axis:
             return None
         others = [i for i in range(len(call.op.inputs)) if i != place]
         fills = {self.uniform.get(call.op.inputs[i]) for i in others}
         sizes = [kind.shape[axis] for kind in call.types if kind]
-        if more or len(fills) > 1 or None in fills or any(other.shape(i)[axis] != sizes[i] for i in others):
+        if (
+            more
+            or len(fills) > 1
+            or None in fills
+            or any(one.shape(i)[axis] != sizes[i] for i in others for one in elsewhere)
+        ):
             raise MixedError("it joins frames with others than a constant number of constants")
         return call.op.inputs[place], sum(sizes[:place]), sum(sizes[place + 1 :]), 1, next(iter(fills), 0)
 
     def _cut(self, call: Call, name: str, before: int, after: int, step: int, fill: Any) -> None:
         """An op that moves the ends of the axis of frames: frames get other numbers; its other axes stay its own."""
         made, axis = call.op.outputs[0], self.frames[name].place.axis
+        if not self.frames[name].place.alone:
+            raise MixedError(MERGED)
         blob, frames = self.padded(name, max(before, 0), max(after, 0), fill)
         blob = self._other_axes(call, blob, axis, fill)
         cut, end = max(-before, 0), max(-after, 0)
@@ -420,8 +409,9 @@ class _StreamWriter(StreamParts):
 
     def _set(self, name: str, blob: str, frames: Frames, call: Call) -> None:
         """Note the blob that a result of a call is, and how its frames lie."""
-        size = call.output_types[0].shape[frames.place.axis]
-        self.blobs[name], self.frames[name] = blob, replace(frames, place=replace(frames.place, size=size))
+        place = frames.place
+        size = call.output_types[0].shape[place.axis] // (place.outer * place.inner)
+        self.blobs[name], self.frames[name] = blob, replace(frames, place=replace(place, size=size))
 
     def _slide(self, call: Call, frames: Frames) -> None:
         """Windows of a Conv or of pooling over frames: those that the chunk needs lie before it."""
@@ -455,13 +445,17 @@ class _StreamWriter(StreamParts):
             raise MixedError("its weights have frames")
         if call.op.attributes.get("ceil_mode"):
             raise MixedError("ceil_mode has a last window that follows from the number of frames")
-        geometry, other = schema.geometry(call), schema.geometry(self.longer[call.op.key])
-        one, two = (
-            (g.begins[i], g.ends[i], g.strides[i], g.spans[i]) for g in (geometry, other) for i in [axis - FIRST_AXIS]
+        geometry, *elsewhere = map(schema.geometry, (call, *self._elsewhere(call)))
+        along, *others = (
+            (g.begins[i], g.ends[i], g.strides[i], g.spans[i])
+            for g in (geometry, *elsewhere)
+            for i in [axis - FIRST_AXIS]
         )
-        if one != two:
+        if any(other != along for other in others):
             raise MixedError("its pads follow from the number of frames")
-        return geometry, one
+        if not self.frames[call.op.inputs[0]].place.alone and along != (0, 0, 1, 1):
+            raise MixedError(MERGED)
+        return geometry, along
 
     def _add_windowed(self, call: Call, blob: str, geometry: Any, place: int, pads: tuple[int, int]) -> None:
         """Append an op over windows with other pads along one of its axes; ends below 0 are places more."""

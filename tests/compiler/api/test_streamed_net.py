@@ -82,6 +82,13 @@ def test_each_op() -> None:
     check_each(OPS, check_op)
 
 
+def test_pads_around_no_frame() -> None:
+    net = ro.Net("none_left")
+    net.outputs(y=ro.pad(ro.tanh(net.input("x")[:, :, 1::2]), [2, 2], 1.0, axes=[2]))
+    for frames in (1, 2, 5):
+        check(net, frames=frames)
+
+
 def runs_with(net: ro.Net, frames: int) -> bool:
     """False where windows are larger than all frames that are left."""
     try:
@@ -200,6 +207,13 @@ def at_the_end(net: ro.Net, x: ro.Blob) -> ro.Blob:
     return h_all + ro.tanh(h_last)
 
 
+def filled_up(net: ro.Net, x: ro.Blob) -> ro.Blob:
+    """Windows of four over frames that are filled up to a multiple of four."""
+    more = ro.mod(net.constant(np.zeros(1, "int64"), "int64") - ro.shape(x)[2:3], net.constant(np.array([4]), "int64"))
+    pads = ro.concat(net.constant(np.zeros(5, "int64"), "int64"), more, axis=0)
+    return ro.max_pool(net.append("Pad", [x, pads], {})[0], [4], strides=[4])
+
+
 REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "a sum": (lambda net, x: x - ro.reduce_mean(x, [2]), "ReduceMean", "folds all frames"),
     "softmax": (lambda net, x: ro.softmax(x, axis=2), "Softmax", "folds all frames"),
@@ -209,6 +223,24 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks some frames up"),
     "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "follow from their number"),
     "the first frames": (lambda net, x: x[:, :, :2], "Slice", "follow from their number"),
+    "the first hundred": (lambda net, x: x[:, :, :100], "Slice", "follow from their number"),
+    "the last hundred": (lambda net, x: x[:, :, -100:], "Slice", "follow from their number"),
+    "a multiple of frames": (filled_up, "Pad", "follow from their number"),
+    "strides over the same": (
+        lambda net, x: ro.max_pool(x, [3], strides=[2], auto_pad="SAME_UPPER"),
+        "MaxPool",
+        "its pads follow",
+    ),
+    "windows over merged frames": (
+        lambda net, x: ro.max_pool(ro.reshape(ro.transpose(x, [0, 2, 1]), [0, 1, -1]), [3], strides=[3]),
+        "",
+        "merged",
+    ),
+    "a cut of merged frames": (
+        lambda net, x: ro.reshape(ro.reshape(ro.transpose(x, [0, 2, 1]), [0, 1, -1])[:, :, 3:], [0, -1, 3]),
+        "Slice",
+        "merged with another axis",
+    ),
     "reverse order": (lambda net, x: x[:, :, ::-1], "Slice", "reverse order"),
     "reflected": (lambda net, x: ro.pad(x, [1, 1], mode="reflect", axes=[2]), "Pad", "'reflect'"),
     "the mean": (lambda net, x: x * (1.0 / ro.cast(ro.shape(x)[2:3], "float")), "", "computes with the number"),
