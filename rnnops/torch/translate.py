@@ -444,7 +444,11 @@ def _read_closed_over(cell: _Cell, node: fx.Node) -> None:
     kind, read = "float" if is_float else _kind(cell, node, tensor.dtype), _constant  # converted before a run
     if any(user.target is not lift for user in node.users):
         read = _closed_over
-    of_pairs = {user.target for user in node.users} == {view_as_complex}  # parts that lie apart make slow products
+    nodes = (one for one in node.graph.nodes if one.op == "get_attr")
+    users = {
+        user.target for one in nodes if getattr(cell.trace.module, str(one.target)) is tensor for user in one.users
+    }
+    of_pairs = users == {view_as_complex}  # parts that lie apart make slow products
     parts = PARTS if tensor.is_complex() or of_pairs else (None,)
     blobs = [read(cell, tensor, part, kind) for part in parts]
     cell.blobs[node] = Pair(*blobs) if len(blobs) > 1 else blobs[0]

@@ -271,6 +271,10 @@ OPS: dict[str, Callable[[Any], Any]] = {  # of a complex h [N, H]
         + torch.eye(H, dtype=h.dtype)[0]
     ),
     "no gradients": lambda h: h * h.detach() + without_gradients(h) * h,
+    "functions of real ones": lambda h: sum(
+        f(h.real.to(h.dtype)) + f(1j * h.imag) + f(h.real[:, :1] + 0j) for f in (torch.angle, torch.log, torch.sqrt)
+    ),
+    "powers of real ones": lambda h: (h.real + 0j) ** 0.5 + h.abs() ** h + h.real[:, :1].abs() ** h + h**0,
     "real ones": lambda h: (h.real.to(h.dtype) * 1j).exp() + (R + 0j) * (h.imag + 0j) + torch.zeros_like(h).exp(),
 }
 
@@ -318,6 +322,21 @@ def test_numbers_at_the_edge() -> None:
                 for found in (mine, theirs))  # fmt: skip
         for grad, other in zip(*pair, strict=True):
             torch.testing.assert_close(grad, torch.zeros_like(grad) if other is None else other, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("power", [1.5, 0, 0.0, 0.5, -0.5, "sqrt", "log", "rsqrt"])
+def test_gradients_of_roots_and_logarithms_of_zero(power: Any) -> None:
+    """PyTorch's is infinite or NaN, and ours NaN; powers above 1, and of 0, have one."""
+
+    def step(h: Any, x: Any) -> Any:
+        return h * 1.0, getattr(h, power)() if isinstance(power, str) else h**power
+
+    h0, xs = torch.zeros(N, H, dtype=torch.complex128, requires_grad=True), numbers(2, N, H, seed=2)
+    found = [made[1] for made in (rt.scan(step, h0, xs), loop(step, h0, xs))]
+    grads = [torch.autograd.grad(y.real.sum(), h0)[0] for y in found]
+    assert [grad.isfinite().all().item() for grad in grads] == [power in (1.5, 0)] * 2
+    if power in (1.5, 0):
+        torch.testing.assert_close([found[0], grads[0]], [found[1], grads[1]], rtol=1e-12, atol=0)
 
 
 def test_a_wrong_sign_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +433,30 @@ def test_numbers_held_as_reals_are_read_by_their_parts() -> None:
     shapes = {spec.name: spec.shape for spec in rnn.net.input_specs}
     assert [shapes["cell.C.real"], shapes["cell.C.imag"]] == [(D, H)] * 2
     assert rnn.plan(xs, h0).source
+
+
+def test_numbers_held_as_reals_may_be_read_as_reals_too() -> None:
+    pairs, h0, xs = R.detach().view(H, 1).repeat(1, 2).requires_grad_(), numbers(N, H), numbers(T, N, H, seed=1)
+
+    def step(h: Any, x: Any) -> Any:
+        h = h * torch.view_as_complex(pairs) * 0.3 + x * pairs[:, 0]
+        return h, h.abs() * pairs.sum()
+
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [h0, xs, pairs])
+
+
+def test_a_narrow_step_may_read_one_wide_number() -> None:
+    """Its gradient is as exact as the step."""
+    wide, h0, xs = (
+        torch.tensor(0.3 + 0.2j, dtype=torch.complex128, requires_grad=True),
+        *(numbers(*shape, dtype=torch.complex64) for shape in ((30, 40), (T, 30, 40))),
+    )
+
+    def step(h: Any, x: Any) -> Any:
+        h = h * wide + x
+        return h, h
+
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [h0, xs, wide], 1e-4)
 
 
 def test_derivatives_of_derivatives_forward_mode_and_vmap() -> None:

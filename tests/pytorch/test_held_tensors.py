@@ -172,3 +172,16 @@ def test_a_trace_keeps_no_graph_of_the_parameters() -> None:
     assert accumulator().metadata == {"seen": True}  # the graph of `ys` holds it
     del ys
     assert accumulator().metadata == {}
+
+
+@pytest.mark.parametrize("made", [lambda w: w[:1], lambda w: w.exp()], ids=["a view", "a function"])
+def test_a_step_reads_a_weight_and_what_is_made_of_it(made: Callable[[Any], Any]) -> None:
+    """The gradient of the weight comes by both ways, and the caller's graph stays."""
+    w = torch.rand(H, dtype=torch.float64, requires_grad=True)
+    other, xs, h0 = made(w), torch.rand(T, N, H, dtype=torch.float64), torch.zeros(N, H, dtype=torch.float64)
+    last, _ = rt.scan(lambda h, x: (torch.tanh(h * w + x * other),) * 2, h0, xs)
+    h = h0
+    for x in xs:
+        h = torch.tanh(h * w + x * other)
+    grads = [torch.autograd.grad(y.sum(), w, retain_graph=True)[0] for y in (last, h)]
+    torch.testing.assert_close([last, grads[0]], [h, grads[1]], rtol=1e-12, atol=1e-12)

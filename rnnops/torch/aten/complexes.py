@@ -270,7 +270,9 @@ def _size(node: AtenNode, x: Pair) -> Blob:
 
 
 def _angle(node: AtenNode, x: Pair) -> Blob:
-    re, im = _blobs(node, x)
+    """The angle of the node's first argument."""
+    is_number = not isinstance(node.node.args[0], fx.Node)
+    re, im = _blobs(node, x) if is_number else (_whole(node, part, node.shape_of(0)) for part in x)
     return RULES["atan2"](node, im, re)
 
 
@@ -283,12 +285,13 @@ def _exp(node: AtenNode, x: Pair) -> Pair:
     return _turned(1.0 if x.re is None else ro.exp(x.re), x.im)
 
 
-def _log(node: AtenNode, x: Pair) -> Pair:
-    return Pair(ro.log(_size(node, x)), _angle(node, x))
+def _log(node: AtenNode, x: Pair, root: Callable[[Blob], Blob] = ro.sqrt) -> Pair:
+    """Its gradient at 0 is NaN, unless the root has one there."""
+    return Pair(ro.log(hypotenuse(*_blobs(node, x), root)), _angle(node, x))
 
 
 def _sqrt(node: AtenNode, x: Pair) -> Pair:
-    return _turned(ro.sqrt(_size(node, x)), _angle(node, x) * 0.5)
+    return _turned(ro.sqrt(hypotenuse(*_blobs(node, x))), _angle(node, x) * 0.5)
 
 
 def _sgn(node: AtenNode, x: Pair) -> Pair:
@@ -346,8 +349,11 @@ def _of_elements(node: AtenNode, x: Any) -> Any:
 def _pow(node: AtenNode, x: Any, power: Any) -> Pair:
     """Factors for whole exponents; others by the logarithm."""
     x = _pair(node, x)
+    if isinstance(power, int | float) and power == 0:
+        return Pair(node.full(1.0, node.out_shape, "float"), None)
     if not isinstance(power, int | float) or not 0 < abs(power) <= LARGEST_POWER or power != int(power):
-        return _exp(node, _product(_pair(node, power), _log(node, x)))
+        root = ro.sqrt if isinstance(power, float) and power < 1 else root_of
+        return _exp(node, _product(_pair(node, power), _log(node, x, root)))
     made = x
     for digit in f"{abs(int(power)):b}"[1:]:
         made = _product(made, made)
