@@ -164,14 +164,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: rt.RNN(Cell(torch.nn.BatchNorm1d(H)))(XS, Z),
         ("num_batches_tracked", "Call .eval() on BatchNorm, or use LayerNorm."),
     ),
-    "the first call within vmap": (
-        lambda: torch.func.vmap(lambda w: torch.func.functional_call(CELL, {"cell.lin.weight": w}, (XS,))[0])(WEIGHTS),
-        ("Call it once outside of torch.func",),
-    ),
 }
-
-
-CELL, WEIGHTS = rt.RNN(Cell()), torch.randn(3, H, D + H)
 
 
 def scripted() -> Any:
