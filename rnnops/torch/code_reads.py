@@ -310,6 +310,7 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
 SEEDING = {"manual_seed", "seed", "set_state", "set_offset"}  # methods of a torch.Generator
+SETTERS = {getattr(torch.Tensor, name).__set__ for name in ("data", "grad")}
 BETWEEN = (".random", "contextlib", "torch._compile", "torch._dynamo.eval_frame")  # modules between one and the user
 CALL, GRAD = Module._call_impl.__code__, torch.autograd.grad.__code__
 TRANSFORMS = {made.__code__ for made in (eager_transforms.grad_and_value_impl, eager_transforms._vjp_with_argnums)}
@@ -361,6 +362,9 @@ class CodeRecorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         sys.setprofile(None)
+        if func in SETTERS and isinstance(args[1], torch.Tensor):
+            hint = "Write tensor.copy_(value), or set the attribute that holds the tensor."
+            raise StepError(f"a step sets tensor.{func.__self__.__name__}, which a trace cannot follow", hint=hint)
         self.has_assertions |= func is torch._assert_async
         try:
             return func(*args, **(kwargs or {}))

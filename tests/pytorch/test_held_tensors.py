@@ -185,3 +185,18 @@ def test_a_step_reads_a_weight_and_what_is_made_of_it(made: Callable[[Any], Any]
         h = torch.tanh(h * w + x * other)
     grads = [torch.autograd.grad(y.sum(), w, retain_graph=True)[0] for y in (last, h)]
     torch.testing.assert_close([last, grads[0]], [h, grads[1]], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["data", "grad"])
+def test_a_step_that_sets_what_a_tensor_consists_of_is_refused(name: str) -> None:
+    """The tensor kept what the trace had put there, which has no data: the next read ended the process."""
+    held = torch.zeros(H)
+
+    def step(h: Any, x: Any) -> Any:
+        setattr(held, name, h.mean(0))
+        return h + x, h * held
+
+    with pytest.raises(StepError, match=rf"a step sets tensor\.{name}"):
+        rt.scan(step, torch.ones(N, H), torch.ones(T, N, H))
+    assert held.equal(torch.zeros(H))
+    assert held.grad is None
