@@ -16,7 +16,7 @@ from rnnops.pictures.drawing import Drawing
 from rnnops.testing import random_net
 
 SLACK = 1.0  # pixels: numbers in pictures are rounded
-SEEDS = 12
+SEEDS = 6
 
 
 def pieces(line: Line) -> np.ndarray:
