@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -102,10 +103,8 @@ class NativeCalls:
         return self._refused.get(kinds)
 
     def _list(self, idle: list[JobList], kinds: Hashable, feeds: Sequence[Array]) -> JobList | None:
-        try:
+        with suppress(IndexError):  # all are at work
             return idle.pop()
-        except IndexError:
-            pass
         try:
             recorded = self._make(feeds).without_copies()
             if recorded.nbytes > self._largest:
