@@ -47,8 +47,8 @@ class Contender:
     gradients: Mapping[str, Any]
 
 
-def of_rnnops(cell: Cell, device: str = "cpu") -> Contender:
-    """The cell as a net, compiled for one thread of the CPU or for another device."""
+def net_of(cell: Cell) -> tuple[Any, dict[str, Any]]:
+    """The cell over a sequence as a net with the output `ys`, and its feeds."""
     import rnnops as ro
     from bench.kinds_of_cells import RnnopsOps
 
@@ -64,8 +64,15 @@ def of_rnnops(cell: Cell, device: str = "cpu") -> Contender:
     shapes = {name: array.shape[1:] for name, array in cell.states.items()}
     results = ro.recurrent_net(net, step, [("x", xs)], initial, links, state_shapes=shapes)
     net.outputs(ys=next(blob for blob in results if blob.name.startswith("y")))
+    return net, {"xs": cell.xs, **{f"{name}0": array for name, array in cell.states.items()}, **cell.parameters}
+
+
+def of_rnnops(cell: Cell, device: str = "cpu") -> Contender:
+    """The cell as a net, compiled for one thread of the CPU or for another device."""
+    import rnnops as ro
+
+    net, feeds = net_of(cell)
     run = ro.compile(net, device=device, threads=1 if device == "cpu" else None)
-    feeds = {"xs": cell.xs, **{f"{name}0": array for name, array in cell.states.items()}, **cell.parameters}
     names = list(cell.parameters)
 
     def training() -> tuple[Any, Any]:
@@ -110,17 +117,22 @@ def of_torch(cell: Cell) -> Contender:
     return Contender(forward, training, ys.detach().numpy(), dict(zip(p, (g.numpy() for g in grads), strict=True)))
 
 
-def of_jax(cell: Cell) -> Contender:
-    """JAX's scan, compiled."""
+def jax_outputs(cell: Cell) -> Callable[..., Any]:
+    """JAX's scan over the cell: a function of parameters and states by name, and of the sequence."""
     import jax
 
     from bench.kinds_of_cells import JaxOps
 
     o = JaxOps()
-    s0, xs, p, dys = (jax.tree.map(jax.numpy.asarray, one) for one in (cell.states, cell.xs, cell.parameters, cell.dys))
+    return lambda p, s0, xs: jax.lax.scan(lambda s, x: cell.step(o, p, s, x), s0, xs)[1]
 
-    def outputs(p: Any, s0: Any, xs: Any) -> Any:
-        return jax.lax.scan(lambda s, x: cell.step(o, p, s, x), s0, xs)[1]
+
+def of_jax(cell: Cell) -> Contender:
+    """JAX's scan, compiled."""
+    import jax
+
+    outputs = jax_outputs(cell)
+    s0, xs, p, dys = (jax.tree.map(jax.numpy.asarray, one) for one in (cell.states, cell.xs, cell.parameters, cell.dys))
 
     def with_gradients(p: Any, s0: Any, xs: Any, dys: Any) -> Any:
         ys, pullback = jax.vjp(lambda p: outputs(p, s0, xs), p)
@@ -148,8 +160,12 @@ def difference(ours: Contender, theirs: Contender) -> float:
 
 def difference_in_doubles(cell: Cell, ours: Callable[[Cell], Contender]) -> float:
     """The difference from PyTorch in float64: a recurrence may amplify rounding by as much as its values change."""
-    in_doubles = replace(cell, **{name: _wide(getattr(cell, name)) for name in ("parameters", "states", "xs", "dys")})
-    return difference(ours(in_doubles), of_torch(in_doubles))
+    wide = in_doubles(cell)
+    return difference(ours(wide), of_torch(wide))
+
+
+def in_doubles(cell: Cell) -> Cell:
+    return replace(cell, **{name: _wide(getattr(cell, name)) for name in ("parameters", "states", "xs", "dys")})
 
 
 def _wide(numbers: Any) -> Any:
