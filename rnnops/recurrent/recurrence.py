@@ -4,6 +4,9 @@
 sequences, then the initial states, then the references; its outputs are `all` and `last` of each state, then of each
 other step output, then (in training form) the step workspaces. A step output in `sums` has the sum over all steps in
 place of `all`, and no `last`.
+
+A step output may be a state as the step reads it: the state input, or one step `seen[j]` of a window. It is not stored:
+its steps are a view of the state's, which begin with the initial ones (`Recurrence.before`).
 """
 
 from __future__ import annotations
@@ -92,6 +95,14 @@ class State:
         )
 
 
+Place: TypeAlias = tuple[State, int]  # one of the steps that a state input sees at once
+
+
+def step_of_window(j: int) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Attributes of the Slice and of the Squeeze that are `seen[j]`."""
+    return {"starts": (j,), "ends": (j + 1,), "axes": (0,), "steps": (1,)}, {"axes": (0,)}
+
+
 @dataclass(frozen=True)
 class Recurrence:
     """The attributes of a RecurrentNetwork op, with names."""
@@ -132,15 +143,45 @@ class Recurrence:
 
     @cached_property
     def wanted_step_outputs(self) -> tuple[str, ...]:
-        """Cell outputs whose `_all` or `_last` is read, or that the backward pass finds nowhere else."""
+        """Step outputs that are stored: somebody reads them, or the backward pass, and they lie nowhere else."""
         blobs = self.cell.output_blobs
         elsewhere = {*self.keep, *self.cell.input_names, *(blobs[state.output] for state in self.states)}
         found_there = self.backward_reads - elsewhere
-        places = enumerate(self.step_outputs, len(self.states))
-        return tuple(
-            name
-            for i, name in places
-            if name not in self.sums and (any(self.op.outputs[2 * i : 2 * i + 2]) or blobs[name] in found_there)
+        others = (name for name in self.step_outputs if name not in self.sums and name not in self.before)
+        return tuple(name for name in others if name in self.read_outputs or blobs[name] in found_there)
+
+    @cached_property
+    def read_outputs(self) -> frozenset[str]:
+        """Cell outputs whose `_all` or `_last` is read."""
+        places = enumerate(self.output_names())
+        return frozenset(name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]))
+
+    @cached_property
+    def before(self) -> dict[str, Place]:
+        """Step outputs that are a state as each step reads it, and which of its steps."""
+        places, blobs = self._places_read(), self.cell.output_blobs
+        return {n: places[blobs[n]] for n in self.step_outputs if blobs[n] in places and n not in self.sums}
+
+    def _places_read(self) -> dict[str, Place]:
+        """Blob of the cell -> the one step of a state that it is: the state input, or `seen[j]` of a window."""
+        found = {state.input: (state, 0) for state in self.states if state.window == 1}
+        windows = [(state, j) for state in self.states if state.window > 1 for j in range(state.window)]
+        makers = {op.outputs[0]: op for op in self.cell.ops if op.type == "Slice" and len(op.inputs) == 1}
+        for op in self.cell.ops if windows else ():
+            cut = makers.get(op.inputs[0]) if op.type == "Squeeze" else None
+            for state, j in windows:
+                if cut and cut.inputs[0] == state.input and (cut.attributes, op.attributes) == step_of_window(j):
+                    found[op.outputs[0]] = state, j
+        return found
+
+    @cached_property
+    def whole_states(self) -> frozenset[str]:
+        """Inputs of the states whose steps are all stored, as somebody reads them."""
+        blobs, backward = self.cell.output_blobs, self.backward_reads
+        read = {state.input for name, (state, _) in self.before.items() if name in self.read_outputs}
+        pairs = zip(self.states, self.op.outputs[::2], strict=False)
+        return frozenset(
+            s.input for s, every in pairs if every or s.input in read or {s.input, blobs[s.output]} & backward
         )
 
     @cached_property

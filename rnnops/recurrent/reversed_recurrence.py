@@ -6,8 +6,8 @@ It is RecurrentNetwork again, so that it is differentiated by the same rule, as 
 
 The recurrence comes in open form (`open_form`): its results hold what backward reads of the steps. The states of the
 reversed one are gradients of states. A state with L initial steps has L of them, which move up by one at each step:
-the gradients of what it held at the last L steps. What a state was before a step is cut out of its initial value with
-all its steps behind it.
+the gradients of what it held at the last L steps. A state as each step read it is a result, too: a view of the state's
+steps (`Recurrence.before`), one for each place of a window.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call
 from rnnops.net.text import free_name, unused_name
-from rnnops.ops.internal import IN_FRONT, sum_to
+from rnnops.ops.internal import sum_to
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.rewrites import prune
 from rnnops.types import Shape, Type
@@ -127,30 +127,14 @@ class _Reversed:
 
     def _read_state(self, state: State) -> None:
         """The steps of a state as each step read them, those of a window one by one."""
-        recurrence, length = self.recurrence, self._length(state)
-        first = [self._initial(state)]
-        every = [self.results_of[state.output, "all"]]
-        if recurrence.reverse and length > 1:
-            first = [_cut(first[0], length - 1, IN_FRONT, -1)]
-        tensor = _joined([*every, *first] if recurrence.reverse else [*first, *every])
-        names = [state.input]
-        if state.window > 1:
-            names = [free_name(f"{state.input}/{j}", self.taken) for j in range(state.window)]
-        for j, name in enumerate(names):
-            place = (state.offset or 0) + j
-            begin = length - place if recurrence.reverse else place
-            self._sequence(name, _cut(tensor, begin, begin + self.steps))
+        before = {place: name for name, place in self.recurrence.before.items()}
+        outputs = [before[state, j] for j in range(state.window)]
+        names = [self.whole.net.output_blobs[output] for output in outputs]
+        for output, name in zip(outputs, names, strict=True):
+            self._sequence(name, self.results_of[output, "all"])
         if state.window > 1:
             rows = [self._op("Unsqueeze", (name,), f"{name}/row", axes=(0,)) for name in names]
             self.before.append(Op("Concat", tuple(rows), (state.input,), {"axis": 0}))
-
-    def _initial(self, state: State) -> Blob:
-        """The initial steps of a state, `[L, N, ...]`."""
-        initial, kind = self.ports[state.input], self.types[state.input]
-        shape = (self._length(state), self.batch, *self.recurrence.features(state, kind))
-        if kind.rank == state.feature_rank:
-            return self.net.append("Expand", [initial], {"shape": shape})[0]
-        return _shaped(initial, shape)
 
     def _length(self, state: State) -> int:
         return self.recurrence.initial_steps(state, self.types[state.input], self.batch)
@@ -290,10 +274,6 @@ def _shaped(x: Blob, shape: Shape) -> Blob:
     if _type(x).shape == shape:
         return x
     return x.net.append("Reshape", [x], {"shape": shape, "allowzero": 1})[0]
-
-
-def _cut(x: Blob, start: int, end: int, step: int = 1) -> Blob:
-    return x.net.append("Slice", [x], {"starts": (start,), "ends": (end,), "axes": (0,), "steps": (step,)})[0]
 
 
 def _joined(parts: Sequence[Blob]) -> Blob:

@@ -114,6 +114,10 @@ class StepWorkspaces:
                 tensor = self.states[state.input]
                 steps = in_time_order(tensor[len(tensor) - T :], recurrence)
                 result.update((name, steps.copy) for name in (state.output, blobs[state.output]))
+        for output, (state, place) in recurrence.before.items():
+            if state.input in self.states:
+                steps = steps_before(state, place, self.states[state.input], T, recurrence)
+                result.update((name, steps.copy) for name in (output, blobs[output]))
         for output, array in self.outputs.items():
             result.update((name, array.copy) for name in (output, blobs[output]))
         return result
@@ -155,7 +159,7 @@ def run_forward(
         if name in stepper.sums:
             results += [stepper.sums[name], None]
             continue
-        collected = stepper.collected.get(name)
+        collected = stepper.steps_of(name)
         last = slice(0, 1) if recurrence.reverse else slice(T - 1, T)
         results += [collected, None if collected is None else collected[last]]
     if recurrence.keeps_workspaces:
@@ -178,7 +182,7 @@ class _Stepper:
     ) -> None:
         self.recurrence, self.program, self.bound, self.T, self.kernels = recurrence, program, bound, T, kernels
         self.place = place
-        self.rolling = {state.input for state, every in self._states_and_all() if not every and not self._reads(state)}
+        self.rolling = {state.input for state in recurrence.states if state.input not in recurrence.whole_states}
         self.tensors = {
             state.input: initial_tensor(
                 bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N, place
@@ -238,10 +242,12 @@ class _Stepper:
         else:
             tensor[len(tensor) - self.T + k] = value
 
-    def _states_and_all(self) -> list[tuple[State, str]]:
-        """Each state and the name of its `_all` output, empty where it is not read."""
-        states = self.recurrence.states
-        return list(zip(states, self.recurrence.op.outputs[: 2 * len(states) : 2], strict=True))
+    def steps_of(self, name: str) -> Array | None:
+        """All steps of a step output, None where they are not read."""
+        if name in self.recurrence.before and name in self.recurrence.read_outputs:
+            state, place = self.recurrence.before[name]
+            return steps_before(state, place, self.tensors[state.input], self.T, self.recurrence)
+        return self.collected.get(name)
 
     def _reads(self, state: State) -> bool:
         blob = self.recurrence.cell.output_blobs[state.output]
@@ -255,6 +261,12 @@ class _Stepper:
 def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
     """A view of steps in order of execution as steps in order of time (or the other way round)."""
     return steps[::-1] if recurrence.reverse else steps
+
+
+def steps_before(state: State, place: int, tensor: Array, T: int, recurrence: Recurrence) -> Array:
+    """One of the steps that a state input saw at each of T steps, in order of time: a view of the state's tensor."""
+    first = (state.offset or 0) + place
+    return in_time_order(tensor[first : first + T], recurrence)
 
 
 def timesteps(recurrence: Recurrence, place: StepMemory, first: int, T: int) -> Array | None:

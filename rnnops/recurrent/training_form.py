@@ -45,7 +45,7 @@ from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.net.text import free_name, unused_name
 from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
-from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, step_of_window
 from rnnops.rewrites import prune, rewritten
 from rnnops.symbolic.fill import agreed
 from rnnops.types import Array, Shape, is_float
@@ -427,30 +427,46 @@ def _open_op(call: Call, active: Collection[str], taken: set[str]) -> Op:
     recurrence = Recurrence(call.op, call.net)
     wrt, step = _wanted_inputs(recurrence, call, active), _step(recurrence, call)
     opened = open_form(step, wrt, recurrence.references)
+    recurrence = Recurrence(replace(call.op, attributes={**call.op.attributes, "cell": opened}), call.net)
     program = prepare_again(step, opened, {name: step.types[name] for name in step.net.input_names})
     gradient = differentiate(program, wrt)
     recompute = recurrence.op.attributes.get("recompute", ())
     residuals = choose_residuals(program, gradient.reads, _free_blobs(recurrence, program), recompute)
     blobs = dict(program.net.output_blobs)
     there = {blob for name, blob in blobs.items() if name not in recurrence.sums}
+    read = {*gradient.reads, *residuals.free, *residuals.kept}
+    ops, seen = _steps_seen(recurrence, program, read)
+    blobs.update((free_name(f"before/{name}", set(blobs)), name) for name in seen if name not in there)
     blobs.update((free_name(f"kept/{name}", set(blobs)), name) for name in residuals.kept if name not in there)
-    cell = program.net.with_ops(program.net.ops, blobs).snapshot()
+    cell = program.net.with_ops([*program.net.ops, *ops], blobs).snapshot()
     attributes = {**call.op.attributes, "cell": cell, "wanted": tuple(wrt)}
     with_grads = _with_grads(recurrence, gradient.refused)
     attributes.update({} if with_grads is None else {"outputs_with_grads": with_grads})
     changed = replace(call.op, attributes=attributes)
-    read = {*gradient.reads, *residuals.free, *residuals.kept}
-    return replace(changed, outputs=_opened_results(Recurrence(changed, call.net), read, taken))
+    return replace(changed, outputs=_opened_results(Recurrence(changed, call.net), {*read, *seen}, taken))
+
+
+def _steps_seen(recurrence: Recurrence, program: Program, read: Collection[str]) -> tuple[list[Op], list[str]]:
+    """The blobs that are states as a step reads them, and ops that cut those of windows out."""
+    there = {place: program.net.output_blobs[name] for name, place in recurrence.before.items()}
+    there.update(((state, 0), state.input) for state in recurrence.states if state.window == 1)
+    taken, ops, seen = set(program.types), list[Op](), list[str]()
+    for place in ((state, j) for state in recurrence.states if state.input in read for j in range(state.window)):
+        if place not in there:
+            name, (cut, drop) = place[0].input, step_of_window(place[1])
+            part, there[place] = (free_name(f"{name}/{what}{place[1]}", taken) for what in ("cut", "step"))
+            ops += [Op("Slice", (name,), (part,), cut), Op("Squeeze", (part,), (there[place],), drop)]
+        seen.append(there[place])
+    return ops, seen
 
 
 def _opened_results(recurrence: Recurrence, read: Collection[str], taken: set[str]) -> tuple[str, ...]:
     """The names of a recurrence's results, with one for all steps of each output that backward reads."""
-    blobs, before = recurrence.cell.output_blobs, {state.output: state.input for state in recurrence.states}
+    blobs = recurrence.cell.output_blobs
     names, (scope, slash, _) = [*recurrence.op.outputs], recurrence.op.key.rpartition("/")
     for i, output in enumerate(recurrence.output_names()):
         names += ["", ""] if len(names) == 2 * i else []
-        is_read = blobs[output] in read or before.get(output) in read
-        if is_read and not names[2 * i] and output not in recurrence.sums:
+        if blobs[output] in read and not names[2 * i] and output not in recurrence.sums:
             own = output if output.startswith(scope + slash) else scope + slash + output
             names[2 * i] = free_name(f"{own}_all", taken)
     return tuple(names)

@@ -541,7 +541,8 @@ def outputs_of(program: Program, workspace: Workspace, feeds: Mapping[str, Array
     """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
 
     `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` by itself does not keep it
-    alive.
+    alive. A state before each step and after it share a tensor, too; of two arrays that are most of one, the second is
+    copied.
     """
     arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
     whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}
@@ -551,8 +552,9 @@ def outputs_of(program: Program, workspace: Workspace, feeds: Mapping[str, Array
     for name, array in arrays.items():
         shared = not array.flags.writeable or id(_root(array)) in borrowed
         alone = array.base is not None and id(array.base) not in whole
-        outputs[name] = array.copy() if shared or id(array) in seen or alone else array.view()
-        seen.add(id(array))
+        own = {id(array), id(_root(array))} if is_whole(array) else {id(array)}
+        outputs[name] = array.copy() if shared or alone or own & seen else array.view()
+        seen |= own
     return outputs
 
 

@@ -291,9 +291,9 @@ def buffers_of(call: Call) -> dict[TensorName, Buffer]:
     steps, batch = recurrence.steps_and_batch(types)
     blobs, read = program.net.output_blobs, read_by_backward(recurrence)
     kinds: dict[TensorName, Type] = {}
-    for state, every in zip(recurrence.states, recurrence.op.outputs[::2], strict=False):
+    for state in recurrence.states:
         name, initial = Role.STATE.of(state.input), types[state.input]
-        seen = steps if name in read or every else 0  # else it is as short as the initial state
+        seen = steps if state.input in recurrence.whole_states else 0  # else it is as short as the initial state
         kinds[name] = Type(initial.dtype, tensor_shape(initial.shape, state.feature_rank, seen, batch))
     for output in recurrence.wanted_step_outputs:
         kinds[Role.OUTPUT.of(output)] = _over(steps, program.types[blobs[output]])
@@ -308,10 +308,13 @@ def buffers_of(call: Call) -> dict[TensorName, Buffer]:
 def results_of(call: Call, buffers: Mapping[TensorName, Buffer]) -> list[tuple[Buffer, ...]]:
     """For each output of the op the buffers that it lies in."""
     recurrence = Recurrence(call.op, call.net)
-    states = [Role.STATE.of(state.input) for state in recurrence.states]
+    lies_in = [Role.STATE.of(state.input) for state in recurrence.states]
+    for name in recurrence.step_outputs:
+        own, before = Role.OUTPUT.of(name), recurrence.before.get(name)
+        lies_in.append(Role.STATE.of(before[0].input) if before and own not in buffers else own)
     results: list[tuple[Buffer, ...]] = []
-    for name in (*states, *map(Role.OUTPUT.of, recurrence.step_outputs)):
-        results += [(buffers[name],) if name in buffers else ()] * 2
+    for place in lies_in:
+        results += [(buffers[place],) if place in buffers else ()] * 2
     if recurrence.keeps_workspaces:
         results.append(tuple(buffer for buffer in buffers.values() if buffer.kind == KEPT))
     return results

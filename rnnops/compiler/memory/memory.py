@@ -527,6 +527,11 @@ class StateTensor:
         """`_all` of a tensor that does not roll."""
         return tensor[: self.steps] if self.reverse else tensor[self.initial_steps :]
 
+    def before(self, tensor: Array, place: int) -> Array:
+        """One of the steps that the state input saw at each step, of a tensor that does not roll."""
+        first = self.read().shift + (self.state.window - 1 - place if self.reverse else place)
+        return tensor[first : first + self.steps]
+
     def last(self, tensor: Array) -> Array:
         """`_last`: after the last executed step."""
         place = (0 if self.reverse else self.length - 1) % len(tensor)

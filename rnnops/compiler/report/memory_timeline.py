@@ -344,13 +344,15 @@ class _Pass:
         whole = {
             id(rows[0].buffer) for blob in outputs if (rows := lies_in.get(blob, ())) and self._is_whole(blob, rows)
         }
-        found: list[Allocation] = []
+        found, taken = list[Allocation](), set[int]()
         for number, blob in enumerate(outputs):
             rows = lies_in.get(blob, [])
-            if blob in outputs[:number] or not any(id(one.buffer) in whole for one in rows):
+            own = {id(one.buffer) for one in rows} if self._is_whole(blob, rows) else set()
+            if blob in outputs[:number] or own & taken or not any(id(one.buffer) in whole for one in rows):
                 rows = [self._copy(blob, OUTPUT, blob)]
                 self.there += rows
             found += rows
+            taken |= own
         return found
 
     def copy_gradients(self) -> None:

@@ -294,12 +294,16 @@ class ScanResiduals:
 
     def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
         """For each blob or output at hand on the backward pass, a function that gives all its steps `[T, ...]`."""
-        blobs = Recurrence(op, "").cell.output_blobs
+        recurrence, layouts = Recurrence(op, ""), {state.state.input: state for state in self.layouts}
+        blobs = recurrence.cell.output_blobs
         result: dict[str, Callable[[], Array]] = {name: partial(self._stack, name) for name in self.kept}
-        for state in self.layouts:
-            if state.state.input in self.states:
-                steps = state.every(self.states[state.state.input])
-                result.update((name, steps.copy) for name in (state.state.output, blobs[state.state.output]))
+        at_hand = {name: layouts[name] for name in self.states}
+        found = {state.state.output: state.every(self.states[name]) for name, state in at_hand.items()}
+        for output, (state, place) in recurrence.before.items():
+            if state.input in at_hand:
+                found[output] = at_hand[state.input].before(self.states[state.input], place)
+        for output, steps in found.items():
+            result.update((name, steps.copy) for name in (output, blobs[output]))
         for output, array in self.outputs.items():
             result.update((name, array.copy) for name in (output, blobs[output]))
         return result
@@ -363,6 +367,12 @@ class ForwardScan:
         return [Role.OUTPUT.of(name) for name in self.recurrence.step_outputs]
 
     @cached_property
+    def _before(self) -> dict[str, tuple[StateTensor, int]]:
+        """Step outputs that are read, and are a state as each step read it: which, and which place of its window."""
+        states, before = {state.state.input: state for state in self.states}, self.recurrence.before.items()
+        return {name: (states[s.input], place) for name, (s, place) in before if name in self.recurrence.read_outputs}
+
+    @cached_property
     def _read_by_backward(self) -> list[TensorName]:
         borders = [name for name in self.compiled.scan.tensors if name.role is Role.BORDER]
         return borders or read_by_backward(self.recurrence)
@@ -413,6 +423,9 @@ class ForwardScan:
                 results += [sums[name.blob].reshape(self.call.output_types[len(results)].shape), None]
                 continue
             collected = memory.get(name)
+            if collected is None and name.blob in self._before:
+                state, place = self._before[name.blob]
+                collected = state.before(memory[state.name], place)
             results += [collected, None if collected is None else collected[last]]
         if self.recurrence.keeps_workspaces:
             held: dict[Role, dict[str, Array]] = {Role.STATE: {}, Role.OUTPUT: {}, Role.KEPT: {}, Role.BORDER: {}}
@@ -534,6 +547,5 @@ def refuse_empty(call: Call, steps: int, step: Program) -> None:
 
 def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[TensorName]:
     """States with steps that are not read."""
-    every, read = recurrence.op.outputs[: 2 * len(states) : 2], read_by_backward(recurrence)
-    pairs = zip(states, every, strict=True)
-    return {state.name for state, name in pairs if not name and state.name not in read and state.can_roll()}
+    whole = recurrence.whole_states
+    return {state.name for state in states if state.state.input not in whole and state.can_roll()}
