@@ -28,8 +28,8 @@ from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
-from rnnops.compiler.run.c_names import checked_name, name_of
 from rnnops.compiler.run.compile_programs import Runners
+from rnnops.compiler.run.export_native import checked_name, name_of
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
 from rnnops.compiler.run.recorder import (
     JobList,

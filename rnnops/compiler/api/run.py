@@ -45,8 +45,7 @@ from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
-from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
-from rnnops.compiler.run.plan_templates import PlanTemplates
+from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, PlanTemplates, TrainingPlan
 from rnnops.errors import DeviceError
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext

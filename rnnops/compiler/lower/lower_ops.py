@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.lower.expressions import Name
+from rnnops.compiler.lower.expressions import Constants, Name, OperandPlace, expression_of, places_of_operands
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
-from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, expression_of, places_of_operands
 from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError

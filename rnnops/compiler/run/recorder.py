@@ -23,7 +23,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name
 from rnnops.compiler.lower.kernel import (
     Array as KernelArray,
     Do,
@@ -37,7 +37,6 @@ from rnnops.compiler.lower.kernel import (
     statements_of,
 )
 from rnnops.compiler.lower.movements import views_of
-from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.memory.memory import OUTPUT, SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
