@@ -17,8 +17,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, OpSchema, RunContext, form_of, schema_of
 from rnnops.rewrites import rewritten
-from rnnops.twin_array import TwinArray
-from rnnops.types import OPAQUE, Array, Type, is_float
+from rnnops.types import OPAQUE, Array, TwinArray, Type, is_float
 from rnnops.util import cached_property
 
 Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs

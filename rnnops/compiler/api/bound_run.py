@@ -21,7 +21,6 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
@@ -40,7 +39,7 @@ from rnnops.compiler.run.recorder import (
     made_array,
 )
 from rnnops.compiler.targets.target import PROCESSOR, Processor
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError, FeedError, check_flags
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net

@@ -18,12 +18,11 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import named_arguments
+from rnnops.compiler.api.derivatives import Pullback
 from rnnops.compiler.api.feeds import Feeds
-from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.run.compiled_scan import REFERENCE
-from rnnops.errors import DeviceError, NumericsError
+from rnnops.errors import DeviceError, NumericsError, named_arguments
 from rnnops.net.schema import Call, RunContext
 from rnnops.types import Array
 from rnnops.util import cached_property

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rnnops.arguments import check_flags, did_you_mean, named_arguments
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.api.feeds import check_precision, memory_named, resolved
 from rnnops.compiler.api.run import CUDA, Run
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options
 from rnnops.compiler.targets.cpu.team import check_threads, default_threads
-from rnnops.errors import ArgumentError, DeviceError, NetError
+from rnnops.errors import ArgumentError, DeviceError, NetError, check_flags, did_you_mean, named_arguments
 from rnnops.kernels.cpu.processor import host, vector_width
 from rnnops.net.net import Net, require_net
 from rnnops.ops.products import FORMATS

@@ -23,14 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_arguments
 from rnnops.autodiff import differentiate
+from rnnops.compiler.api.derivative_nets import free_prefix
 from rnnops.compiler.api.feeds import names_of, types_of_feeds
-from rnnops.compiler.api.gradient_net import free_prefix
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.lower.movements import moved_numbers
 from rnnops.compiler.run.pipeline import live_net
-from rnnops.errors import FeedError, GradientError
+from rnnops.errors import FeedError, GradientError, check_flags, named_arguments
 from rnnops.interpreter import Program, fold_constants, prepare, prepare_again
 from rnnops.net.loop_forms import MATMULS, PRODUCTS, Pointwise, View
 from rnnops.net.net import Net, require_net

@@ -4,12 +4,11 @@ Expressions are values: made once, compared by what they say, printed as Python.
 share unless an operator says otherwise; nothing is converted but by `CastExpr`. No expression has an effect, and both
 sides of a `Choice` may be computed.
 
-**What one output element of an op is**, in terms of its operands' elements. The text of a loop form says nothing of
-dtypes: `1.0 / {0}` stands for float32 and for float64. So each text is parsed and becomes a typed expression, with
-every number as a constant of its dtype and every integer result cut to its dtype, as numba widens integers; a number
-has the dtype of what it meets. The result has the dtype of the op's output, whether it is compiled or run on NumPy
-scalars. Nothing but numbers and names made by the compiler is in an expression. Powers that are known become products,
-quotients and roots.
+**Texts of loop forms** say one output element in terms of its operands' elements, and nothing of dtypes: `1.0 / {0}`
+stands for float32 and for float64. So each text is parsed and becomes a typed expression, with every number as a
+constant of its dtype and every integer result cut to its dtype, as numba widens integers; a number has the dtype of the
+operand that it meets. The result has the dtype of the op's output, whether it is compiled or run on NumPy scalars. Only
+numbers and names made by the compiler are in an expression. Powers that are known become products, quotients and roots.
 
 Limit: a float outside the range of the integer that it is cast to gives any integer.
 """

@@ -34,7 +34,7 @@ from rnnops.errors import OpError
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.symbolic import fill
-from rnnops.symbolic.sizes import Size, Symbols, Values
+from rnnops.symbolic.sizes import Size, Symbols, Values, sizes_in
 from rnnops.types import Array, Shape, Type
 
 FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
@@ -81,7 +81,7 @@ def between_sizes(lower: Lower, lowered: Lowered, call: Call) -> None:
         lower: adds statements and views of the op; it needs plain numbers.
     """
     views = {name: lowered.views[name] for name in call.op.inputs if name in lowered.views}
-    sizes = fill.sizes_in((call.types, call.output_types, call.op.attributes, views))
+    sizes = sizes_in((call.types, call.output_types, call.op.attributes, views))
     if not sizes:
         return lower(lowered, call)
     try:

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
 from rnnops.compiler.run.c_source import (
@@ -52,7 +51,7 @@ from rnnops.compiler.run.recorder import (
 )
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
-from rnnops.errors import DeviceError, FeedError, SaveError
+from rnnops.errors import DeviceError, FeedError, SaveError, did_you_mean
 from rnnops.kernels.cpu.native import (
     LEVEL,
     PRODUCTS_LEVEL,

@@ -42,7 +42,7 @@ from rnnops.compiler.run.find_layers import (
 )
 from rnnops.compiler.run.forward import ScanResiduals, compile_groups
 from rnnops.compiler.run.pipeline import TrainingPlan, input_types
-from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.errors import GradientError
 from rnnops.interpreter import Program, Workspace, is_whole, prepare, run_call
 from rnnops.net.net import Net
@@ -50,8 +50,7 @@ from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.rewrites import prune
-from rnnops.twin_array import TwinArray
-from rnnops.types import Array
+from rnnops.types import Array, TwinArray
 
 
 @dataclass(frozen=True)

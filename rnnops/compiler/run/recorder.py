@@ -47,8 +47,7 @@ from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads a
 from rnnops.kernels.cpu.row_order import MOST_ROWS
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.net.schema import Call, RunContext, schema_of
-from rnnops.twin_array import TwinArray
-from rnnops.types import FLOATS, Array, Shape
+from rnnops.types import FLOATS, Array, Shape, TwinArray
 
 PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
