@@ -195,18 +195,21 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
 
 def calls_of(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Iterator[Call]:
     """The calls of a net one by one."""
-    types: dict[str, Type] = dict(feeds)
-    values: dict[str, Array] = {}
+    types, values = dict(feeds), dict[str, Array]()
     for op in net.ops:
-        call, folded = infer_call(
-            op, [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs], net.name, float_dtype
-        )
-        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            if name:  # "" is an output that is not wanted, and an input that is left out: neither has a type
-                types[name] = kind
-            if name and value is not None:
-                values[name] = value
-        yield call
+        yield _infer_op(op, types, values, net.name, float_dtype)
+
+
+def _infer_op(op: Op, types: dict[str, Type], values: dict[str, Array], net: str, float_dtype: str) -> Call:
+    """The call of an op by the types and known values of its inputs; those of its outputs are added."""
+    given = [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
+    call, folded = infer_call(op, *given, net, float_dtype)
+    for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
+        if name:  # "" is an output that is not wanted, and an input that is left out: neither has a type
+            types[name] = kind
+        if name and value is not None:
+            values[name] = value
+    return call
 
 
 def declared_type(net: Net, blob: str) -> Type | None:
@@ -228,18 +231,9 @@ def _known(net: Net, ops: Sequence[Op], shapes: Mapping[str, Sequence[int]]) -> 
     }
     values: dict[str, Array] = {}
     for op in ops:
-        if any(name and name not in types for name in op.inputs):
-            continue
-        call, folded = infer_call(op, *_found(op, types, values), net.name, "float32")
-        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            types.update({name: kind} if name else {})
-            values.update({name: value} if name and value is not None else {})
+        if all(not name or name in types for name in op.inputs):
+            _infer_op(op, types, values, net.name, "float32")
     return types
-
-
-def _found(op: Op, types: Mapping[str, Type], values: Mapping[str, Array]) -> tuple[list[Any], list[Any]]:
-    """Types and values of the inputs of an op."""
-    return [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
 
 
 def ancestors(net: Net, blobs: Iterable[str]) -> list[Op]:
@@ -385,23 +379,13 @@ class NetTables(Attributes):
         dtypes = tuple(self._dtypes[name] if name else None for name in op.inputs)
         out_dtypes = output_dtypes(schema, op, dtypes, self.name, self.float_dtype or FLOAT)
         if self._sized_as and all(not name or name in self._types for name in op.inputs):
-            self._infer_types(op)
+            _infer_op(op, self._types, self._values, self.name, self._sized_as)
         index = len(self._ops)
         for name, dtype in zip(op.outputs, out_dtypes, strict=True):
             if name:
                 self._dtypes[name] = dtype
                 self._producer[name] = index
         self._ops.append(op)
-
-    def _infer_types(self, op: Op) -> None:
-        types = [self._types.get(name) for name in op.inputs]
-        values = [self._values.get(name) for name in op.inputs]
-        call, folded = infer_call(op, types, values, self.name, self._sized_as or "")
-        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            if name:
-                self._types[name] = kind
-            if name and value is not None:
-                self._values[name] = value
 
     def _substitute(self, old: str, new: str) -> None:
         for index in range(self._producer.get(old, 0), len(self._ops)):  # nothing before its maker mentions a blob

@@ -376,8 +376,7 @@ def _pointwise(lowered: Lowered, call: Call, form: Pointwise) -> None:
         _placed_operand(lowered, name, begins[i], kind.shape) if i in begins else lowered.operand(name, kind.shape)
         for i, name in given
     )
-    target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "apply", call, kind.dtype))
+    lowered.compute(call.op.outputs[0], kind, operands, "apply", call)
 
 
 def _number_of(call: Call, form: Pointwise) -> Number | None:
@@ -415,22 +414,11 @@ def _product(lowered: Lowered, call: Call, rounding: str) -> None:
     r, c, k = len(head), len(head) + len(rows), len(extents) - 1
     left_axes = _product_axes(len(a), len(head), (r, k) if rows else (k,))
     right_axes = _product_axes(len(b), len(head), (k, c) if columns else (k,))
-    target_axes = [*range(len(kind.shape)), None]
     target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(
-        Statement(
-            call.op.outputs[0],
-            extents,
-            replace(target, layout=target.layout.with_axes(tuple(target_axes), extents)),
-            (_placed(left, left_axes, extents), _placed(right, right_axes, extents)),
-            "product",
-            call,
-            kind.dtype,
-            "add",
-            0.0,
-            rounding=rounding,
-        )
-    )
+    target = replace(target, layout=target.layout.with_axes((*range(len(kind.shape)), None), extents))
+    operands = _placed(left, left_axes, extents), _placed(right, right_axes, extents)
+    made = Statement(call.op.outputs[0], extents, target, operands, "product", call, kind.dtype, "add", 0.0)
+    lowered.statements.append(replace(made, rounding=rounding))
 
 
 def _product_axes(rank: int, head: int, last: tuple[int, ...]) -> dict[int, int]:
@@ -462,9 +450,7 @@ def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
     lowered.statements.append(Statement(name, shape, target, operands, what, call, kind.dtype, fold, start))
     if finish != RESULT:
         count = float(prod(shape[axis] for axis in schema_of(call.op.type).reduced_axes(call)))
-        what = "quotient" if finish == MEAN else "finish"
-        result = lowered.own(name, kind)
-        lowered.statements.append(Statement(name, kind.shape, result, (total, count), what, call, kind.dtype))
+        lowered.compute(name, kind, (total, count), "quotient" if finish == MEAN else "finish", call)
 
 
 def _fold_of(form: Reduction, dtype: str) -> str:
@@ -513,25 +499,20 @@ def _dropout(lowered: Lowered, call: Call) -> None:
     """The mask first, from random numbers of its own; then what it keeps, scaled."""
     kind = call.output_types[0]
     name, mask = call.op.outputs[0], call.op.outputs[1] or lowered.fresh(f"{call.op.outputs[0]}/mask")
-    kept = lowered.own(mask, Type("bool", kind.shape))
-    lowered.statements.append(Statement(mask, kind.shape, kept, (prod(kind.shape[1:]),), "uniform", call, "bool"))
+    kept = lowered.compute(mask, Type("bool", kind.shape), (prod(kind.shape[1:]),), "uniform", call)
     if name:
-        operands = (lowered.operand(call.op.inputs[0], kind.shape), kept)
-        target = lowered.own(name, kind)
-        lowered.statements.append(Statement(name, kind.shape, target, operands, "dropped", call, kind.dtype))
+        lowered.compute(name, kind, (lowered.operand(call.op.inputs[0], kind.shape), kept), "dropped", call)
 
 
 def _uniform(lowered: Lowered, call: Call) -> None:
-    kind, name = call.output_types[0], call.op.outputs[0]
-    target = lowered.own(name, kind)
-    lowered.statements.append(Statement(name, kind.shape, target, (prod(kind.shape[1:]),), "uniform", call, kind.dtype))
+    kind = call.output_types[0]
+    lowered.compute(call.op.outputs[0], kind, (prod(kind.shape[1:]),), "uniform", call)
 
 
 def _dropout_grad(lowered: Lowered, call: Call) -> None:
     kind = call.output_types[0]
     operands = tuple(lowered.operand(name, kind.shape) for name in call.op.inputs)
-    target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "dropped", call, kind.dtype))
+    lowered.compute(call.op.outputs[0], kind, operands, "dropped", call)
 
 
 RULES: Mapping[str, Callable[[Lowered, Call], None]] = {  # by the name of a Kernel
