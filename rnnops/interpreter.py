@@ -87,9 +87,14 @@ def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
     return Program(net.snapshot(), calls, types, float_dtype)
 
 
-def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type]) -> Program:
-    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged."""
-    return program if net is program.net else prepare(net, feeds, program.float_dtype)
+def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type] | None = None) -> Program:
+    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged.
+
+    Args:
+        feeds: types of its inputs; those that these blobs have in the program if left out.
+    """
+    types = {name: program.types[name] for name in net.input_names} if feeds is None else feeds
+    return program if net is program.net else prepare(net, types, program.float_dtype)
 
 
 def execute(

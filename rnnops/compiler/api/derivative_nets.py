@@ -67,14 +67,14 @@ def gradient_net(net: Net, wrt: Any = None, outputs: Any = None, **shapes: Any) 
 def gradient_of(net: Net, wrt: Any, outputs: Any, shapes: Mapping[str, Any]) -> Net:
     """`gradient_net` for inputs of any name."""
     program, types, names = program_of(net, wrt, shapes)
-    program = prepare_again(program, open_form(program, names), types)
+    program = prepare_again(program, open_form(program, names))
     chosen = _float_outputs(program, outputs)
-    gradient = differentiate(_with_outputs(program, chosen, types), names)
+    gradient = differentiate(_with_outputs(program, chosen), names)
     if gradient.refused:  # by outputs_with_grads
         allowed = [name for name in chosen if name not in gradient.refused]
         if outputs is not None or not allowed:
             raise next(iter(gradient.refused.values())).again()
-        gradient = differentiate(_with_outputs(program, allowed, types), names)
+        gradient = differentiate(_with_outputs(program, allowed), names)
     return _joined(program, gradient, types, free_prefix(net, "d"))
 
 
@@ -101,10 +101,10 @@ def _float_outputs(program: Program, outputs: Any) -> list[str]:
     return [name for name in floats if name in wanted]
 
 
-def _with_outputs(program: Program, names: Sequence[str], types: Mapping[str, Type]) -> Program:
+def _with_outputs(program: Program, names: Sequence[str]) -> Program:
     blobs = program.net.output_blobs
     some = program.net.with_ops(program.net.ops, {name: blobs[name] for name in names}).snapshot()
-    return prepare_again(program, some, types)
+    return prepare_again(program, some)
 
 
 def free_prefix(net: Net, letter: str) -> str:

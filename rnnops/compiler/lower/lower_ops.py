@@ -23,7 +23,7 @@ from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lo
 from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError
-from rnnops.interpreter import Program, fold_constants, prepare
+from rnnops.interpreter import Program, fold_constants, prepare_again
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import (
     NUMBERS,
@@ -187,7 +187,7 @@ def _expanded_once(program: Program, expansions: Collection[Call]) -> Program:
     taken, keys = set(program.types), {call.op.key for call in expansions}
     expanded = [_parts(call, program.net, taken) if call.op.key in keys else [call.op] for call in program.calls]
     net = program.net.with_ops(list(chain.from_iterable(expanded)))
-    found = prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    found = prepare_again(program, net)
     for call in expansions:
         for name, kind in zip(call.op.outputs, call.output_types, strict=True):
             if name and found.types[name] != kind:
@@ -260,17 +260,17 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     Args:
         wanted: blobs of the step that are stored or summed.
     """
-    program = _needed(program, wanted := list(wanted))
+    wanted = list(wanted)
+    program = prepare_again(program, prune(fold_constants(program), outputs={name: name for name in wanted}))
     split = split_step(program, references, wanted, copied=_copied_views(program, references))
     read = {*wanted, *(name for op in split.stay for name in op.inputs)}
     inputs = [
         *(spec for spec in program.net.input_specs if spec.name in read),
-        *(_input(program, n) for n in split.results),
+        *(Input(name, program.net.dtype_of(name), program.types[name].shape) for name in split.results),
     ]
-    net = program.net.with_ops(split.stay, outputs={}, inputs=inputs)
-    step = prepare(net, {spec.name: program.types[spec.name] for spec in inputs}, program.float_dtype)
+    step = prepare_again(program, program.net.with_ops(split.stay, outputs={}, inputs=inputs))
     kept = tuple(spec.name for spec in inputs if spec.name in split.fixed)
-    return Hoisted(step, kept, _prepared(split.once, program) if split.results else None)
+    return Hoisted(step, kept, prepare_again(program, split.once) if split.results else None)
 
 
 LOOKED_AT = 1 << 22  # elements: larger weights are not looked at twice
@@ -299,21 +299,6 @@ def _is_copy(name: str, views: Mapping[str, Call], lowered: Lowered) -> bool:
             lower_op(lowered, views[name])
         return len(lowered.statements) > count
     return False
-
-
-def _needed(program: Program, wanted: Iterable[str]) -> Program:
-    """The program without ops that nothing wanted depends on."""
-    folded = fold_constants(program)
-    net = prune(folded, outputs={name: name for name in wanted})
-    return _prepared(net, program)
-
-
-def _input(program: Program, name: str) -> Input:
-    return Input(name, program.net.dtype_of(name), program.types[name].shape)
-
-
-def _prepared(net: Net, program: Program) -> Program:
-    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
 
 
 ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # of the result's dtype

@@ -44,7 +44,7 @@ from rnnops.compiler.run.forward import ScanResiduals, compile_groups
 from rnnops.compiler.run.pipeline import TrainingPlan, input_types
 from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.errors import GradientError
-from rnnops.interpreter import Program, Workspace, execute, is_whole, prepare
+from rnnops.interpreter import Program, Workspace, execute, is_whole, prepare, prepare_again
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
@@ -230,9 +230,7 @@ class _LayerCut:
         results = [pair for k in range(self.end + 1) for pair in (*self.params.get(k, ()), *self.inputs.get(k, ()))]
         net = self.layered.program.net
         pruned = prune(net.with_ops(self.ops, {f"{k} {name}": grad for k, (name, grad) in enumerate(results)}), ())
-        program = prepare(
-            pruned, {n: self.layered.program.types[n] for n in pruned.input_names}, self.layered.program.float_dtype
-        )
+        program = prepare_again(self.layered.program, pruned)
         at: list[list[Op]] = [[] for _ in range(self.end + 1)]
         for op in pruned.ops:
             at[int(min(self.places[name] for name in op.outputs if name))].append(op)
@@ -253,7 +251,7 @@ class _LayerCut:
         read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in set(made))
         specs = [Input(name, whole.types[name].dtype, whole.types[name].shape) for name in read]
         net = whole.net.with_ops(ops, {name: name for name in made if name in stay}, specs).snapshot()
-        program, kernels = self._compiled(prepare(net, {name: whole.types[name] for name in read}, whole.float_dtype))
+        program, kernels = self._compiled(prepare_again(whole, net))
         unread = set(program.net.input_names).difference(stay, *(op.inputs for op in program.net.ops))
         return LayerStep(program, kernels, stay, (*sorted(stay - needed), *sorted(unread)), params, inputs)
 

@@ -104,7 +104,7 @@ def rewritten_program(net: Net, types: Mapping[str, Type], float_dtype: str) -> 
     """A live net once shapes are known, rewritten."""
     program = prepare(net, types, float_dtype)
     for rewrite in REWRITES_OF_SHAPES:
-        program = prepare_again(program, rewrite(program), types)
+        program = prepare_again(program, rewrite(program))
     return program
 
 
