@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -89,9 +90,8 @@ def _merged_axis(layout: Layout, rows: int, stride: int) -> int | None:
 
 def _with_axis_cut(statement: Statement, axis: int, rows: int) -> Statement:
     cuts = [(rows, size // rows) if place == axis else (size,) for place, size in enumerate(statement.extents)]
-    operands = tuple(cut_axes(o, cuts) if isinstance(o, Access) else o for o in statement.operands)
-    target = cut_axes(statement.target, cuts)
-    return replace(statement, extents=target.layout.shape, target=target, operands=operands)
+    extents = tuple(chain.from_iterable(cuts))
+    return statement.mapped(lambda access: cut_axes(access, cuts), extents=extents)
 
 
 def _cut_owners(statement: Statement, types: dict[str, Type], axes: Mapping[str, int], fixed: set[str]) -> bool:
@@ -425,13 +425,7 @@ def _renamed(node: Node, owner: str, name: str) -> Node:
     if isinstance(node, Contraction):
         left, right = (name if own == owner else own for own in (node.left, node.right))
         return replace(node, left=left, right=right)
-    operands = tuple(_renamed_access(o, owner, name) if isinstance(o, Access) else o for o in node.operands)
-    return replace(node, target=_renamed_access(node.target, owner, name), operands=operands)
-
-
-def _renamed_access(access: Access, owner: str, name: str) -> Access:
-    index = None if access.index is None else _renamed_access(access.index, owner, name)
-    return replace(access, owner=name if access.owner == owner else access.owner, index=index)
+    return node.mapped(lambda access: access.renamed({owner: name}))
 
 
 def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
