@@ -6,7 +6,6 @@ from importlib import import_module
 from sys import modules as _modules
 from typing import TYPE_CHECKING, Any
 
-from rnnops.arguments import did_you_mean as _did_you_mean
 from rnnops.errors import (
     ArgumentError as ArgumentError,
     BudgetError as BudgetError,
@@ -31,6 +30,7 @@ from rnnops.errors import (
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
     UnknownNameError as UnknownNameError,
+    did_you_mean as _did_you_mean,
     out_of_memory_of as _out_of_memory_of,
 )
 from rnnops.net.blob import Blob as Blob
@@ -152,7 +152,6 @@ from rnnops.ops.shapes import (
 )
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.util import LOADING as _LOADING, MovedModule as _MovedModule
-from rnnops.version import VERSION as VERSION
 
 if TYPE_CHECKING:
     from rnnops import cells as cells, checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
@@ -165,13 +164,19 @@ if TYPE_CHECKING:
         LayerNormMILSTM as LayerNormMILSTM,
     )
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
-    from rnnops.compiler.api.gradient_net import gradient_net as gradient_net
+    from rnnops.compiler.api.derivative_nets import gradient_net as gradient_net, tangent_net as tangent_net
     from rnnops.compiler.api.online_net import online_net as online_net
     from rnnops.compiler.api.streamed_net import streamed_net as streamed_net
-    from rnnops.compiler.api.tangent_net import tangent_net as tangent_net
     from rnnops.compiler.memory.memory import release_memory as release_memory
     from rnnops.net.parse import parse_net as parse_net
 
+VERSION = "0.1.0"
+"""The version, `major.minor.patch`, which wheels and CHANGELOG.md name; also `rnnops.__version__`.
+
+Example:
+    >>> ro.VERSION.count(".")
+    2
+"""
 __version__ = VERSION
 # Loaded at first use, so that `import rnnops` stays light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
@@ -181,10 +186,10 @@ _LAZY = {
     "parse_net": "rnnops.net.parse",
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
-    "gradient_net": "rnnops.compiler.api.gradient_net",
+    "gradient_net": "rnnops.compiler.api.derivative_nets",
     "online_net": "rnnops.compiler.api.online_net",
     "streamed_net": "rnnops.compiler.api.streamed_net",
-    "tangent_net": "rnnops.compiler.api.tangent_net",
+    "tangent_net": "rnnops.compiler.api.derivative_nets",
     "release_memory": "rnnops.compiler.memory.memory",
     **dict.fromkeys(_MODULES, "rnnops"),
 }

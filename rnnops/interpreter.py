@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule, out_of_memory_of
-from rnnops.net.infer import infer
+from rnnops.net.infer import calls_of
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, OpSchema, RunContext, form_of, schema_of
 from rnnops.rewrites import rewritten
-from rnnops.twin_array import TwinArray
-from rnnops.types import OPAQUE, Array, Type, is_float
+from rnnops.types import OPAQUE, Array, TwinArray, Type, is_float
 from rnnops.util import cached_property
 
 Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
@@ -81,17 +80,21 @@ class Program:
 
 def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
     """Infer all types of a net and make it ready to run. Raises TypeRuleError where something does not fit."""
-    calls = infer(net, feeds, float_dtype)
-    types = dict(feeds)
-    for op in net.ops:
-        types.update(zip(op.outputs, calls[op.key].output_types, strict=True))
+    calls, types = tuple(calls_of(net, feeds, float_dtype)), dict(feeds)
+    for call in calls:
+        types.update(zip(call.op.outputs, call.output_types, strict=True))
     types.pop("", None)
-    return Program(net.snapshot(), tuple(calls[op.key] for op in net.ops), types, float_dtype)
+    return Program(net.snapshot(), calls, types, float_dtype)
 
 
-def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type]) -> Program:
-    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged."""
-    return program if net is program.net else prepare(net, feeds, program.float_dtype)
+def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type] | None = None) -> Program:
+    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged.
+
+    Args:
+        feeds: types of its inputs; those that these blobs have in the program if left out.
+    """
+    types = {name: program.types[name] for name in net.input_names} if feeds is None else feeds
+    return program if net is program.net else prepare(net, types, program.float_dtype)
 
 
 def execute(

@@ -15,7 +15,7 @@ from each import check_each
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.arguments import did_you_mean, named_arguments
+from rnnops.errors import did_you_mean, named_arguments
 
 FILE = Path(__file__).parent.parent / "examples" / "mistakes.py"
 

@@ -19,8 +19,8 @@ MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*
 
 # From the ground up; a module imports from its own line or lines above only.
 LAYERS = (
-    {"errors", "symbolic", "twin_array", "util", "version"},
-    {"arguments", "types"},
+    {"errors", "symbolic", "util"},
+    {"types"},
     {"kernels"},
     {"net", "pictures"},  # a net is drawn by `pictures`, which it loads when somebody looks at it
     {"ops", "rewrites"},

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rnnops.compiler.lower.expressions import (
     INDEX,
-    LOGIC,
     BinaryExpr,
     CastExpr,
     Choice,
@@ -185,7 +184,7 @@ def _is_typed(e: Expr) -> bool:
     if isinstance(e, CompareExpr):
         return e.dtype == BOOL and dtypes[0] == dtypes[1]
     if isinstance(e, Logic):
-        return e.operator in LOGIC and {e.dtype, *dtypes} == {BOOL}
+        return e.operator in ("and", "or") and {e.dtype, *dtypes} == {BOOL}
     if isinstance(e, Choice):
         return dtypes == [BOOL, e.dtype, e.dtype]
     if isinstance(e, ScalarCall) and e.function == "uniform":

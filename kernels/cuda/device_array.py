@@ -1,7 +1,7 @@
 """Arrays in the memory of a CUDA device, numbers of the host in them, and kernels that move elements.
 
 **Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills**.
-Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives
+Views are those of twins (`TwinArray`), over frames that are never written (and so take no room: the system gives
 pages when they are written). Elements are read and written only by kernels and copies, in the stream that is current
 (`current_stream`).
 
@@ -39,7 +39,7 @@ from rnnops.kernels.cuda.memory import (
 )
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, synchronize
-from rnnops.twin_array import TwinArray
+from rnnops.types import TwinArray
 
 DTYPES = "biuf"  # kinds of elements
 ELSEWHERE = "CuPy and PyTorch compute with it without a copy, .to_host() makes a NumPy array of it"

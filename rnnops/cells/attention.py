@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, RNNCell, Step, Stepped, parameter, require_blob, require_cell
 from rnnops.cells.gated import GATES, LSTMCell, MILSTMCell, gate_inputs
 from rnnops.cells.sized import ShapedCell, count_of, register_cell
 from rnnops.cells.wrappers import CompoundCell
+from rnnops.errors import check_flags
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.ops.activation import sigmoid, softplus, tanh

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, ClassVar, NoReturn
 
-from rnnops.arguments import check_flags, named_options
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags, named_options
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net, require_net
 from rnnops.net.text import absolute_names, check_name

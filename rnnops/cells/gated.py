@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, count_of, register_cell
+from rnnops.errors import check_flags
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split

@@ -7,12 +7,11 @@ from inspect import signature
 from itertools import count, pairwise
 from typing import Any
 
-from rnnops.arguments import check_flags, named_arguments
 from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GRUCell, LayerNormLSTMCell, LayerNormMILSTMCell, LSTMCell, MILSTMCell
 from rnnops.cells.simple import BasicRNNCell
 from rnnops.cells.wrappers import MultiRNNCell, UnrolledCell
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags, named_arguments
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net, require_net
 from rnnops.net.text import absolute_names, check_name

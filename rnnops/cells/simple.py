@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from math import exp, sqrt
 from typing import Any, ClassVar
 
-from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, Step, Stepped
 from rnnops.cells.sized import SizedCell, finite, register_cell
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import relu, sigmoid, tanh
 from rnnops.ops.comparison import min as minimum

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, Initializer, RNNCell, Step, Stepped
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags
 from rnnops.net.blob import Blob
 from rnnops.net.schema import docstring, sections_of
 from rnnops.ops.base import number

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags
 from rnnops.cells.base import Extra, RNNCell, Step, Stepped, require_cell
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze

@@ -21,11 +21,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean
 from rnnops.cells import CELLS, RNNCell
 from rnnops.cli.corpus import Streams
 from rnnops.compiler import compile as compile_net
-from rnnops.errors import RnnopsError
+from rnnops.errors import RnnopsError, did_you_mean
 from rnnops.model import RNN, Adam, Dense, Dropout, Embedding, InverseRoot, Model, Placeholder, WarmUp
 from rnnops.model.losses import softmax_cross_entropy
 from rnnops.net.blob import Blob

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from rnnops import VERSION
 from rnnops.cells import CELLS
 from rnnops.cli import readers
 from rnnops.cli.corpus import DEFAULT_BYTES
@@ -22,7 +23,6 @@ from rnnops.cli.train import train
 from rnnops.cli.trainer import TrainOptions
 from rnnops.compiler import DEVICES
 from rnnops.errors import RnnopsError
-from rnnops.version import VERSION
 
 DEFAULT_TIME_LIMIT, DEFAULT_SAMPLE = 150.0, 400
 INTERRUPTED, NOT_READ_ON, WRONG = 130, 141, 2

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import Attributes, named_options
 from rnnops.cells.base import parameter
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.run.pipeline import PlanCache
-from rnnops.errors import ModelError
+from rnnops.errors import Attributes, ModelError, named_options
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import check_name

@@ -11,14 +11,12 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from rnnops.arguments import check_flags, did_you_mean
 from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
-from rnnops.errors import ModelError
+from rnnops.errors import ModelError, check_flags, did_you_mean
 from rnnops.model.layer import Layer, blob_of, sizes_of
 from rnnops.model.schedules import is_number
-from rnnops.net.blob import Blob
+from rnnops.net.blob import Blob, own_name
 from rnnops.net.net import Net
-from rnnops.net.numpy_functions import own_name
 from rnnops.ops.comparison import cast
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, transpose

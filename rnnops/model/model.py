@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import memory_named
 from rnnops.compiler.memory.memory import on_host, read_only
-from rnnops.errors import ModelError, SaveError
+from rnnops.errors import ModelError, SaveError, check_flags, named_arguments
 from rnnops.model import store as saving
 from rnnops.model.layer import (
     LOSS,

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import Attributes, check_flags, named_settings
 from rnnops.compiler.memory.memory import on_host
-from rnnops.errors import GradientNormError, OptimizerError
+from rnnops.errors import Attributes, GradientNormError, OptimizerError, check_flags, named_settings
 from rnnops.model.schedules import Schedule, is_number, is_real, rate_at, require
 from rnnops.types import Array, Type, type_of
 

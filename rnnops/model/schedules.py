@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import named_settings
-from rnnops.errors import OptimizerError
+from rnnops.errors import OptimizerError, named_settings
 
 Schedule = Callable[[int], float]
 

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags, did_you_mean, named_arguments
-from rnnops.errors import NetError
+from rnnops.errors import NetError, check_flags, did_you_mean, named_arguments
 from rnnops.net.blob import Blob, Operand
-from rnnops.net.infer import declared_type
-from rnnops.net.net_tables import NetTables
+from rnnops.net.infer import NetTables, declared_type
 from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.net.schema import schema_of
 from rnnops.net.text import Labels, check_name, dotted, format_net

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import named_arguments
-from rnnops.errors import FeedError, NetError, op_label
+from rnnops.errors import FeedError, NetError, named_arguments, op_label
 from rnnops.net.schema import REQUIRED, schema_of
 from rnnops.net.text import format_value, is_net
 from rnnops.symbolic.fill import Shared

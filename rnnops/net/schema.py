@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean, named_arguments
-from rnnops.errors import GradientError, NamedRule, NetError, OpError, TypeRuleError, op_label
+from rnnops.errors import (
+    GradientError,
+    NamedRule,
+    NetError,
+    OpError,
+    TypeRuleError,
+    did_you_mean,
+    named_arguments,
+    op_label,
+)
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import LoopForm, check_form, check_op, is_cheap
 from rnnops.symbolic.fill import Shared

@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean, is_flag, named_arguments
-from rnnops.errors import RecurrentError
+from rnnops.errors import RecurrentError, did_you_mean, is_flag, named_arguments
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Input, some_of

@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean, named_arguments
-from rnnops.errors import RecurrentError
+from rnnops.errors import RecurrentError, did_you_mean, named_arguments
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.net import Net, common_net
 from rnnops.ops.comparison import cast, where

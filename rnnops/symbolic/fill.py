@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.symbolic.sizes import LazyText, Size, Symbols, Values
+from rnnops.symbolic.sizes import LazyText, Size, Symbols, Values, sizes_in
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -66,19 +66,6 @@ def specialised(value: Value, sizes: Sequence[Size]) -> Value:
         size.symbols.guard(size)
     result: Value = filled_now(value, Values(sizes[0].symbols.values))
     return result
-
-
-def sizes_in(value: Any) -> list[Size]:
-    """All sizes within a value of tuples, lists, mappings and dataclasses, less what these have worked out."""
-    if type(value) is Size:
-        return [value]
-    if isinstance(value, Mapping):
-        return [size for part in value.values() for size in sizes_in(part)]
-    if isinstance(value, list | tuple):
-        return [size for part in value for size in sizes_in(part)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return [size for field in fields(value) if field.init for size in sizes_in(getattr(value, field.name))]
-    return []
 
 
 Whole = TypeVar("Whole")

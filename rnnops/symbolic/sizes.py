@@ -12,8 +12,8 @@ A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import product
 from math import prod
 from typing import Any, NoReturn
@@ -297,6 +297,19 @@ class LazyText:
 def lazy_text(template: str, *sizes: int) -> Any:
     """A text with sizes in the places `{}`, for people; it does not guard them."""
     return LazyText(template, sizes) if is_symbolic(sizes) else template.format(*sizes)
+
+
+def sizes_in(value: Any) -> list[Size]:
+    """All sizes within a value of tuples, lists, mappings and dataclasses, less what these have worked out."""
+    if type(value) is Size:
+        return [value]
+    if isinstance(value, Mapping):
+        return [size for part in value.values() for size in sizes_in(part)]
+    if isinstance(value, list | tuple):
+        return [size for part in value for size in sizes_in(part)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [size for field in fields(value) if field.init for size in sizes_in(getattr(value, field.name))]
+    return []
 
 
 def is_symbolic(numbers: Sequence[Any]) -> bool:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags
 from rnnops.compiler import DEVICES, Pullback, Run
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.memory.memory import on_host
-from rnnops.errors import ArgumentError, DeviceError
+from rnnops.errors import ArgumentError, DeviceError, check_flags
 from rnnops.net.net import Net
 from rnnops.testing.gradient_check import (
     EXACT,

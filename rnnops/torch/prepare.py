@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from rnnops import util
-from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
+from rnnops.errors import check_flags
 from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout, checked_count, with_values

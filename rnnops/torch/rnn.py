@@ -23,8 +23,8 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn import Module
 
 import rnnops as ro
-from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.errors import check_flags
 from rnnops.torch.arguments import (
     LEAF,
     StepFunction,

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from native_loops import NativeRows
 
-from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name, compare
+from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name, compare, scalar_expression
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Store
-from rnnops.compiler.lower.scalar_expressions import Constants, scalar_expression
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.net.infer import infer_call
 from rnnops.net.op import Op

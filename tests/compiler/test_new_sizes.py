@@ -17,8 +17,7 @@ from word_nets import words_net
 import rnnops as ro
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.run import pipeline
-from rnnops.compiler.run.pipeline import ForwardPlan
-from rnnops.compiler.run.plan_templates import PlanTemplates
+from rnnops.compiler.run.pipeline import ForwardPlan, PlanTemplates
 from rnnops.errors import RnnopsError
 from rnnops.types import Type
 
@@ -108,7 +107,7 @@ def feeds_at(net: ro.Net, shapes: Shapes) -> dict[str, np.ndarray]:
 
 
 def templates(run: Run) -> int:
-    return sum(table.templates() for table in run._templates)
+    return sum(len(one.templates) for table in run._templates for one in table._structures._plans.values())
 
 
 def trained(run: Run, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -21,15 +21,14 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rnnops.arguments import check_flags
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
-from rnnops.compiler.run.c_names import checked_name, name_of
 from rnnops.compiler.run.compile_programs import Runners
+from rnnops.compiler.run.export_native import checked_name, name_of
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
 from rnnops.compiler.run.recorder import (
     JobList,
@@ -40,7 +39,7 @@ from rnnops.compiler.run.recorder import (
     made_array,
 )
 from rnnops.compiler.targets.target import PROCESSOR, Processor
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError, FeedError, check_flags
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net

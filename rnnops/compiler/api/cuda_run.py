@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rnnops.checkpoints.policy import Saving
+from rnnops.compiler.api.derivatives import Pullback
 from rnnops.compiler.api.feeds import Feeds, check_bound, check_weights, is_on_cuda, resolved
-from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.memory import on_host
 from rnnops.compiler.run.compiled_scan import REFERENCE, Options

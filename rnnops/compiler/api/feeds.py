@@ -13,9 +13,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean
 from rnnops.compiler.run.compiled_scan import EXACT, Options
-from rnnops.errors import DeviceError, FeedError, GradientError, out_of_memory_of
+from rnnops.errors import DeviceError, FeedError, GradientError, did_you_mean, out_of_memory_of
 from rnnops.interpreter import Program, Workspace, is_whole
 from rnnops.kernels.cpu.room import MIB, has_room, held_back
 from rnnops.net.blob import Blob

@@ -23,14 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_arguments
 from rnnops.autodiff import differentiate
+from rnnops.compiler.api.derivative_nets import free_prefix
 from rnnops.compiler.api.feeds import names_of, types_of_feeds
-from rnnops.compiler.api.gradient_net import free_prefix
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.lower.movements import moved_numbers
 from rnnops.compiler.run.pipeline import live_net
-from rnnops.errors import FeedError, GradientError
+from rnnops.errors import FeedError, GradientError, check_flags, named_arguments
 from rnnops.interpreter import Program, fold_constants, prepare, prepare_again
 from rnnops.net.loop_forms import MATMULS, PRODUCTS, Pointwise, View
 from rnnops.net.net import Net, require_net
@@ -122,9 +121,9 @@ def online_net(
     others = [name for name in net.input_names if name not in links.values() and is_float(types[name].dtype)]
     chosen = _chosen(net, "parameters", others, () if parameters is None else parameters)
     program = prepare(live_net(net), types, FLOAT)
-    program = expand_ops(prepare_again(program, fold_constants(program), types), only=PRODUCTS)
+    program = expand_ops(prepare_again(program, fold_constants(program)), only=PRODUCTS)
     moved = [*chosen, *(name for name in links.values() if is_float(types[name].dtype))]
-    program = prepare_again(program, open_form(program, moved), types)
+    program = prepare_again(program, open_form(program, moved))
     floats = [name for name, blob in program.net.output_blobs.items() if is_float(program.types[blob].dtype)]
     others = [name for name in floats if name not in links] or floats
     given = _chosen(net, "outputs", floats, others if outputs is None else outputs)
@@ -204,8 +203,7 @@ def _cut(program: Program, cut: Op, names: Sequence[str]) -> Program:
             ops += [Op("StopGradient", (name,), (made,), {}) for name, made in stopped.items()]
             op = replace(op, inputs=tuple(stopped.get(name, name) for name in op.inputs))
         ops.append(op)
-    types = {name: program.types[name] for name in program.net.input_names}
-    return prepare(rewritten(program.net, ops), types, FLOAT)
+    return prepare_again(program, rewritten(program.net, ops))
 
 
 Way = tuple[tuple[Call, int], ...]  # ops, and which result of each, from a blob of the step to the core
@@ -480,8 +478,7 @@ class _OnlineWriter:
         given = {name: prefix + name for name in blobs}
         self.inputs += [Input(given[name], types[blob].dtype, types[blob].shape) for name, blob in blobs.items()]
         some = self.program.net.with_ops(self.program.net.ops, blobs).snapshot()
-        program = prepare(some, {name: types[name] for name in some.input_names}, FLOAT)
-        return self._gradients(program, [*self.core.active, *self.parameters], given, {})
+        return self._gradients(prepare_again(self.program, some), [*self.core.active, *self.parameters], given, {})
 
     # -- traces ----------------------------------------------------------------------------------------------------
 

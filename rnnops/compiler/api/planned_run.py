@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from rnnops.compiler.api.derivatives import Pullback
 from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, outputs_of, plain_arrays
-from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Workspace, execute
 from rnnops.net.op import Initializer
-from rnnops.net.parse import parse_net
 from rnnops.types import Array
 from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
@@ -21,11 +20,13 @@ if TYPE_CHECKING:
     from rnnops.compiler.report import describe, memory_timeline, profile, schedule
     from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
+    from rnnops.net import parse
     from rnnops.pictures.drawing import Drawing
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
     profile = LazyModule("rnnops.compiler.report.profile")
+    parse = LazyModule("rnnops.net.parse")
     schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
@@ -206,6 +207,6 @@ def made_again(
     """
     for array in bound.values():
         array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    net = parse_net(text)
+    net = parse.parse_net(text)
     specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
     return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

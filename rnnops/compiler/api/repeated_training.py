@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import named_arguments
 from rnnops.compiler.api.bound_run import Kind, Recording, refuse_other_integers
+from rnnops.compiler.api.derivatives import Pullback
 from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
-from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
 from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, array_maker, held
 from rnnops.compiler.targets.target import Processor
+from rnnops.errors import named_arguments
 from rnnops.interpreter import Workspace
 from rnnops.types import Array, Type, type_of
 from rnnops.util import cached_property

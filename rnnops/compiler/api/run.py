@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags, named_arguments
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
+from rnnops.compiler.api.derivatives import Derived, ForwardMode, Pullback
 from rnnops.compiler.api.feeds import (
     Feeds,
     as_array,
@@ -29,7 +29,6 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
     types_of_feeds,
 )
-from rnnops.compiler.api.forward_mode import Derived, ForwardMode
 from rnnops.compiler.api.planned_run import (
     SHORT,
     PlannedRun,
@@ -40,14 +39,12 @@ from rnnops.compiler.api.planned_run import (
     made_again,
     vjp_by_plan,
 )
-from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
-from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
-from rnnops.compiler.run.plan_templates import PlanTemplates
-from rnnops.errors import DeviceError
+from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, PlanTemplates, TrainingPlan
+from rnnops.errors import DeviceError, check_flags, named_arguments
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
 from rnnops.net.text import format_input

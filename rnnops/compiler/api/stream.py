@@ -19,13 +19,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
 from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
-from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError
+from rnnops.errors import (
+    Attributes,
+    FeedError,
+    RecurrentError,
+    RnnopsError,
+    StreamError,
+    TypeRuleError,
+    named_arguments,
+)
 from rnnops.net.net import Net
 from rnnops.types import FLOATS, Array, is_float, type_of
 from rnnops.util import counted

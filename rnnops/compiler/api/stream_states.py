@@ -16,8 +16,7 @@ from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import RnnopsError, StreamError
 from rnnops.net.net import Net
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.twin_array import TwinArray
-from rnnops.types import FLOAT, Array, Shape, Type, type_of
+from rnnops.types import FLOAT, Array, Shape, TwinArray, Type, type_of
 from rnnops.util import cached_property
 
 Arrays = Mapping[str, Array]

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.arguments import named_arguments
 from rnnops.compiler.api.places import AxisPlace, Places, carried, is_windowed
 from rnnops.compiler.api.stream_parts import (
     EVERYTHING,
@@ -36,7 +35,7 @@ from rnnops.compiler.api.stream_parts import (
 from rnnops.compiler.api.stream_states import check_names
 from rnnops.compiler.lower.scan import MixedError
 from rnnops.compiler.memory.memory import on_host
-from rnnops.errors import RnnopsError, StreamError
+from rnnops.errors import RnnopsError, StreamError, named_arguments
 from rnnops.interpreter import Program, prepare
 from rnnops.net.loop_forms import Pointwise, View
 from rnnops.net.net import Net, require_net

@@ -19,19 +19,25 @@ import numpy as np
 from rnnops.compiler.lower.expressions import (
     INDEX,
     CastExpr,
+    Constants,
     Expr,
     Literal,
     Load,
     Name,
     Negated,
+    OperandPlace,
     ScalarCall,
     any_of,
     as_index,
     both,
     choice,
     compare,
+    expression_of,
     inside,
+    places_of_operands,
+    scalar_expression,
     total,
+    typed_expression,
 )
 from rnnops.compiler.lower.kernel import (
     Assign,
@@ -44,14 +50,6 @@ from rnnops.compiler.lower.kernel import (
     Parameter,
     Statement as Line,
     Store,
-)
-from rnnops.compiler.lower.scalar_expressions import (
-    Constants,
-    OperandPlace,
-    expression_of,
-    places_of_operands,
-    scalar_expression,
-    typed_expression,
 )
 from rnnops.compiler.lower.statements import FORMS, Access, Layout, Number, Statement, operands_of
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold

@@ -29,6 +29,7 @@ from rnnops.compiler.codegen.addresses import (
 )
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, SizeArguments, StateWriter
 from rnnops.compiler.lower.expressions import (
+    Constants,
     Expr,
     Literal,
     Name,
@@ -54,7 +55,6 @@ from rnnops.compiler.lower.kernel import (
     Vector,
     shown,
 )
-from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.lower.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import copies, is_row_loop

@@ -1,24 +1,42 @@
 """Typed scalar expressions: what a kernel computes from variables, constants and elements of memory.
 
 Expressions are values: made once, compared by what they say, printed as Python. Each has a dtype, which its operands
-share unless an operator says otherwise; nothing is converted but by `CastExpr`.
+share unless an operator says otherwise; nothing is converted but by `CastExpr`. No expression has an effect, and both
+sides of a `Choice` may be computed.
 
-Limits: no expression has an effect, and both sides of a `Choice` may be computed.
+**Texts of loop forms** say one output element in terms of its operands' elements, and nothing of dtypes: `1.0 / {0}`
+stands for float32 and for float64. So each text is parsed and becomes a typed expression, with every number as a
+constant of its dtype and every integer result cut to its dtype, as numba widens integers; a number has the dtype of the
+operand that it meets. The result has the dtype of the op's output, whether it is compiled or run on NumPy scalars. Only
+numbers and names made by the compiler are in an expression. Powers that are known become products, quotients and roots.
+
+Limit: a float outside the range of the integer that it is cast to gives any integer.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnops.types import BOOL
+import numpy as np
 
-ARITHMETIC = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod}
-WORDS = {"&": ast.BitAnd, ">>": ast.RShift}
-COMPARISONS = {"==": ast.Eq, "!=": ast.NotEq, "<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE}
-LOGIC = {"and": ast.And, "or": ast.Or}
+from rnnops.errors import OpError
+from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
+from rnnops.net.blob import Number
+from rnnops.net.loop_forms import NUMBERS, PREFIX, Pointwise, read_text
+from rnnops.net.schema import Call as OpCall, form_of, is_number, schema_of
+from rnnops.types import BOOL, INTEGERS
+
+OPERATORS: dict[str, Any] = {
+    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod, "&": ast.BitAnd,
+    ">>": ast.RShift, "==": ast.Eq, "!=": ast.NotEq, "<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE,
+    "and": ast.And, "or": ast.Or,
+}  # fmt: skip
+SIGNS = {kind: sign for sign, kind in OPERATORS.items()}
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 INDEX = "int64"  # the dtype of sizes, places and counts
 
@@ -125,15 +143,14 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class BinaryExpr(Expr):
-    """An operator of `ARITHMETIC` or `WORDS`; integers wrap, and `//` and `%` take numbers of 0 or more."""
+    """Arithmetic, or an operator on bits; integers wrap, and `//` and `%` take numbers of 0 or more."""
 
     operator: str
     left: Expr
     right: Expr
 
     def tree(self) -> ast.expr:
-        operators: dict[str, Any] = {**ARITHMETIC, **WORDS}
-        return ast.BinOp(self.left.tree(), operators[self.operator](), self.right.tree())
+        return ast.BinOp(self.left.tree(), OPERATORS[self.operator](), self.right.tree())
 
 
 @dataclass(frozen=True)
@@ -148,15 +165,14 @@ class Negated(Expr):
 
 @dataclass(frozen=True)
 class CompareExpr(Expr):
-    """An operator of `COMPARISONS` between expressions of one dtype: a bool."""
+    """A comparison of expressions of one dtype: a bool."""
 
     operator: str
     left: Expr
     right: Expr
 
     def tree(self) -> ast.expr:
-        operators: dict[str, Any] = {**COMPARISONS}
-        return ast.Compare(self.left.tree(), [operators[self.operator]()], [self.right.tree()])
+        return ast.Compare(self.left.tree(), [OPERATORS[self.operator]()], [self.right.tree()])
 
 
 @dataclass(frozen=True)
@@ -167,8 +183,7 @@ class Logic(Expr):
     parts: tuple[Expr, ...]
 
     def tree(self) -> ast.expr:
-        operators: dict[str, Any] = {**LOGIC}
-        return ast.BoolOp(operators[self.operator](), [part.tree() for part in self.parts])
+        return ast.BoolOp(OPERATORS[self.operator](), [part.tree() for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -291,3 +306,235 @@ def loads_in(expression: Expr) -> list[Load]:
     """The elements of memory that an expression reads, in the order of its text."""
     inner = [load for part in parts_of(expression) for load in loads_in(part)]
     return [*inner, expression] if isinstance(expression, Load) else inner
+
+
+# The root of -inf is NaN, but its power of 1/2 is inf; that of -0 is 0.
+POWERS = {
+    -1.0: "1 / {0}",
+    0.0: "1",
+    0.5: "inf if {0} == -inf else abs(sqrt({0}))",
+    1.0: "{0}",
+    2.0: "{0} * {0}",
+    3.0: "{0} * {0} * {0}",
+}
+
+
+class Constants:
+    """The numbers of a generated module, each of its dtype and under a name of its own: `k0`, `k1`, ..."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bytes], ModuleConstant] = {}
+
+    def of(self, value: Number, dtype: str) -> ModuleConstant:
+        """A number of this dtype; the same bits have one name. Raises ValueError where it does not fit."""
+        number = _as_dtype(value, dtype)
+        key = (dtype, number.tobytes())
+        return self._known.setdefault(key, ModuleConstant(f"k{len(self._known)}", number, dtype=dtype))
+
+    def lines(self) -> list[str]:
+        """The head of a module of Python, which needs `import numpy as np`."""
+        return [f"{constant.name} = {_constant_text(constant.value)}" for constant in self._known.values()]
+
+
+def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants: Constants) -> Expr:
+    """One output element of an op of loop form `Pointwise`, over scalar functions and constants.
+
+    Args:
+        operands: for each input of the op an expression of the input's dtype, or a number where the input is known
+            before a run; what stands for an input left out is not looked at.
+
+    Raises OpError where the text has no meaning for operands of these dtypes.
+    """
+    form = form_of(call)
+    if not isinstance(form, Pointwise):
+        raise TypeError(f"{call.op.type} is not elementwise: {form}")
+    text = _power_text(call, operands) or form.text
+    return expression_of(call, text, places_of_operands(call, operands), call.output_types[0].dtype, constants)
+
+
+def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, OperandPlace]:
+    """The expressions for the places `{0}`, `{1}`, ...; operands as for `scalar_expression`."""
+    return {
+        str(i): OperandPlace(operand, kind.dtype)
+        for i, (operand, kind) in enumerate(zip(operands, call.types, strict=True))
+        if kind is not None
+    }
+
+
+def expression_of(
+    call: OpCall, text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants
+) -> Expr:
+    """A text of an op's loop form as an expression of a dtype; attributes that are numbers have places of their own.
+
+    Raises OpError where it has no meaning for what is in its places.
+    """
+    values = {name: call.attr(name) for name in schema_of(call.op.type).attributes}
+    numbers = {name: OperandPlace(value) for name, value in values.items() if is_number(value)}
+    try:
+        return typed_expression(text, {**numbers, **places}, dtype, constants)
+    except (TypeError, ValueError) as problem:
+        kinds = ", ".join(f"{{{name}}} {place.dtype}" for name, place in places.items())
+        raise OpError(
+            f"its loop form, '{text}', has no meaning for these dtypes: {problem}",
+            net=call.net,
+            op=call.op.label,
+            came=f"{kinds}, for a result of {dtype}",
+            hint="Leave these dtypes out of `accepts`, or give them a form of their own by `loop_form(call)`.",
+        ) from None
+
+
+@dataclass(frozen=True)
+class OperandPlace:
+    """The value of a placeholder: an expression or a number; a number may have no dtype."""
+
+    value: Expr | Number
+    dtype: str | None = None
+
+
+def typed_expression(text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants) -> Expr:
+    """The text of a loop form as an expression of a dtype, for scalars or numbers in its places.
+
+    rewrite: `{alpha} * {0}`  -->  `k0 * b3`, where k0 is alpha
+    """
+    tree, typing = read_text(text), _Typing(places, constants)
+    own = typing.dtype_of(tree) or dtype
+    result = typing.typed(tree, own)
+    return result if own == dtype else CastExpr(result, dtype=dtype)
+
+
+class _Typing:
+    """Makes a typed expression of a parsed text."""
+
+    def __init__(self, places: Mapping[str, OperandPlace], constants: Constants) -> None:
+        self.places, self.constants = places, constants
+
+    def dtype_of(self, *nodes: ast.expr) -> str | None:
+        """The dtype that expressions share; None where they are numbers that fit any."""
+        return next(filter(None, map(self._dtype_of_one, nodes)), None)
+
+    def typed(self, node: ast.expr, dtype: str) -> Expr:
+        """The expression with all its parts of the dtypes that they have in a result of this dtype."""
+        number = self._number(node)
+        if number is not None:
+            return self.constants.of(number, self.dtype_of(node) or dtype)
+        if isinstance(node, ast.Name):
+            return self._place(node).value  # type: ignore[return-value]
+        if isinstance(node, ast.IfExp):
+            test, a, b = self.typed(node.test, BOOL), self.typed(node.body, dtype), self.typed(node.orelse, dtype)
+            return Choice(test, a, b, dtype=a.dtype)
+        if isinstance(node, ast.Compare):
+            return self._comparison(node)
+        if isinstance(node, ast.BoolOp):
+            if any(self.dtype_of(value) != BOOL for value in node.values):
+                raise TypeError("'and' and 'or' join bools; compare a number first, as in `{0} != 0`")
+            parts = tuple(self.typed(value, BOOL) for value in node.values)
+            return Logic(SIGNS[type(node.op)], parts, dtype=BOOL)
+        return self._arithmetic(node, dtype)
+
+    def _dtype_of_one(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Name):
+            return None if node.id in NUMBERS else self._place(node).dtype
+        if isinstance(node, ast.Compare | ast.BoolOp):
+            return BOOL
+        return self.dtype_of(*_parts(node))
+
+    def _number(self, node: ast.expr) -> Any:
+        """The value of a literal or of a known operand, with its sign; None for anything else."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and self.dtype_of(node) is None:
+            return -self._number(node.operand)
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            value = NUMBERS[node.id] if node.id in NUMBERS else self._place(node).value
+            return None if isinstance(value, Expr) else value
+        return None
+
+    def _place(self, node: ast.Name) -> OperandPlace:
+        return self.places[node.id.removeprefix(PREFIX)]
+
+    def _comparison(self, node: ast.Compare) -> Expr:
+        sides = [node.left, *node.comparators]
+        shared = self.dtype_of(*sides)
+        if shared is None:
+            raise TypeError("a comparison of two numbers")
+        typed = [self.typed(side, shared) for side in sides]
+        if len({side.dtype for side in typed}) > 1:
+            raise TypeError("a comparison of " + " with ".join(side.dtype for side in typed))
+        tests = tuple(
+            compare(SIGNS[type(operator)], a, b) for operator, a, b in zip(node.ops, typed, typed[1:], strict=False)
+        )
+        return tests[0] if len(tests) == 1 else Logic("and", tests, dtype=BOOL)
+
+    def _arithmetic(self, node: ast.expr, dtype: str) -> Expr:
+        _check_dtype(node, dtype)
+        parts = [self.typed(part, dtype) for part in _parts(node)]
+        if dtype == "int64" and isinstance(node, ast.BinOp):
+            parts = [CastExpr(part, dtype="uint64") for part in parts]  # which wraps; int64 are places, which never do
+        result = _rebuilt(node, parts)
+        return CastExpr(result, dtype=dtype) if dtype in INTEGERS else result
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The parts from which a result takes its dtype."""
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    return node.args if isinstance(node, ast.Call) else []
+
+
+def _rebuilt(node: ast.expr, parts: list[Expr]) -> Expr:
+    dtype = parts[0].dtype
+    if any(part.dtype != dtype for part in parts):
+        raise TypeError(" and ".join(part.dtype for part in parts) + " together")
+    if isinstance(node, ast.BinOp):
+        return BinaryExpr(SIGNS[type(node.op)], *parts, dtype=dtype)
+    if isinstance(node, ast.UnaryOp):
+        return Negated(parts[0], dtype=dtype)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return ScalarCall(node.func.id, tuple(parts), dtype=dtype)
+    raise TypeError(f"not part of a scalar expression: {ast.unparse(node)}")
+
+
+def _check_dtype(node: ast.expr, dtype: str) -> None:
+    """Raise TypeError where arithmetic or a function of numbers meets what it does not take."""
+    is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    if is_not != (dtype == BOOL):
+        raise TypeError(f"'not' of {dtype}" if is_not else "arithmetic with bools")
+    if isinstance(node, ast.Call) and dtype in INTEGERS:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if not SCALAR_FUNCTIONS[name].integers:
+            raise TypeError(f"{name} takes floats only")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and dtype in INTEGERS:
+        raise TypeError("integers have no '/', but divide_towards_zero")
+
+
+def _power_text(call: OpCall, operands: Sequence[Expr | Number]) -> str | None:
+    """A simpler text for a power that is known, None where there is none."""
+    if call.op.type != "Pow" or isinstance(operands[1], Expr):
+        return None
+    power = float(operands[1])
+    return None if power < 0 and call.dtype(0) in INTEGERS else POWERS.get(power)
+
+
+def _as_dtype(value: Number, dtype: str) -> Any:
+    with np.errstate(all="ignore"):
+        number = np.asarray(value).astype(dtype)[()]
+    if dtype in INTEGERS and number != value:
+        raise ValueError(f"{value!r} is not a number of {dtype}")
+    return number
+
+
+def _constant_text(number: Any) -> str:
+    """The number as Python: `True`, `np.int8(-3)`, `np.float32(0.2)`; the shortest text that gives the same bits."""
+    value = number.item()
+    if isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        text = "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
+    else:
+        short = str(number)
+        text = short if number.dtype.type(type(value)(short)) == number else repr(value)
+    return f"np.{number.dtype.name}({text})"

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.lower.expressions import Name
+from rnnops.compiler.lower.expressions import Constants, Name, OperandPlace, expression_of, places_of_operands
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
-from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, expression_of, places_of_operands
 from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError
-from rnnops.interpreter import Program, fold_constants, prepare
+from rnnops.interpreter import Program, fold_constants, prepare_again
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import (
     NUMBERS,
@@ -188,7 +187,7 @@ def _expanded_once(program: Program, expansions: Collection[Call]) -> Program:
     taken, keys = set(program.types), {call.op.key for call in expansions}
     expanded = [_parts(call, program.net, taken) if call.op.key in keys else [call.op] for call in program.calls]
     net = program.net.with_ops(list(chain.from_iterable(expanded)))
-    found = prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    found = prepare_again(program, net)
     for call in expansions:
         for name, kind in zip(call.op.outputs, call.output_types, strict=True):
             if name and found.types[name] != kind:
@@ -261,17 +260,17 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     Args:
         wanted: blobs of the step that are stored or summed.
     """
-    program = _needed(program, wanted := list(wanted))
+    wanted = list(wanted)
+    program = prepare_again(program, prune(fold_constants(program), outputs={name: name for name in wanted}))
     split = split_step(program, references, wanted, copied=_copied_views(program, references))
     read = {*wanted, *(name for op in split.stay for name in op.inputs)}
     inputs = [
         *(spec for spec in program.net.input_specs if spec.name in read),
-        *(_input(program, n) for n in split.results),
+        *(Input(name, program.net.dtype_of(name), program.types[name].shape) for name in split.results),
     ]
-    net = program.net.with_ops(split.stay, outputs={}, inputs=inputs)
-    step = prepare(net, {spec.name: program.types[spec.name] for spec in inputs}, program.float_dtype)
+    step = prepare_again(program, program.net.with_ops(split.stay, outputs={}, inputs=inputs))
     kept = tuple(spec.name for spec in inputs if spec.name in split.fixed)
-    return Hoisted(step, kept, _prepared(split.once, program) if split.results else None)
+    return Hoisted(step, kept, prepare_again(program, split.once) if split.results else None)
 
 
 LOOKED_AT = 1 << 22  # elements: larger weights are not looked at twice
@@ -300,21 +299,6 @@ def _is_copy(name: str, views: Mapping[str, Call], lowered: Lowered) -> bool:
             lower_op(lowered, views[name])
         return len(lowered.statements) > count
     return False
-
-
-def _needed(program: Program, wanted: Iterable[str]) -> Program:
-    """The program without ops that nothing wanted depends on."""
-    folded = fold_constants(program)
-    net = prune(folded, outputs={name: name for name in wanted})
-    return _prepared(net, program)
-
-
-def _input(program: Program, name: str) -> Input:
-    return Input(name, program.net.dtype_of(name), program.types[name].shape)
-
-
-def _prepared(net: Net, program: Program) -> Program:
-    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
 
 
 ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # of the result's dtype
@@ -377,8 +361,7 @@ def _pointwise(lowered: Lowered, call: Call, form: Pointwise) -> None:
         _placed_operand(lowered, name, begins[i], kind.shape) if i in begins else lowered.operand(name, kind.shape)
         for i, name in given
     )
-    target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "apply", call, kind.dtype))
+    lowered.compute(call.op.outputs[0], kind, operands, "apply", call)
 
 
 def _number_of(call: Call, form: Pointwise) -> Number | None:
@@ -416,22 +399,11 @@ def _product(lowered: Lowered, call: Call, rounding: str) -> None:
     r, c, k = len(head), len(head) + len(rows), len(extents) - 1
     left_axes = _product_axes(len(a), len(head), (r, k) if rows else (k,))
     right_axes = _product_axes(len(b), len(head), (k, c) if columns else (k,))
-    target_axes = [*range(len(kind.shape)), None]
     target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(
-        Statement(
-            call.op.outputs[0],
-            extents,
-            replace(target, layout=target.layout.with_axes(tuple(target_axes), extents)),
-            (_placed(left, left_axes, extents), _placed(right, right_axes, extents)),
-            "product",
-            call,
-            kind.dtype,
-            "add",
-            0.0,
-            rounding=rounding,
-        )
-    )
+    target = replace(target, layout=target.layout.with_axes((*range(len(kind.shape)), None), extents))
+    operands = _placed(left, left_axes, extents), _placed(right, right_axes, extents)
+    made = Statement(call.op.outputs[0], extents, target, operands, "product", call, kind.dtype, "add", 0.0)
+    lowered.statements.append(replace(made, rounding=rounding))
 
 
 def _product_axes(rank: int, head: int, last: tuple[int, ...]) -> dict[int, int]:
@@ -463,9 +435,7 @@ def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
     lowered.statements.append(Statement(name, shape, target, operands, what, call, kind.dtype, fold, start))
     if finish != RESULT:
         count = float(prod(shape[axis] for axis in schema_of(call.op.type).reduced_axes(call)))
-        what = "quotient" if finish == MEAN else "finish"
-        result = lowered.own(name, kind)
-        lowered.statements.append(Statement(name, kind.shape, result, (total, count), what, call, kind.dtype))
+        lowered.compute(name, kind, (total, count), "quotient" if finish == MEAN else "finish", call)
 
 
 def _fold_of(form: Reduction, dtype: str) -> str:
@@ -514,25 +484,20 @@ def _dropout(lowered: Lowered, call: Call) -> None:
     """The mask first, from random numbers of its own; then what it keeps, scaled."""
     kind = call.output_types[0]
     name, mask = call.op.outputs[0], call.op.outputs[1] or lowered.fresh(f"{call.op.outputs[0]}/mask")
-    kept = lowered.own(mask, Type("bool", kind.shape))
-    lowered.statements.append(Statement(mask, kind.shape, kept, (prod(kind.shape[1:]),), "uniform", call, "bool"))
+    kept = lowered.compute(mask, Type("bool", kind.shape), (prod(kind.shape[1:]),), "uniform", call)
     if name:
-        operands = (lowered.operand(call.op.inputs[0], kind.shape), kept)
-        target = lowered.own(name, kind)
-        lowered.statements.append(Statement(name, kind.shape, target, operands, "dropped", call, kind.dtype))
+        lowered.compute(name, kind, (lowered.operand(call.op.inputs[0], kind.shape), kept), "dropped", call)
 
 
 def _uniform(lowered: Lowered, call: Call) -> None:
-    kind, name = call.output_types[0], call.op.outputs[0]
-    target = lowered.own(name, kind)
-    lowered.statements.append(Statement(name, kind.shape, target, (prod(kind.shape[1:]),), "uniform", call, kind.dtype))
+    kind = call.output_types[0]
+    lowered.compute(call.op.outputs[0], kind, (prod(kind.shape[1:]),), "uniform", call)
 
 
 def _dropout_grad(lowered: Lowered, call: Call) -> None:
     kind = call.output_types[0]
     operands = tuple(lowered.operand(name, kind.shape) for name in call.op.inputs)
-    target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "dropped", call, kind.dtype))
+    lowered.compute(call.op.outputs[0], kind, operands, "dropped", call)
 
 
 RULES: Mapping[str, Callable[[Lowered, Call], None]] = {  # by the name of a Kernel

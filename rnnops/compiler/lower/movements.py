@@ -34,7 +34,7 @@ from rnnops.errors import OpError
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.symbolic import fill
-from rnnops.symbolic.sizes import Size, Symbols, Values
+from rnnops.symbolic.sizes import Size, Symbols, Values, sizes_in
 from rnnops.types import Array, Shape, Type
 
 FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
@@ -81,7 +81,7 @@ def between_sizes(lower: Lower, lowered: Lowered, call: Call) -> None:
         lower: adds statements and views of the op; it needs plain numbers.
     """
     views = {name: lowered.views[name] for name in call.op.inputs if name in lowered.views}
-    sizes = fill.sizes_in((call.types, call.output_types, call.op.attributes, views))
+    sizes = sizes_in((call.types, call.output_types, call.op.attributes, views))
     if not sizes:
         return lower(lowered, call)
     try:
@@ -188,8 +188,7 @@ def lower_gather(lowered: Lowered, call: Call) -> None:
     index, limit = _placed_index(lowered, call, axis, kind.shape, size)
     layout = data.layout.with_axes(order, kind.shape)
     operand = Access(data.owner, layout, index, data.layout.strides[axis], limit)
-    target = lowered.own(name, kind)
-    lowered.statements.append(Statement(name, kind.shape, target, (operand,), "copy", call, kind.dtype))
+    lowered.compute(name, kind, (operand,), "copy", call)
     return None
 
 
@@ -197,8 +196,7 @@ def lower_scatter_add(lowered: Lowered, call: Call) -> None:
     """Zeros, to which the slices of x are added where the index sends them."""
     axis, kind, shape = call.attr("axis"), call.output_types[0], call.shape(0)
     rank, name = call.rank(1), call.op.outputs[0]
-    target = lowered.own(name, kind)
-    lowered.statements.append(Statement(name, kind.shape, target, (0,), "copy", call, kind.dtype))
+    target = lowered.compute(name, kind, (0,), "copy", call)
     order = (*range(axis), *(None,) * rank, *range(axis + 1, len(kind.shape)))
     index, limit = _placed_index(lowered, call, axis, shape, kind.shape[axis])
     place = Access(name, target.layout.with_axes(order, shape), index, target.layout.strides[axis], limit)
@@ -209,9 +207,7 @@ def lower_scatter_add(lowered: Lowered, call: Call) -> None:
 def lower_check_labels(lowered: Lowered, call: Call) -> None:
     """Labels as they are; those that are not class are noted."""
     kind = call.output_types[0]
-    target = lowered.own(call.op.outputs[0], kind)
-    operand = lowered.operand(call.op.inputs[0], kind.shape)
-    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, (operand,), "labels", call, kind.dtype))
+    lowered.compute(call.op.outputs[0], kind, (lowered.operand(call.op.inputs[0], kind.shape),), "labels", call)
 
 
 def _known_index(lowered: Lowered, call: Call, size: int) -> Array | None:
@@ -342,10 +338,10 @@ def lower_numbers(
 def _copied(
     lowered: Lowered, call: Call, name: str, kind: Type, numbers: Array, sources: list[str], starts: Array
 ) -> None:
-    target = lowered.own(name, kind)
     if (numbers == 0).any():
-        fill = _fill(lowered, call, kind)
-        lowered.statements.append(Statement(name, kind.shape, target, (fill,), "copy", call, kind.dtype))
+        lowered.compute(name, kind, (_fill(lowered, call, kind),), "copy", call)
+    else:
+        lowered.own(name, kind)
     for source, start, stop in zip(sources, starts[:-1], starts[1:], strict=True):
         mask = (numbers >= start) & (numbers < stop)
         if mask.any():

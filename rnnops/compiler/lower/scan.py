@@ -157,6 +157,14 @@ class Lowered:
         self.views[name] = Access(name, dense(kind.shape))
         return self.views[name]
 
+    def compute(
+        self, name: str, kind: Type, operands: tuple[Access | Number, ...], form: str, call: Call | None
+    ) -> Access:
+        """Give a blob memory of its own, and add the statement that computes all of its elements."""
+        target = self.own(name, kind)
+        self.statements.append(Statement(name, kind.shape, target, operands, form, call, kind.dtype))
+        return target
+
     def operand(self, name: str, shape: Shape) -> Access | Number:
         """A blob as an operand over axes of `shape`."""
         if name in self.numbers:

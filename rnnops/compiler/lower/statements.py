@@ -14,10 +14,11 @@ op of a step but large matrix products becomes statements; a blob whose elements
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -171,6 +172,11 @@ class Access:
     index_step: int = 0
     index_size: int = 0
 
+    def renamed(self, names: Mapping[str, str]) -> Access:
+        """The same with other owners, also where it looks places up."""
+        index = None if self.index is None else self.index.renamed(names)
+        return replace(self, owner=names.get(self.owner, self.owner), index=index)
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -220,6 +226,11 @@ class Statement:
         moved = (replace(o, owner=places.get(o.owner, o.owner)) if isinstance(o, Access) else o for o in self.operands)
         return replace(self, operands=tuple(moved))
 
+    def mapped(self, change: Callable[[Access], Access], **others: Any) -> Statement:
+        """The same with its target and all operands in memory changed, and other fields as given."""
+        operands = tuple(change(o) if isinstance(o, Access) else o for o in self.operands)
+        return replace(self, target=change(self.target), operands=operands, **others)
+
     def writing(self, owner: str) -> Statement:
         """The same with another target that lies alike."""
         return self if owner == self.target.owner else replace(self, target=replace(self.target, owner=owner))
@@ -252,12 +263,7 @@ class Statement:
     def moved(self, order: tuple[int, ...]) -> Statement:
         """The same statement with its axes in another order."""
         extents = tuple(self.extents[axis] for axis in order)
-        return replace(
-            self,
-            extents=extents,
-            target=moved_access(self.target, order, extents),
-            operands=tuple(moved_access(o, order, extents) if isinstance(o, Access) else o for o in self.operands),
-        )
+        return self.mapped(lambda access: moved_access(access, order, extents), extents=extents)
 
     def __str__(self) -> str:
         operands = ", ".join(o.owner if isinstance(o, Access) else str(o) for o in self.operands)

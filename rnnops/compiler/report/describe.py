@@ -188,17 +188,22 @@ def _scratch(compiled: CompiledScan) -> Iterator[str]:
 def _memory(demand: Demand) -> Iterator[str]:
     """Buffers by kind."""
     kinds: dict[str, list[Buffer]] = {}
-    for buffer in (*demand.made, *demand.sums, *demand.late, *demand.lent, *demand.lasting):
+    for buffer in buffers_of(demand):
         kinds.setdefault(buffer.kind, []).append(buffer)
     for kind, buffers in kinds.items():
         yield f"{kind} {readable(sum(b.nbytes for b in buffers))}: {', '.join(map(_sized, buffers))}"
+
+
+def buffers_of(demand: Demand) -> tuple[Buffer, ...]:
+    """All buffers of a run."""
+    return (*demand.made, *demand.sums, *demand.late, *demand.lent, *demand.lasting)
 
 
 def _sized(buffer: Buffer) -> str:
     return f"{buffer.what} {readable(buffer.nbytes)}"
 
 
-INDENT, WIDTH = "  ", 120
+WIDTH = 120
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
@@ -223,9 +228,8 @@ def describe_plan(plan: Plan, device: str, calls: str = "", budget: str = "") ->
     if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in programs_of(plan).items():
-        others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
-        for where, found in _around(others, device).items():
-            lines.append(f"around recurrences, {where}, {title}: {_listed(found) or 'nothing'}")
+        for where, found in _around(others(program), device).items():
+            lines.append(f"around recurrences, {where}, {title}: {', '.join(written(found)) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
     for title, call, runner in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence
@@ -248,21 +252,22 @@ def _rounding(options: Options, device: str) -> Iterator[str]:
     yield f"products: operands rounded to {options.precision}, {way}, sums are float32"
 
 
-def _around(calls: Sequence[Call], device: str) -> dict[str, list[Call]]:
+def _around(calls: list[Call], device: str) -> dict[str, list[Call]]:
     """Ops that are neither recurrences nor fused, by what runs them."""
     if device != "cuda":
-        return {"in the interpreter": [*calls]}
+        return {"in the interpreter": calls}
     there = [call for call in calls if stays_there(call)]
     return {"as views or copies": there, "through the host": [call for call in calls if not stays_there(call)]}
 
 
-def _others(program: Program) -> str:
+def others(program: Program) -> list[Call]:
     """Ops that are neither recurrences nor fused."""
-    return _listed([call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)])
+    return [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
 
 
-def _listed(calls: Iterable[Call]) -> str:
-    return ", ".join(f"{call.op.type} -> {call.op.key}" for call in calls)
+def written(calls: Iterable[Call]) -> tuple[str, ...]:
+    """Ops as `Reshape -> y`."""
+    return tuple(f"{call.op.type} -> {call.op.key}" for call in calls)
 
 
 def _wrapped(line: str) -> list[str]:
@@ -328,7 +333,7 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
     yield from said_of_parts(call)
     if isinstance(runner, Stepped):
         yield f"steps are called one by one, as {runner.reason}; what is compiled of each follows"
-        yield f"in the interpreter, at each step: {_others(runner.program) or 'nothing'}"
+        yield f"in the interpreter, at each step: {', '.join(written(others(runner.program))) or 'nothing'}"
     elif isinstance(runner, ForwardScan | BackwardScan):
         yield from describe_scan(runner.compiled, runner.hoisted, runner.demand())
     else:

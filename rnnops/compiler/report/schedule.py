@@ -14,8 +14,16 @@ from textwrap import wrap
 from rnnops.compiler.codegen.scan_module import COLUMNS
 from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
-from rnnops.compiler.memory.memory import KINDS, PACKED, Buffer
-from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, facts_of, programs_of, said_of_parts
+from rnnops.compiler.memory.memory import KINDS, PACKED
+from rnnops.compiler.report.describe import (
+    buffers_of,
+    compiled_ops,
+    facts_of,
+    others,
+    programs_of,
+    said_of_parts,
+    written,
+)
 from rnnops.compiler.run.backward import BackwardScan
 from rnnops.compiler.run.compile_programs import Runner, Stepped
 from rnnops.compiler.run.compiled_scan import CompiledScan
@@ -203,7 +211,7 @@ def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: s
     """Parts of a pass; neighbours that are not compiled are one."""
     for is_compiled, members in groupby(calls, key=lambda call: id(call) in compiled):
         if not is_compiled:
-            yield OpsSchedule(around, _listed(members))
+            yield OpsSchedule(around, written(members))
             continue
         for title, call, runner in (entry for one in members for entry in compiled[id(one)]):
             yield _part(title.removesuffix(f", {name}"), call, runner)
@@ -213,14 +221,10 @@ def _part(title: str, call: Call, runner: Runner | None) -> Part:
     if isinstance(runner, ForwardScan | BackwardScan | RowPass):
         return _scan(title, call, runner)
     if isinstance(runner, Stepped) and runner.reason:
-        ops = _listed(one for one in runner.program.calls if one.op.type not in (*RECURRENT, FUSED))
+        ops = written(others(runner.program))
         return OpsSchedule(f"{title}, steps one by one, as {runner.reason}; in the interpreter at each step", ops)
     inner = call.op.attributes.get("body") or call.op.attributes.get("cell")
     return OpsSchedule(f"{title}, in the interpreter", tuple(op.type for op in inner.ops) if inner is not None else ())
-
-
-def _listed(calls: Iterable[Call]) -> tuple[str, ...]:
-    return tuple(f"{call.op.type} -> {call.op.key}" for call in calls)
 
 
 def _scan(title: str, call: Call, runner: ForwardScan | BackwardScan | RowPass) -> ScanSchedule:
@@ -287,8 +291,7 @@ def _nbytes(runner: Runner) -> dict[str, int]:
     demand = runner.demand()
     if demand is None:
         return {}
-    buffers: list[Buffer] = [*demand.made, *demand.sums, *demand.late, *demand.lent, *demand.lasting]
-    found = {kind: sum(buffer.nbytes for buffer in buffers if buffer.kind == kind) for kind in KINDS}
+    found = {kind: sum(one.nbytes for one in buffers_of(demand) if one.kind == kind) for kind in KINDS}
     return {kind: nbytes for kind, nbytes in found.items() if nbytes}
 
 

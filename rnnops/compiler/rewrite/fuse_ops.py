@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, group_alone, group_ops
-from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare
+from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare, prepare_again
 from rnnops.net.loop_forms import MATMULS, Kernel, Pointwise, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
@@ -71,8 +71,8 @@ def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
             ops += moved
             op = Op(TURN, (moved[-1].outputs[0],), op.outputs, {"sizes": call.output_types[0].shape[2:]}, op.layer)
         ops.append(op)
-    net = program.net.with_ops(_without_unread(ops, {*keep, *program.net.output_blobs.values()})).snapshot()
-    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    needed = _without_unread(ops, {*keep, *program.net.output_blobs.values()})
+    return prepare_again(program, program.net.with_ops(needed).snapshot())
 
 
 def _without_unread(ops: Sequence[Op], wanted: set[str]) -> list[Op]:
@@ -180,7 +180,7 @@ def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Pr
         return program
     wanted = {*keep, *program.net.output_blobs.values()}
     net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted, all_ops)).snapshot()
-    return prepare(net, _input_types(program), program.float_dtype)
+    return prepare_again(program, net)
 
 
 def work_around(program: Program) -> float:
@@ -200,11 +200,7 @@ def _work(call: Call) -> float:
 
 def _primitive(program: Program) -> Program:
     """The net with constants folded and ops written out as simpler ones."""
-    return expand_ops(prepare(fold_constants(program), _input_types(program), program.float_dtype))
-
-
-def _input_types(program: Program) -> dict[str, Type]:
-    return {name: program.types[name] for name in program.net.input_names}
+    return expand_ops(prepare_again(program, fold_constants(program)))
 
 
 def _ops(

@@ -35,7 +35,7 @@ from rnnops.compiler.run.backward import compile_backward
 from rnnops.compiler.run.compiled_scan import Carry, CompiledScan, Once, Options
 from rnnops.compiler.run.forward import ForwardScan, compile_forward, compile_groups
 from rnnops.compiler.run.segments import SegmentPlans, compile_in_segments
-from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.compiler.targets.cpu.team import wake_workers
 from rnnops.compiler.targets.target import PROCESSOR, Target
 from rnnops.interpreter import Program

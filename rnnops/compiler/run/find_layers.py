@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from rnnops.errors import GradientError
 from rnnops.interpreter import Program
+from rnnops.net.infer import ancestors
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call
@@ -105,10 +106,7 @@ def _descendants(net: Net, name: str) -> set[str]:
 def _ancestors(net: Net, results: Sequence[str]) -> set[str]:
     """Blobs from which some of the results follow."""
     found = {net.output_blobs[name] for name in results if name in net.output_blobs}
-    for op in reversed(net.ops):
-        if any(name in found for name in op.outputs):
-            found.update(filter(None, op.inputs))
-    return found
+    return found.union(*(filter(None, op.inputs) for op in ancestors(net, found)))
 
 
 def _levels(net: Net, grads: Sequence[Collection[str]]) -> dict[str, int]:

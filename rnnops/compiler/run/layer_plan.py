@@ -42,16 +42,15 @@ from rnnops.compiler.run.find_layers import (
 )
 from rnnops.compiler.run.forward import ScanResiduals, compile_groups
 from rnnops.compiler.run.pipeline import TrainingPlan, input_types
-from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.errors import GradientError
-from rnnops.interpreter import Program, Workspace, is_whole, prepare, run_call
+from rnnops.interpreter import Program, Workspace, execute, is_whole, prepare, prepare_again
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.rewrites import prune
-from rnnops.twin_array import TwinArray
-from rnnops.types import Array
+from rnnops.types import Array, TwinArray
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,8 @@ class LayerStep:
     Args:
         program: its ops.
         kernels: what runs an op in place of its reference, by the op's key.
-        dead: for each op, blobs that nothing reads after it; then those that nothing reads after the step.
+        stay: blobs that are there after the step.
+        gone: blobs that nothing reads after the step, and that its ops leave there.
         params: (input of the net, blob of its gradient), which leave with this layer.
         inputs: (blob that the layer reads, its gradient), where these are wanted.
         steps_read: (op, its step workspaces, blobs of a step that later layers read), for recurrences.
@@ -191,7 +191,8 @@ class LayerStep:
 
     program: Program
     kernels: Mapping[str, Runner]
-    dead: tuple[tuple[str, ...], ...]
+    stay: frozenset[str]
+    gone: tuple[str, ...]
     params: Pairs
     inputs: Pairs
     steps_read: tuple[tuple[Op, str, frozenset[str]], ...] = ()
@@ -229,9 +230,7 @@ class _LayerCut:
         results = [pair for k in range(self.end + 1) for pair in (*self.params.get(k, ()), *self.inputs.get(k, ()))]
         net = self.layered.program.net
         pruned = prune(net.with_ops(self.ops, {f"{k} {name}": grad for k, (name, grad) in enumerate(results)}), ())
-        program = prepare(
-            pruned, {n: self.layered.program.types[n] for n in pruned.input_names}, self.layered.program.float_dtype
-        )
+        program = prepare_again(self.layered.program, pruned)
         at: list[list[Op]] = [[] for _ in range(self.end + 1)]
         for op in pruned.ops:
             at[int(min(self.places[name] for name in op.outputs if name))].append(op)
@@ -252,8 +251,9 @@ class _LayerCut:
         read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in set(made))
         specs = [Input(name, whole.types[name].dtype, whole.types[name].shape) for name in read]
         net = whole.net.with_ops(ops, {name: name for name in made if name in stay}, specs).snapshot()
-        program, kernels = self._compiled(prepare(net, {name: whole.types[name] for name in read}, whole.float_dtype))
-        return LayerStep(program, kernels, _dead(program, stay, needed), params, inputs)
+        program, kernels = self._compiled(prepare_again(whole, net))
+        unread = set(program.net.input_names).difference(stay, *(op.inputs for op in program.net.ops))
+        return LayerStep(program, kernels, stay, (*sorted(stay - needed), *sorted(unread)), params, inputs)
 
     def _compiled(self, program: Program) -> tuple[Program, dict[str, Runner]]:
         options = self.plan.options
@@ -340,19 +340,6 @@ def _steps_read(ops: Sequence[Op], later: dict[str, frozenset[str]]) -> tuple[tu
     return tuple(found)
 
 
-def _dead(program: Program, stay: frozenset[str], needed: frozenset[str]) -> tuple[tuple[str, ...], ...]:
-    """For each op, blobs that nothing reads after it; then those that nothing reads after the step."""
-    last = dict.fromkeys(program.net.input_names, len(program.calls))
-    for place, call in enumerate(program.calls):
-        last.update((name, place) for name in (*call.op.inputs, *call.op.outputs) if name)
-    dead: list[list[str]] = [[] for _ in range(len(program.calls) + 1)]
-    for name, place in last.items():
-        if name not in stay:
-            dead[place].append(name)
-    dead[-1] += sorted(stay - needed)
-    return tuple(tuple(names) for names in dead)
-
-
 LayerGradients: TypeAlias = tuple[list[str], list[Array], list[Array], dict[str, Array]]
 ARRAYS = (np.ndarray, TwinArray)
 
@@ -397,24 +384,14 @@ def run_steps(
         for name in set(workspace) - read:
             workspace.drop(name)
         for step in steps:
-            _run(step, workspace, context, owner.kernels_of(step.program, step.kernels))
+            kernels = owner.kernels_of(step.program, step.kernels)
+            execute(step.program, workspace, context, step.stay, None, kernels, step.program.net.input_names)
             for op, name, read_later in step.steps_read:
                 _forget(workspace[name], op, read_later)
             _keep_from_changes(workspace, [owner.as_read(values[name]) for name, _ in step.params])
             yield _results(step, workspace, values, borrowed)
     finally:
         owner.release()
-
-
-def _run(step: LayerStep, workspace: Workspace, context: RunContext, kernels: Mapping[str, Any]) -> None:
-    for (call, schema, _), dead in zip(step.program.steps, step.dead, strict=False):
-        results = run_call(call, schema, workspace, context, kernels.get(call.op.key))
-        for name, array in zip(call.op.outputs, results, strict=True):
-            if name:
-                workspace[name] = array
-        del results
-        for name in dead:
-            workspace.drop(name)
 
 
 def _forget(held: Any, op: Op, read: Collection[str]) -> None:
@@ -434,12 +411,12 @@ def _forget(held: Any, op: Op, read: Collection[str]) -> None:
 def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array], borrowed: _Borrowed) -> LayerGradients:
     """The result for one layer, taken out of the workspace."""
     arrays = [workspace[grad] for _, grad in (*step.params, *step.inputs)]
-    for name in step.dead[-1]:
+    for name in step.gone:
         workspace.drop(name)
     for place, array in enumerate(arrays):
         others = (*arrays[:place], *_arrays(workspace))
         shared = any(np.may_share_memory(array, other) for other in others) or borrowed.holds(array)
-        if shared or not array.flags.writeable or not _is_whole(array):
+        if shared or not array.flags.writeable or not is_whole(array):
             arrays[place] = array.copy()
     names, count = [name for name, _ in step.params], len(step.params)
     inputs = zip((name for name, _ in step.inputs), arrays[count:], strict=True)
@@ -456,11 +433,6 @@ def _keep_from_changes(workspace: Workspace, params: Sequence[Array]) -> None:
 
 def _arrays(workspace: Workspace) -> list[Array]:
     return [array for name in workspace if isinstance(array := workspace[name], ARRAYS)]
-
-
-def _is_whole(array: Any) -> bool:
-    """True if an array is most of the memory that it keeps alive, on any device."""
-    return 4 * array.nbytes >= 3 * array.base.nbytes if isinstance(array, TwinArray) else is_whole(array)
 
 
 class _Borrowed:

@@ -23,7 +23,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name
 from rnnops.compiler.lower.kernel import (
     Array as KernelArray,
     Do,
@@ -37,7 +37,6 @@ from rnnops.compiler.lower.kernel import (
     statements_of,
 )
 from rnnops.compiler.lower.movements import views_of
-from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.memory.memory import OUTPUT, SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
@@ -48,8 +47,7 @@ from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads a
 from rnnops.kernels.cpu.row_order import MOST_ROWS
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.net.schema import Call, RunContext, schema_of
-from rnnops.twin_array import TwinArray
-from rnnops.types import FLOATS, Array, Shape
+from rnnops.types import FLOATS, Array, Shape, TwinArray
 
 PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 

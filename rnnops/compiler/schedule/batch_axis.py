@@ -303,7 +303,7 @@ def join_heads(scan: Scan, plan: StepPlan) -> StepPlan:
 def _statements_of_rows(plan: StepPlan) -> list[Statement] | None:
     """All that a step does, None where that is more than statements."""
     nodes = [node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes]
-    statements = [node for node in nodes if isinstance(node, Statement)]
+    statements = _statements_in(nodes)
     return statements if len(statements) == len(nodes) else None
 
 
@@ -428,7 +428,7 @@ def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
     if not plan.rows_outside or len(loops) != 1:
         return []
     loops = [*loops, *plan.past_end]
-    nests = [fuse_nests([n for n in loop.nodes if isinstance(n, Statement)], large_apart=True) for loop in loops]
+    nests = [fuse_nests(_statements_in(loop.nodes), large_apart=True) for loop in loops]
     users = [slot.tensor for slot in plan.slots.values()]
     found = []
     for read, written in carried_owners(scan, plan.slots):
@@ -516,7 +516,7 @@ def _for_states(
         if _is_elementwise(stage):
             kept = {*plan.slots, *plan.accumulators, *_read_in(other for other in stages if other is not stage)}
             carried = carried_owners(scan, plan.slots)
-            stage = replace(stage, nodes=for_states(_statements_of_tile(stage.nodes), types, axes, kept, carried))
+            stage = replace(stage, nodes=for_states(_statements_in(stage.nodes), types, axes, kept, carried))
         changed.append(stage)
     return tuple(changed), types, axes
 
@@ -527,10 +527,10 @@ def is_row_loop(stage: Stage) -> bool:
 
 
 def _is_elementwise(stage: Stage) -> bool:
-    return stage.loop and len(_statements_of_tile(stage.nodes)) == len(stage.nodes)
+    return stage.loop and len(_statements_in(stage.nodes)) == len(stage.nodes)
 
 
-def _statements_of_tile(nodes: Iterable[Node]) -> list[Statement]:
+def _statements_in(nodes: Iterable[Node]) -> list[Statement]:
     return [node for node in nodes if isinstance(node, Statement)]
 
 
@@ -542,9 +542,7 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
     """True if rows are independent in a loop of elementwise work, and no two of them add to one sum."""
     if not (plan.batch_axes or scan.batch == 1) or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
         return False
-    if any(
-        matrix_call(within_row(node), node.dtype) for stage in plan.stages for node in _statements_of_tile(stage.nodes)
-    ):
+    if any(matrix_call(within_row(node), node.dtype) for stage in plan.stages for node in _statements_in(stage.nodes)):
         return False  # loops over large states do without calls of products
     if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
         return False

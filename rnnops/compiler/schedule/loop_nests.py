@@ -226,12 +226,8 @@ def _joined_extents(extents: Shape, axis: int) -> Shape:
 
 def joined_statement(statement: Statement, axis: int) -> Statement:
     """The statement with an axis and the next one as one."""
-    return replace(
-        statement,
-        extents=_joined_extents(statement.extents, axis),
-        target=_joined_access(statement.target, axis),
-        operands=tuple(_joined_access(o, axis) if isinstance(o, Access) else o for o in statement.operands),
-    )
+    extents = _joined_extents(statement.extents, axis)
+    return statement.mapped(lambda access: _joined_access(access, axis), extents=extents)
 
 
 def _joined_access(access: Access, axis: int) -> Access:
@@ -350,14 +346,8 @@ def _copied(statement: Statement, types: dict[str, Type]) -> str:
 
 def _renamed(statement: Statement, sources: dict[str, str]) -> Statement:
     """The statement, reading copies where they come from, also where it looks places up."""
-
-    def renamed(access: Access) -> Access:
-        index = None if access.index is None else renamed(access.index)
-        return replace(access, owner=sources.get(access.owner, access.owner), index=index)
-
-    operands = tuple(renamed(o) if isinstance(o, Access) else o for o in statement.operands)
-    place = None if statement.target.index is None else renamed(statement.target.index)
-    return replace(statement, operands=operands, target=replace(statement.target, index=place))
+    made = statement.mapped(lambda access: access.renamed(sources))
+    return made.writing(statement.target.owner)
 
 
 def _split(statement: Statement, types: dict[str, Type], batch_axes: dict[str, int]) -> list[Statement]:

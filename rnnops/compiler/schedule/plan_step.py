@@ -30,11 +30,10 @@ from rnnops.compiler.lower.statements import (
     node_writes,
 )
 from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
-from rnnops.compiler.schedule.finished_rows import compact_rows
 from rnnops.compiler.schedule.loop_nests import write_through_copies
-from rnnops.compiler.schedule.merged_rows import cut_merged_rows
 from rnnops.compiler.schedule.product_axes import bring_to_matrices, read_through_copies
 from rnnops.compiler.schedule.products import block_products, place_contractions
+from rnnops.compiler.schedule.rows import compact_rows, cut_merged_rows
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError

@@ -31,6 +31,7 @@ from rnnops.compiler.schedule.products import (
     LEAST_OF_CALL,
     as_contraction,
     as_product,
+    in_memory,
     packing_of,
     rows_outermost,
 )
@@ -175,13 +176,13 @@ def product_axes(statement: Statement) -> ProductAxes | None:
     """The axes by kind; None where one moves one operand only, or the statement multiplies no two operands."""
     if statement.form != "product" or statement.fold != "add" or statement.target.index is not None:
         return None
-    left, right = statement.operands
-    if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
+    sides = in_memory(statement)
+    if sides is None:
         return None
     kinds: dict[tuple[bool, ...], list[int]] = {kind: [] for kind in KINDS}
     for axis, size in enumerate(statement.extents):
         if size > 1:
-            moved = tuple(access.layout.strides[axis] != 0 for access in (left, right, statement.target))
+            moved = tuple(access.layout.strides[axis] != 0 for access in (*sides, statement.target))
             if moved not in kinds:
                 return None
             kinds[moved].append(axis)
@@ -518,10 +519,9 @@ def _turned(statement: Statement, axes: ProductAxes) -> Iterator[tuple[Statement
 
 
 def _operands(statement: Statement) -> tuple[Access, Access]:
-    left, right = statement.operands
-    assert isinstance(left, Access)
-    assert isinstance(right, Access)
-    return left, right
+    sides = in_memory(statement)
+    assert sides is not None
+    return sides
 
 
 def _matrix(right: Access, folded: Group, columns: Group) -> Access:

@@ -40,10 +40,10 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
     """
     if statement.form != "product" or statement.start is None or len(statement.extents) < 2:
         return None
-    left, right = statement.operands
-    inner = len(statement.extents) - 1
-    if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
+    sides, inner = in_memory(statement), len(statement.extents) - 1
+    if sides is None:
         return None
+    left, right = sides
     if left.owner in invariant or statement.extents[inner] == 1:  # an outer product is elementwise work
         return None
     columns = inner - 1
@@ -68,6 +68,14 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
     )  # fmt: skip
 
 
+def in_memory(product: Statement) -> tuple[Access, Access] | None:
+    """Both operands of a product; None where one is a number, or is looked up."""
+    left, right = product.operands
+    if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
+        return None
+    return left, right
+
+
 def dense_over(statement: Statement, inner: int) -> object:
     """The layout of a target that is written in full, in order, by a fold over axis `inner`."""
     shape = tuple(size for axis, size in enumerate(statement.extents) if axis != inner)
@@ -88,11 +96,10 @@ def as_contraction(
         return None
     if not whole and statement.row_axis not in statement.folded_axes():
         return None
-    left, right = statement.operands
-    if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
-        return None
-    if left.owner in invariant or right.owner in invariant:
-        return None  # which has no rows for each step
+    sides = in_memory(statement)
+    if sides is None or any(side.owner in invariant for side in sides):
+        return None  # what no step changes has no rows for each step
+    left, right = sides
     folded = statement.folded_axes()
     kept = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size > 1]
     of_left = [axis for axis in kept if left.layout.strides[axis] and not right.layout.strides[axis]]

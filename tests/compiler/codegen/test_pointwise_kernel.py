@@ -9,7 +9,7 @@ from scan_cases import lowered_step
 
 import rnnops as ro
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, SizeArguments
-from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.lower.expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.types import Type
 

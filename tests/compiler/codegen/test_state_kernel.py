@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_programs import lowered_of
 
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments, StateWriter
-from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.lower.expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 
 

@@ -15,8 +15,14 @@ from scalar_jobs import Job, failures, job_of, merged, native_loop, run, use_of
 from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
 
 import rnnops as ro
-from rnnops.compiler.lower.expressions import CastExpr, Name
-from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, scalar_expression, typed_expression
+from rnnops.compiler.lower.expressions import (
+    CastExpr,
+    Constants,
+    Name,
+    OperandPlace,
+    scalar_expression,
+    typed_expression,
+)
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
 from rnnops.kernels.cpu.processor import vector_width

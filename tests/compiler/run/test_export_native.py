@@ -16,8 +16,8 @@ from native_programs import CC, Arrays, Program, exported, needs_compiler, point
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.compiler.run.c_names import FUNCTIONS, HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, c_names
 from rnnops.compiler.run.c_source import Argument, header
+from rnnops.compiler.run.export_native import FUNCTIONS, HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, c_names
 from rnnops.types import Type
 
 NOT_IN_CPP = ("stdatomic", "threads", "tgmath", "stdnoreturn", "stdalign", "iso646", "stdbool", "complex")

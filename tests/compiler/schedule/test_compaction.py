@@ -10,7 +10,7 @@ from test_masked_rows import planned
 import rnnops as ro
 from rnnops.compiler.lower.scan import Role, TensorName
 from rnnops.compiler.lower.statements import Stage
-from rnnops.compiler.schedule.finished_rows import compact_rows, past_end_reads
+from rnnops.compiler.schedule.rows import compact_rows, past_end_reads
 from rnnops.ops.indexing import mask_rows
 
 SEQUENCE, STATE = Role.SEQUENCE.of("x"), Role.STATE.of("h")

@@ -8,8 +8,8 @@ import pytest
 
 import rnnops as ro
 from rnnops.compiler.lower.scan import Role, Scan, Slot, StepPlan, Tensor
-from rnnops.compiler.schedule.finished_rows import gather_rows, simplify_rows
 from rnnops.compiler.schedule.plan_step import scheduled, staged
+from rnnops.compiler.schedule.rows import gather_rows, simplify_rows
 from rnnops.interpreter import prepare
 from rnnops.net.blob import Blob
 from rnnops.ops.indexing import mask_rows

@@ -14,9 +14,8 @@ from scalar_sweep import sweep
 
 import rnnops as ro
 from rnnops.compiler.codegen.scan_module import ScanModule
-from rnnops.compiler.lower.expressions import Literal, Load
+from rnnops.compiler.lower.expressions import Constants, Literal, Load
 from rnnops.compiler.lower.kernel import Do, Function, Module, Parameter, Pointer
-from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.c99 import C99, c_text

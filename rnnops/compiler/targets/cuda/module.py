@@ -31,7 +31,7 @@ from rnnops.compiler.codegen.scan_module import (
     ScanModule,
     T,
 )
-from rnnops.compiler.lower.expressions import Expr, Literal, Load, Name, choice, least, names_in, share_of
+from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name, choice, least, names_in, share_of
 from rnnops.compiler.lower.kernel import (
     Argument,
     Array,
@@ -49,7 +49,6 @@ from rnnops.compiler.lower.kernel import (
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests

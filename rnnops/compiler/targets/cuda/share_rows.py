@@ -1,7 +1,7 @@
 """Rows that several blocks share, and steps at which all rows of a group are finished.
 
 **Steps at which all rows of a group of blocks are over**: they leave products and waits, and do what is left of a step.
-What is left is the step simplified for rows that are over (`finished_rows.py`): states stay or are zeros, gradients go
+What is left is the step simplified for rows that are over (`schedule/rows.py`): states stay or are zeros, gradients go
 on, and what the backward pass will read is computed as ever, since another group may be one of longer rows there. It is
 only elementwise work, in which blocks own what they own at other steps, so that no block waits. Between the two kinds
 of steps a group waits once.
@@ -44,8 +44,8 @@ from rnnops.compiler.lower.statements import (
     node_reads,
     node_writes,
 )
-from rnnops.compiler.schedule.finished_rows import lengths_of, simplify_rows
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
+from rnnops.compiler.schedule.rows import lengths_of, simplify_rows
 from rnnops.compiler.schedule.stages import live_nodes
 from rnnops.compiler.targets.cuda.lane_nests import (
     EVERY,

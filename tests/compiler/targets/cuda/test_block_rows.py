@@ -12,7 +12,7 @@ from scan_cases import lowered_step, run_statements
 
 import rnnops as ro
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
-from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.lower.expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
