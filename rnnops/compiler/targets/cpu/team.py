@@ -8,7 +8,7 @@ Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's,
 the runtime gives fewer threads than asked for, a team of our own runs the function.
 
 **Teams**: one compiled function, run by several threads at the same time. A worker thread enters compiled code once and
-stays there (kernels/cpu/barrier.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
+stays there (kernels/cpu/threads.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
 the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
 rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
 with an empty pool. Who is about to call wakes workers that sleep (`wake_workers`), so that they are there when Python
@@ -35,10 +35,10 @@ import numpy as np
 from rnnops.compiler.lower.kernel import Do, Module, statements_of
 from rnnops.compiler.targets.cpu.driver_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
-from rnnops.kernels.cpu.barrier import GIVEN, as_words
 from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library
 from rnnops.kernels.cpu.processor import REVISION
 from rnnops.kernels.cpu.room import MIB, has_room
+from rnnops.kernels.cpu.threads import GIVEN, as_words
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.kernels.object_cache import key_of
 from rnnops.util import LazyModule
@@ -139,7 +139,7 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
     """Have several threads run a driver at the same time; return when all have ended.
 
     Args:
-        driver: as `kernels/cpu/barrier.py` has it; ranks may meet in barriers.
+        driver: as `kernels/cpu/threads.py` has it; ranks may meet in barriers.
         threads: how many; the caller is rank 0.
         arrays: what the driver is given.
 
@@ -159,7 +159,7 @@ def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
     """Have several threads do a list of jobs; return when all are done.
 
     Args:
-        jobs: address of the list (kernels/cpu/jobs.py), which says `threads` as well.
+        jobs: address of the list (kernels/cpu/threads.py), which says `threads` as well.
         given: address of the words that are given; so many of them are NumPy's objects.
     """
     if threads == 1:
