@@ -24,13 +24,17 @@ from rnnops.kernels.cpu.processor import (
     QUADS,
     REVISION,
     SINGLES,
+    WRITE,
+    WRITE_PRODUCTS,
+    demand,
     has_pairs,
     has_quads,
     host,
     llvm,
+    room_to_compile,
+    room_to_load,
     vector_width,
 )
-from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand, room_to_compile, room_to_load
 from rnnops.kernels.cpu.threads import CALLED, threads_text
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 from rnnops.util import LazyModule, wait_for

@@ -45,7 +45,6 @@ from llvmlite import ir
 from numpy.lib.stride_tricks import as_strided
 
 from rnnops.kernels.cpu import native, threads
-from rnnops.kernels.cpu.bits import round_bfloat16
 from rnnops.kernels.cpu.micro_kernel import (
     BYTES,
     I8,
@@ -59,6 +58,7 @@ from rnnops.kernels.cpu.micro_kernel import (
     turn_part,
 )
 from rnnops.kernels.cpu.native import Library, way_of
+from rnnops.kernels.cpu.pointwise import round_bfloat16
 from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, QUADS, lanes, vector_width
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, only_compiled, zeroed
 

@@ -64,8 +64,7 @@ from rnnops.kernels.cpu.native import (
     threads,
     way_of,
 )
-from rnnops.kernels.cpu.processor import QUADS, vector_width
-from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
+from rnnops.kernels.cpu.processor import QUADS, WRITE, WRITE_PRODUCTS, demand, vector_width
 from rnnops.kernels.cpu.threads import EXPORTED, threads_text
 from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import FLOATS, Type
