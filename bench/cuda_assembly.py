@@ -10,7 +10,7 @@ should cost.
 
 **Tables.** For each compute capability the kernels of all cells, forward and backward, are linked and disassembled; a
 table says what the assembler gave each (registers, stack, spills) and which instructions its loop over steps holds. A
-second table is of the cost model (`step_cost.py` of the target): microseconds of a step by size. It needs wheels of
+second table is of the cost model (`share_blocks.py` of the target): microseconds of a step by size. It needs wheels of
 NVIDIA (`HINT` names them). With `--save` both become `bench/results/cuda-assembly.md`.
 """
 
@@ -44,8 +44,14 @@ from rnnops.compiler.run.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.share_blocks import rounding_of
-from rnnops.compiler.targets.cuda.step_cost import CLOCK, MULTIPROCESSORS, SHARED_BYTES, step_time, tensor_step_time
+from rnnops.compiler.targets.cuda.share_blocks import (
+    CLOCK,
+    MULTIPROCESSORS,
+    SHARED_BYTES,
+    rounding_of,
+    step_time,
+    tensor_step_time,
+)
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade

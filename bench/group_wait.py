@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.floor import THREADS, WAITS, typical
 from bench.place import Place
 from rnnops.compiler.targets.target import load_module
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 from rnnops.kernels.cuda.device_array import empty
 from rnnops.kernels.cuda.facade import launch
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from rnnops.kernels.cuda.async_copy import add_release, load_acquire
+from rnnops.kernels.cuda.lane_functions import add_release, load_acquire
 
 device_function = cuda.jit(device=True)
 
@@ -42,7 +42,7 @@ def group_wait_seconds(place: Place, blocks: int, threads: int = THREADS, count:
         count: of waits of a launch.
     """
     members = blocks // GROUPS
-    kernel = load_module(GROUPS_WAIT.format(functions=async_copy.source())).kernel
-    counters = empty((GROUPS * async_copy.WORDS,), "uint32")
+    kernel = load_module(GROUPS_WAIT.format(functions=lane_functions.groups_source())).kernel
+    counters = empty((GROUPS * lane_functions.WORDS,), "uint32")
     counters.fill(0)
     return typical(place, lambda: launch(kernel, GROUPS * members, threads, 0, 0, counters, members, count)) / count

@@ -18,15 +18,7 @@ import numpy as np
 import pytest
 
 from rnnops.compiler.targets import target
-from rnnops.kernels.cuda import (
-    blas,
-    device_array,
-    exchange,
-    facade,
-    gemm,
-    memory,
-    streams,
-)
+from rnnops.kernels.cuda import device_array, facade, gemm, memory
 
 Log = list[tuple[Any, ...]]
 FUNCTION = SimpleNamespace(handle="function", device=SimpleNamespace(id=0))
@@ -292,11 +284,11 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
     made = Fakes()
     packages = {"cupy": made.cupy} if cupy else {}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (facade, streams, memory, device_array, exchange, blas):
+        for module in (facade, memory, device_array, gemm):
             patch.setattr(module, "SIMULATED", False)
-        for module in (facade, memory, blas):
+        for module in (facade, memory, gemm):
             patch.setattr(module, "optional", packages.get)
-        for module in (facade, streams, memory):
+        for module in (facade, memory):
             patch.setattr(module, "cuda", made.cuda)
         for module in (facade, memory):
             patch.setattr(module, "driver", FakeDriver(made.log), raising=False)
@@ -311,5 +303,5 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 def forget() -> None:
     """What a process remembers of its device, and kernels that were made for it."""
     kernels = device_array.moving_kernel, device_array.adding_kernel, device_array.writing_kernel, gemm.product_kernel
-    for remembered in (facade._configured, facade._described, blas._found, target._load, *kernels):
+    for remembered in (facade._configured, facade._described, gemm._found, target._load, *kernels):
         remembered.cache_clear()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu.llvm_text import Row, Scalars
-from rnnops.compiler.targets.cpu.scalar_definitions import scalar_functions
+from rnnops.kernels.cpu.elementary import definitions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ class NativeRows:
         scalars = Scalars()
         texts = [Row(function, scalars).text(linkage="") for function in self.functions]
         text = "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata(), ""])
-        return text + scalar_functions(scalars)
+        return text + definitions(scalars.used, scalars.declared)
 
     @property
     def optimised(self) -> str:

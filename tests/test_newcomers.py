@@ -25,7 +25,7 @@ from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
 from rnnops.kernels.cpu import packing, pointwise
-from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.scalar_functions import implementations
 from rnnops.net.loop_forms import Pointwise
 from rnnops.net.net import Net
 from rnnops.net.op import Op
@@ -261,7 +261,7 @@ OPERATORS: dict[str, Any] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-CALLED: dict[str, Any] = {**FUNCTIONS, "min": min, "max": max, **vars(pointwise)}
+CALLED: dict[str, Any] = {**implementations("cpu"), "min": min, "max": max, **vars(pointwise)}
 
 
 @pytest.mark.parametrize("with_lengths", [False, True])

@@ -38,7 +38,7 @@ LAYERS = (
 # The same of folders of `rnnops/compiler`: the pipeline, from what all share to what users call.
 COMPILER = (
     {"lower"},
-    {"targets/cpu", "targets/python"},
+    {"targets/cpu"},
     {"memory", "schedule"},
     {"codegen", "rewrite"},
     {"targets"},

@@ -14,8 +14,8 @@ import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade, gemm
-from rnnops.kernels.cuda.async_copy import add_release, load_acquire
 from rnnops.kernels.cuda.device_array import on_device
+from rnnops.kernels.cuda.lane_functions import add_release, load_acquire
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="the check is for the simulator")]
 SEEDS = [None, 0, 1, 2]

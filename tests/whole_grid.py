@@ -35,7 +35,7 @@ from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
-from rnnops.kernels.cuda import async_copy, facade, simulated, tensor_cores
+from rnnops.kernels.cuda import facade, lane_functions, simulated, tensor_cores
 from rnnops.kernels.cuda.simulated import plain
 
 assert facade.SIMULATED == simulated.SIMULATED  # imported first: it puts its launches into the simulator
@@ -77,7 +77,7 @@ def whole_grid(
         launcher = partial(Launch, options)  # not patched in: the first import of the facade would put its own there
         simulated.launchers.append(launcher)
         patches.callback(simulated.launchers.remove, launcher)
-        patches.enter_context(mock.patch.object(async_copy, "simulated", OrderedMemory()))
+        patches.enter_context(mock.patch.object(lane_functions, "simulated", OrderedMemory()))
         patches.enter_context(mock.patch.object(tensor_cores, "simulated", WarpsInTurn()))
         yield
 
@@ -208,7 +208,7 @@ class WarpsInTurn(tensor_cores.Warps):
 
 
 def _added(array: Any, index: int, value: Any) -> None:
-    array[index] = (int(array[index]) + int(value)) % async_copy.WORD_VALUES
+    array[index] = (int(array[index]) + int(value)) % lane_functions.WORD_VALUES
 
 
 class SharedArrays:

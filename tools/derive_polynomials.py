@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from mpmath import mp, mpf
 
 Real = Any  # mpmath has no types
 KINDS: tuple[tuple[str, type[np.floating[Any]]], ...] = (("SINGLE", np.float32), ("DOUBLE", np.float64))
+INDENT = " " * 4
 GRID = 1500
 ROUNDS = 20
 SMALLEST_WEIGHT = mpf(2) ** -100
@@ -27,7 +29,8 @@ mp.prec = 150
 HEADER = '''"""Numbers of the pointwise functions: minimax polynomials, splits of ln 2 and 2 / pi. Do not edit.
 
 Printed by `tools/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
-the coefficient of the highest power first; the error beside them is the relative one that only they give a function.
+the coefficient of the highest power first. The comment on a table is the relative error of the function from its
+polynomial, without rounding.
 """
 '''
 
@@ -187,8 +190,10 @@ def literal(value: Real, dtype: type[np.floating[Any]]) -> str:
 
 def table(name: str, values: list[str], remark: str = "") -> Iterator[str]:
     yield f"{name} = ({remark}"
-    yield from (f"    {value}," for value in values)
-    yield ")"
+    yield from wrap(
+        ", ".join([*values, ""]).rstrip(), 116, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
+    )
+    yield ")  # fmt: skip"
 
 
 def polynomial_lines(approximation: Approximation) -> Iterator[str]:

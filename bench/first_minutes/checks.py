@@ -19,10 +19,10 @@ from bench.floor import typical
 from bench.group_wait import GROUPS_WAIT
 from bench.place import find_place
 from rnnops.compiler.targets.target import load_module
-from rnnops.kernels.cuda import async_copy
-from rnnops.kernels.cuda.async_copy import copies_done, copy_soon
+from rnnops.kernels.cuda import lane_functions
 from rnnops.kernels.cuda.device_array import empty
 from rnnops.kernels.cuda.facade import SIMULATED, card, cuda, kernel, launch
+from rnnops.kernels.cuda.lane_functions import copies_done, copy_soon
 
 GROUPS, LANES, STEPS = 2, 256, 200
 LINE, WORDS_OF_GROUP = 32, 2 * 32  # numbers of a group's counters that lie beside each other, and that it may need
@@ -47,12 +47,12 @@ def barriers(options: argparse.Namespace) -> None:
     """Blocks of groups read in turn what their neighbours have written: each step waits for the one before."""
     lanes, steps = (2, 3) if options.tiny else (LANES, STEPS)
     members = 1 if SIMULATED else card().multiprocessors // GROUPS
-    made = load_module(GROUPS_WAIT.format(functions=async_copy.source()) + RING).ring
+    made = load_module(GROUPS_WAIT.format(functions=lane_functions.groups_source()) + RING).ring
     first = np.arange(GROUPS * members * lanes, dtype=np.float32).reshape(GROUPS, -1)
     x = np.zeros((GROUPS, steps + 1, first.shape[1]), np.float32)
     x[:, 0] = first
     wanted = np.roll(first, -steps * (lanes + 1), axis=1) + steps
-    counters = empty((GROUPS * async_copy.WORDS,), "uint32")
+    counters = empty((GROUPS * lane_functions.WORDS,), "uint32")
     counters.fill(0)
     for turn in range(3):  # counters go on where the launch before has left them
         given = ro.on_device(x)

@@ -33,7 +33,7 @@ from bench.nets import user_net
 from bench.place import find_place, relative_error
 from bench.problems import Arrays, Problem, Size
 from rnnops.compiler.targets.target import load_module
-from rnnops.kernels.cuda import blas, facade
+from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.device_array import empty
 
 PACKAGES = ("cupy", "torch", "pytest", "xdist")
@@ -63,7 +63,7 @@ def look(options: argparse.Namespace) -> None:
     """What rnnops finds on the machine, cuBLAS before PyTorch is imported; what is missing; clocks."""
     tell(missing=facade.missing())
     if not facade.missing():
-        tell(device=str(facade.card()), products=blas.products(), torch_was_there="torch" in sys.modules)
+        tell(device=str(facade.card()), products=gemm.product_library(), torch_was_there="torch" in sys.modules)
     absent = [name for name in PACKAGES if find_spec(name) is None]
     tell(not_installed=[*absent, *(name for name in (SANITIZER, PROFILER) if not find_tool(name))])
     tell(clocks=from_driver(CLOCKS))

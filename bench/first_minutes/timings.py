@@ -26,9 +26,9 @@ from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.targets.cuda.step_cost import CLOCK
+from rnnops.compiler.targets.cuda.share_blocks import CLOCK
 from rnnops.compiler.targets.cuda.target import cuda_target
-from rnnops.kernels.cuda import blas, gemm, launches
+from rnnops.kernels.cuda import gemm, launches
 from rnnops.kernels.cuda.facade import card
 from rnnops.kernels.cuda.gemm import Matrix, Product
 
@@ -140,7 +140,7 @@ def product_rates(options: argparse.Namespace, place: Place) -> dict[str, Any]:
         ro.on_device(random.standard_normal(count, dtype=np.float32)) for count in (rows * H, H * 4 * H, rows * 4 * H)
     )
     one = Product(Matrix(a, 0, H), Matrix(b, 0, 4 * H), Matrix(c, 0, 4 * H), rows, 4 * H, H)
-    library = blas.cublas()
+    library = gemm.cublas()
     ways: dict[str, Callable[[], object]] = {"ours": lambda: gemm._launch([one], 0)}
     if library is not None:
         ways[str(library)] = lambda: library.multiply(*one[:6], 0, 0)

@@ -36,17 +36,27 @@ whose products with x are neither multiples of 4, which are whole turns, nor far
 - float64: 192 bits of 2 / pi, from the place that the exponent of x says, times the mantissa of x, in 64-bit integers.
 
 Then polynomials give sin and cos of pi r / 2; n mod 4 says which of them is the result, and its sign.
+
+Errors are within the bounds in `scalar_functions.py` for every finite operand whose result is a normal number.
+Infinities, NaN, zeros and numbers below the smallest normal one are right; results below the smallest normal number are
+too, or are 0. The signs of zeros are kept by odd functions. The bounds hold with and without fused multiply-adds,
+compiled or not; run in plain Python, functions may warn of overflow and invalid values (`np.errstate`).
+
+**Definitions** of the scalar functions that generated code calls; this file is loaded where no object of that code is
+on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from rnnops.kernels.cpu import coefficients as table
-from rnnops.kernels.cpu.bits import (
+from rnnops.kernels.cpu.pointwise import (
     anchored,
     either,
     exponent,
@@ -56,12 +66,14 @@ from rnnops.kernels.cpu.bits import (
     mantissa,
     negated_in_second_half,
     released,
+    round_bfloat16,
     scaled,
-    select,
+    uniform,
     with_sign,
     word,
 )
-from rnnops.kernels.cpu.traced import as_dtype, dtype_of, entry_of, integer_power, is_traced
+from rnnops.kernels.cpu.traced import as_dtype, define, dtype_of, entry_of, integer_power, is_traced, select
+from rnnops.kernels.scalar_functions import implementations
 
 LONGEST_CHAIN = 6
 
@@ -394,3 +406,22 @@ def cos(x: Any) -> Any:
 def atan(x: Any) -> Any:
     """Arc tangent in radians; of the C library, and not vectorised."""
     return np.arctan(x)
+
+
+def definitions(called: Mapping[str, tuple[str, tuple[str, ...], str]], declared: Collection[str]) -> str:
+    """Definitions of scalar functions as LLVM IR, but for what is declared already.
+
+    Args:
+        called: name in LLVM -> function, dtypes of its operands and of its result.
+    """
+    texts = dict(one for name, used in called.items() for one in _definition(name, *used))
+    return "\n".join(text for name, text in texts.items() if name not in declared)  # all is there once
+
+
+@cache
+def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[tuple[str, str], ...]:
+    """A scalar function, and what it declares, by name."""
+    holder = ir.Module(name)
+    traced = {**implementations("cpu"), "uniform": uniform, "round_bfloat16": round_bfloat16}
+    define(holder, traced[function], name, dtypes, result)
+    return tuple((one, str(text)) for one, text in holder.globals.items())

@@ -52,7 +52,7 @@ to 127; it is packed number by number, a nanosecond or some each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from llvmlite import ir
 
@@ -64,21 +64,25 @@ from rnnops.kernels.cpu.micro_kernel import (
     PANEL_VECTORS,
     block_part,
     define,
+    define_turn,
     loop_to,
+    micro_kernels,
     zeros_name,
 )
 from rnnops.kernels.cpu.packing import (
     columns_part,
+    define_rounding,
     first_panel,
     full_panels,
     make_copy_panel,
+    make_packers,
     make_turn_panel,
     panel_vectors,
     rows_part,
     vector_count,
 )
 from rnnops.kernels.cpu.processor import ITEM_SIZES, NUMBERS, PAIRS, QUADS, SINGLES, lanes
-from rnnops.kernels.cpu.words import Address, ModulePart, address_of, copied, room, zeroed
+from rnnops.kernels.cpu.words import Address, ModulePart, address_of, copied, room, text_of, zeroed
 
 K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
@@ -419,3 +423,31 @@ def _emit_narrow(function: ir.Function) -> None:
         with loop_to(builder, builder.sub(wide, columns)) as column:
             builder.store(I8(0), builder.gep(into, [builder.add(columns, column)]))
     builder.ret_void()
+
+
+def products_text(symbols: Mapping[str, str], dtype: str, width: int) -> str:
+    """Products and packing of one dtype with vectors of one width, as LLVM IR.
+
+    Args:
+        symbols: function -> its name in LLVM.
+    """
+    functions = {**make_products(dtype, width), **make_packers(dtype, width)}
+    return micro_kernels(dtype, width, lambda module: define_turn(module, dtype, width)) + text_of(symbols, functions)
+
+
+def rounded_products_text(symbols: Mapping[str, str], way: str, width: int) -> str:
+    """The same of operands that are rounded to bfloat16, or are bytes, as words of a way.
+
+    Args:
+        symbols: function -> its name in LLVM.
+        way: one of `processor.NUMBERS`.
+    """
+    functions = {**make_rounded_products(way, width), **make_rounded_packers(way, width)}
+    text = micro_kernels(DTYPES[way], width, lambda module: define_rounding(module, way, width))
+    return text + text_of(symbols, functions)
+
+
+def int8_products_text(symbols: Mapping[str, str], width: int) -> str:
+    """Products of float32 rows with whole numbers of a byte each; arguments as for `products_text`."""
+    functions = {"gemm_packed": make_packed("float32", width, narrow=True), **make_int8_packers(width)}
+    return micro_kernels("float32", width, define_narrowing, narrow=True) + text_of(symbols, functions)

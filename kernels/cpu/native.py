@@ -24,13 +24,18 @@ from rnnops.kernels.cpu.processor import (
     QUADS,
     REVISION,
     SINGLES,
+    WRITE,
+    WRITE_PRODUCTS,
+    demand,
     has_pairs,
     has_quads,
     host,
     llvm,
+    room_to_compile,
+    room_to_load,
     vector_width,
 )
-from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand, room_to_compile, room_to_load
+from rnnops.kernels.cpu.threads import CALLED, threads_text
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 from rnnops.util import LazyModule, wait_for
 
@@ -183,26 +188,12 @@ def _initialize() -> None:
 
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
-THREADS = (
-    "wait",
-    "list_rows",
-    "lead",
-    "serve",
-    "open_gate",
-    "wake",
-    "lead_region",
-    "perform",
-    "copy_box",
-    "clear",
-    "order_rows",
-    "unchanged",
-)
 UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
 BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
 OF_BYTES = {f"{name}_{BYTES}": name for name in PRODUCTS if name != "gemm_tn"}  # for weights that are known
 NAMES = {**ROUNDED, **BY_INT8, **OF_BYTES}  # of functions in their libraries
-write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
+gemm = LazyModule("rnnops.kernels.cpu.gemm")
 _libraries: dict[str, Library] = {}  # that were made, for good: threads run their code, and LLVM knows their addresses
 _MAKING = threading.RLock()  # were two threads to make one library, the code of one would be freed while it runs
 wait_for(_MAKING, outer=True)
@@ -266,24 +257,24 @@ def way_of(width: int) -> str:
 def products(dtype: str, width: int) -> Library:
     """Products and packing of one dtype with vectors of one width."""
     name = f"products_{dtype}_{width}"
-    return _library(name, (*PRODUCTS, *UNPACKED), lambda symbols: write_runtime.products(symbols, dtype, width))
+    return _library(name, (*PRODUCTS, *UNPACKED), lambda symbols: gemm.products_text(symbols, dtype, width))
 
 
 def rounded_products(way: str, width: int) -> Library:
     """Products and packing of float32 operands that are rounded to bfloat16, pairs or single numbers, or are bytes."""
     name, functions = f"products_{way}_{width}", OF_BYTES.values() if way == QUADS else PRODUCTS
-    return _library(name, functions, lambda symbols: write_runtime.rounded_products(symbols, way, width))
+    return _library(name, functions, lambda symbols: gemm.rounded_products_text(symbols, way, width))
 
 
 def int8_products(width: int) -> Library:
     """Products of float32 rows with whole numbers of a byte each, and packing of these."""
     name = f"products_int8_{width}"
-    return _library(name, BY_INT8.values(), lambda symbols: write_runtime.int8_products(symbols, width))
+    return _library(name, BY_INT8.values(), lambda symbols: gemm.int8_products_text(symbols, width))
 
 
 def threads() -> Library:
     """Barriers, what starts drivers, and lists of rows."""
-    return _library("threads", THREADS, lambda symbols: write_runtime.threads(symbols), WRITE)
+    return _library("threads", CALLED, threads_text, WRITE)
 
 
 def _library(

@@ -44,8 +44,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.lib.stride_tricks import as_strided
 
-from rnnops.kernels.cpu import native, row_order
-from rnnops.kernels.cpu.bits import round_bfloat16
+from rnnops.kernels.cpu import native, threads
 from rnnops.kernels.cpu.micro_kernel import (
     BYTES,
     I8,
@@ -59,6 +58,7 @@ from rnnops.kernels.cpu.micro_kernel import (
     turn_part,
 )
 from rnnops.kernels.cpu.native import Library, way_of
+from rnnops.kernels.cpu.pointwise import round_bfloat16
 from rnnops.kernels.cpu.processor import INT8, ITEM_SIZES, NUMBERS, PAIRS, QUADS, lanes, vector_width
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, only_compiled, zeroed
 
@@ -126,10 +126,10 @@ def wait(barrier: Any, threads: int) -> None:
 
 
 def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int, lists: Any, start: int) -> int:
-    """`row_order.list_rows` of arrays."""
+    """`threads.list_rows` of arrays."""
     (e, batch), (o, _), (rows, size) = ((array.ctypes.data, array.size) for array in (ends, order, lists))
     numbers = map(int, (low, steps, first, last, rows, size, start))
-    return row_order.list_rows(e, batch, o, batch, *numbers)
+    return threads.list_rows(e, batch, o, batch, *numbers)
 
 
 def pack_into_bfloat16(B: Any, packed: Any) -> None:

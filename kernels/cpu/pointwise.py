@@ -1,41 +1,214 @@
-"""The scalar functions that texts of loop forms name, steps of reductions, and uniform random numbers.
+"""Scalar functions of few instructions: bits of floats, exact functions, bfloat16, steps of reductions, random numbers.
+
+Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight
+arithmetic without a branch, a call or a table, which LLVM turns into vector instructions when a loop runs over it
+(`traced.py`). Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent
+widening. `elementary.py` has those that are approximated.
+
+**Bit patterns of floats, choice without a branch, constants of the operand's dtype**. Whole numbers that steer bits
+travel as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest integer n and leaves n in the
+low bits. No float is converted to an integer, as that is undefined for NaN. Valid for |z| < 2^22 (2^51); what lies
+beyond gives arbitrary bits, never a trap.
+
+**sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero**: exact or rounded once. All but sqrt,
+floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0 gives 0.
+
+**bfloat16**: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float. Rounding is to the
+nearest, of two that are as near to the even one; infinities stay, numbers too large become them, and every NaN becomes
+one and the same. Both functions take float64 too, which is a float32 first. `round_bfloat16` is for products that
+pointwise kernels do; there NaN stays NaN, and numbers below the smallest normal one are rounded like all others.
 
 **Steps of reductions in plain Python**: sums in any order, multiply-adds, extrema that keep NaN. Compiled code has its
 own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition, that to the
 accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the summands keeps
 its own. On processors it is one fixed grouping (`rnnops/compiler/targets/cpu/row_sums.py`): the bits of a sum follow
 only from its summands, whatever else a loop does and however wide vectors are. Extrema are one instruction each, known
-for what they are, and exact in any order.
+for what they are, and exact in any order. Limits: which NaN an extremum gives, and the sign of a zero, are left open.
 
-Limits: accumulator and operand are of one dtype. Which NaN an extremum gives, and the sign of a zero, are left open.
-
-**Uniform random numbers from counters**: what `rnnops.kernels.philox` gives, in compiled code, one number at a time.
-Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend only on the counter, so
-rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as their
-products.
-
-`seed`, `ordinal`, `t`, `n` and `element` are integers of any type. Of a seed 64 bits count, so int64 and uint64 of the
-same bits give the same numbers; of the others 32. Elements and sizes are 0 or more.
-
-**The scalar functions that texts of loop forms name, for processors**: those of the table, collected. Each is a plain
-Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight arithmetic without a
-branch, a call or (float64 sin and cos apart) a table, which LLVM turns into vector instructions when a loop runs over
-it (`traced.py`). Operands of one call are of one dtype.
-
-Errors are within `ERROR_BOUNDS` for every finite operand whose result is a normal number. Infinities, NaN, zeros and
-numbers below the smallest normal one are right; results below the smallest normal number are too, or are 0. The signs
-of zeros are kept by odd functions. The bounds hold with and without fused multiply-adds, compiled or not; run in plain
-Python, functions may warn of overflow and invalid values (`np.errstate`).
+**Uniform random numbers from counters**: those of `uniform_rows` in `scalar_functions.py`, in compiled code, one number
+at a time. Rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as
+their products. `seed`, `ordinal`, `t`, `n` and `element` are integers of any type. Of a seed 64 bits count, so int64
+and uint64 of the same bits give the same numbers; of the others 32. Elements and sizes are 0 or more.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rnnops.kernels.cpu.bits import maximum, minimum
-from rnnops.kernels.cpu.traced import Symbol, select
-from rnnops.kernels.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
-from rnnops.kernels.scalar_functions import TABLE, implementations
+import numpy as np
+
+from rnnops.kernels.cpu.traced import Symbol, as_dtype, divide_integers, dtype_of, is_traced, select
+from rnnops.kernels.scalar_functions import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
+
+MANTISSA_BITS = {32: 23, 64: 52}
+SQRT_HALF = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}  # bit patterns
+ANCHOR = {32: 0x4B400000, 64: 0x4338000000000000}
+ANCHOR_SINGLE, ANCHOR_DOUBLE = 1.5 * 2.0**23, 1.5 * 2.0**52
+QUIET_NAN = np.int32(0x7FC00000)
+TAIL_BITS = {32: 12, 64: 27}  # what `head` clears
+
+
+def _bits(x: Any) -> tuple[Any, int]:
+    """The pattern of floats as signed integers, and their width."""
+    width = 8 * dtype_of(x).itemsize
+    return (x if isinstance(x, Symbol) else np.asarray(x)).view(f"int{width}"), width
+
+
+def _floats(pattern: Any) -> Any:
+    width = 8 * dtype_of(pattern).itemsize
+    return (
+        pattern.view(f"float{width}") if isinstance(pattern, Symbol) else np.asarray(pattern).view(f"f{width // 8}")[()]
+    )
+
+
+def either(x: Any, single: float, double: float) -> Any:
+    """The first constant if x is float32, the second if it is float64; of that dtype."""
+    dtype = dtype_of(x).type
+    return dtype(single if dtype == np.float32 else double)
+
+
+def like(x: Any, value: float) -> Any:
+    """A constant of the dtype of x."""
+    return dtype_of(x).type(value)
+
+
+def anchored(z: Any) -> Any:
+    """z rounded to the nearest integer, and that integer in the low bits."""
+    return z + either(z, ANCHOR_SINGLE, ANCHOR_DOUBLE)
+
+
+def released(t: Any) -> Any:
+    """The integer that `anchored` found, as a float."""
+    return t - either(t, ANCHOR_SINGLE, ANCHOR_DOUBLE)
+
+
+def scaled(p: Any, t: Any) -> Any:
+    """p times 2^n, where t is n anchored; both p and the result must be normal numbers."""
+    (pattern, width), (steer, _) = _bits(p), _bits(t)
+    return _floats(pattern + (steer << MANTISSA_BITS[width]))
+
+
+def _exponent_bits(pattern: Any, width: int) -> Any:
+    return (pattern - SQRT_HALF[width]) >> MANTISSA_BITS[width]
+
+
+def exponent(x: Any) -> Any:
+    """e, anchored, of x = m * 2^e with m in [sqrt(1/2), sqrt(2)); x positive and normal."""
+    pattern, width = _bits(x)
+    return _floats(_exponent_bits(pattern, width) + ANCHOR[width])
+
+
+def mantissa(x: Any) -> Any:
+    """m of the same."""
+    pattern, width = _bits(x)
+    return _floats(pattern - (_exponent_bits(pattern, width) << MANTISSA_BITS[width]))
+
+
+def with_sign(size: Any, sign: Any) -> Any:
+    """|size| with the sign of another float, zeros and NaN included, whatever the fast-math flags say of them."""
+    (pattern, width), (other, _) = _bits(size), _bits(sign)
+    top = -(1 << (width - 1))
+    return _floats((pattern & ~top) | (other & top))
+
+
+def negated_in_second_half(x: Any, t: Any) -> Any:
+    """-x where n mod 4 is 2 or 3, else x; t is n anchored."""
+    (pattern, width), (steer, _) = _bits(x), _bits(t)
+    return _floats(pattern ^ ((steer >> 1) << (width - 1)))
+
+
+def is_odd(t: Any) -> Any:
+    """True if n is odd; t is n anchored."""
+    return (_bits(t)[0] & 1) != 0
+
+
+def head(x: Any) -> Any:
+    """x with the lower half of its mantissa cleared: the product of two heads is exact."""
+    pattern, width = _bits(x)
+    return _floats(pattern & -(1 << TAIL_BITS[width]))
+
+
+def word(x: Any) -> Any:
+    """The bit pattern of a float64 as uint64."""
+    return x.view("uint64") if isinstance(x, Symbol) else np.asarray(x).view(np.uint64)[()]
+
+
+def upper_half(x: Any) -> Any:
+    """The upper 16 bits of a float32, rounded to the nearest, the even one of two; NaN is `QUIET_NAN`."""
+    pattern = select(x != x, QUIET_NAN, _bits(x)[0])
+    return as_dtype(np.float32, ((pattern + ((pattern >> 16) & 1) + 0x7FFF) >> 16) & 0xFFFF)
+
+
+def from_upper_half(t: Any) -> Any:
+    """The float32 whose upper 16 bits are n and all others 0; t is n anchored."""
+    return _floats(_bits(t)[0] << 16)
+
+
+def sqrt(x: Any) -> Any:
+    """Square root, correctly rounded."""
+    return np.sqrt(x)
+
+
+def floor(x: Any) -> Any:
+    """The largest integer not above x, as a float."""
+    return np.floor(x)
+
+
+def rint(x: Any) -> Any:
+    """The nearest integer as a float, the even one of two."""
+    return np.rint(x)
+
+
+def fmod(a: Any, b: Any) -> Any:
+    """The remainder of a division truncated towards zero, with the sign of a. The C library's; not vectorised."""
+    return np.fmod(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller operand, NaN if one is."""
+    return select(a != a, a, select(a < b, a, b))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger operand, NaN if one is."""
+    return select(a != a, a, select(a > b, a, b))
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return np.sign(x)
+
+
+def divide_towards_zero(a: Any, b: Any) -> Any:
+    """`a / b` without its fraction; not vectorised for integers, for which processors have no such instruction."""
+    if dtype_of(a).kind == "f":
+        return np.trunc(a / b)
+    if is_traced(a):
+        return divide_integers(a, b)
+    quotient = np.floor_divide(a, b)
+    return quotient + ((quotient < 0) & (quotient * b != a)).astype(quotient.dtype)
+
+
+def bfloat16_code(x: Any) -> Any:
+    """The bits of x as bfloat16."""
+    return as_dtype(dtype_of(x).type, upper_half(as_dtype(np.float32, x)))
+
+
+def bfloat16_value(code: Any) -> Any:
+    """The number with these bits; `code` is whole, from 0 to 65535."""
+    return as_dtype(dtype_of(code).type, from_upper_half(anchored(as_dtype(np.float32, code))))
+
+
+HALF, QUIET, UPPER = 0x7FFF, 0x400000, 0xFFFF0000
+
+
+def round_bfloat16(x: Any) -> Any:
+    """A float32 number, or array of such, as the nearest one whose lower half is zero."""
+    bits = (x if isinstance(x, Symbol) else np.asarray(x)).view("uint32")
+    half, one, upper = (np.uint32(number) for number in (HALF, 1, UPPER))
+    nearest = bits + half + ((bits >> np.uint32(16)) & one)
+    chosen = select(x != x, bits | np.uint32(QUIET), nearest) & upper
+    return chosen.view("float32") if isinstance(x, Symbol) else np.asarray(chosen).view("float32")[()]
 
 
 def add_any_order(accumulator: Any, x: Any) -> Any:
@@ -99,8 +272,3 @@ def uniform(seed: Any, ordinal: Any, t: Any, n: Any, element: Any) -> Any:
     is_odd = (element & 1) != 0
     word = select((element & 2) != 0, select(is_odd, c3, c2), select(is_odd, c1, c0))
     return word * STEP
-
-
-FUNCTIONS = implementations("cpu")
-# In units in the last place of the exact result, float32 and float64.
-ERROR_BOUNDS = {function.name: function.ulps for function in TABLE if function.ulps is not None}

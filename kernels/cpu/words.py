@@ -20,7 +20,7 @@ import inspect
 import platform
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NewType
@@ -147,6 +147,18 @@ class Text:
 
     def __str__(self) -> str:
         return "\n\n".join([*self.declared, *self.texts]) + "\n"
+
+
+def text_of(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:
+    """The text of functions that are called from outside.
+
+    Args:
+        symbols: function -> its name in LLVM.
+    """
+    text = Text()
+    for name, function in functions.items():
+        text.export(symbols[name], function)
+    return str(text)
 
 
 class _FunctionWriter:

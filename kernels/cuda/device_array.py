@@ -7,7 +7,7 @@ pages when they are written). Elements are read and written only by kernels and 
 
 In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
 would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
-Streams wait for each other (`memory.py`), those of other libraries too (`exchange.py`).
+Streams wait for each other, those of other libraries too (`memory.py`).
 
 **Numbers of the host in an array of the device**: copied, or written by a kernel that has them as arguments. Arguments
 need no wait, and a graph that is captured keeps them, while a copy in a graph would read memory of the host whenever
@@ -26,10 +26,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.kernels.cuda.exchange import CUDA, borrowed, capsule
-from rnnops.kernels.cuda.facade import cuda, current_device, kernel, launch
+from rnnops.kernels.cuda.facade import LEGACY_STREAM, address_of, cuda, current_device, kernel, launch, synchronize
 from rnnops.kernels.cuda.memory import (
+    CUDA,
     MemoryPiece,
+    borrowed,
+    capsule,
     clear,
     copy_in,
     copy_out,
@@ -38,7 +40,6 @@ from rnnops.kernels.cuda.memory import (
     refuse_in_graph,
 )
 from rnnops.kernels.cuda.simulated import SIMULATED
-from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, synchronize
 from rnnops.types import TwinArray
 
 DTYPES = "biuf"  # kinds of elements

@@ -1,11 +1,7 @@
-"""How CUDA kernels are written, compiled, kept on disk and launched.
-
-**Machine code of CUDA kernels on disk**: in the cache folder, never next to their source in the installed package.
-
-Limit: files are numba's, which holds pickles: the folder must be writable only by this user.
+"""How CUDA kernels are written, compiled, kept on disk and launched, and the streams that they are launched in.
 
 **What kernels are made of and how they are launched**: by numba-cuda, or by the simulator that numba brings along. Only
-this file knows the two, with `streams.py` below it and `memory.py` above, and generated modules.
+this file knows the two, with `simulated.py` below it and `memory.py` above, and generated modules.
 
 Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
 name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:
@@ -14,12 +10,19 @@ name, as the simulator puts one of its own in its place. What the two do not sha
   and block after block, so that sizes are small there (`choose`) and blocks never wait for each other;
 - it knows no options of compilation (`kernel` leaves them out) and no compiler (`ptx`).
 
-Limits: one device, the one that is current in this thread.
+Machine code lies in the cache folder, never next to the source of kernels in the installed package. Streams are those
+of whoever made them.
+
+Limits: one device, the one that is current in this thread. Files of machine code are numba's, which holds pickles: the
+folder must be writable only by this user. Stream 0 is CUDA's legacy default stream;
+`NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM` is not provided for. The simulator has one stream, in which everything is done at
+once.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,19 +32,102 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numba.extending
 import numpy as np
 from numba import cuda, types
+from numba.core.caching import _CacheLocator, _SourceFileBackedLocatorMixin
 from numba.core.compiler_lock import global_compiler_lock
 
 from rnnops import util
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda.machine_code import keep_in_cache_folder
 from rnnops.kernels.cuda.simulated import SIMULATED as SIMULATED
-from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize
+from rnnops.kernels.object_cache import cache_folder
+
+KERNELS = Path(__file__).resolve().parent
+util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
+
+
+class KernelsInCacheFolder(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]
+    """Tells numba-cuda where the files of a kernel of ours lie, and which text they were compiled from."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+        self._cache_path = os.path.join(cache_folder(), "machine_code", self.get_suitable_cache_subpath(file))
+
+    def get_cache_path(self) -> str:
+        return self._cache_path
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        """For kernels of ours; others go where they go."""
+        return cls(function, file) if Path(file).resolve().is_relative_to(KERNELS) else None
+
+
+LEGACY_STREAM = 1  # the address by which libraries tell each other of stream 0
+
+
+def stream_of(given: Any) -> Any:
+    """A stream as numba has it.
+
+    Args:
+        given: None or 0 for the default stream, its address, or a stream of PyTorch, CuPy or numba.
+
+    Raises DeviceError for anything else.
+    """
+    if given is None:
+        return 0
+    owner = given
+    for name in ("cuda_stream", "ptr"):
+        given = getattr(given, name, given)
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return _external(given, owner) if given not in (0, LEGACY_STREAM) and not SIMULATED else 0
+    if hasattr(given, "synchronize") and (SIMULATED or hasattr(given, "handle")):
+        return 0 if SIMULATED else given
+    wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"
+    raise DeviceError(
+        "not a stream", wanted=wanted, came=repr(given) if isinstance(given, int) else type(given).__name__
+    )
+
+
+def _external(address: int, owner: Any) -> Any:
+    """numba's object for a stream of another library, which lives as long as it."""
+    stream = cuda.external_stream(address)
+    stream.owner = owner
+    return stream
+
+
+def wait_for(before: Any, stream: Any) -> None:
+    """Let all that comes into a stream from now on wait for what is in another one; the host does not wait."""
+    if SIMULATED or address_of(before) == address_of(stream):
+        return
+    event = cuda.event(timing=False)
+    event.record(before)
+    event.wait(stream)
+
+
+def synchronize(stream: Any) -> None:
+    """Let the host wait for all that is in a stream."""
+    if stream:
+        stream.synchronize()
+    else:
+        cuda.synchronize()
+
+
+def cupy_stream(cupy: Any, stream: Any) -> Any:
+    """A stream of numba's for CuPy: a context in which CuPy uses it."""
+    address = address_of(stream)
+    return cupy.cuda.ExternalStream(address) if address else cupy.cuda.Stream.null
+
+
+def address_of(stream: Any) -> int:
+    """The address of a stream of numba's, 0 for the default one."""
+    handle = getattr(stream, "handle", stream)
+    address = int(getattr(handle, "value", handle) or 0)
+    return 0 if address == LEGACY_STREAM else address
 
 
 def device_functions(functions: Iterable[Callable[..., Any]]) -> list[str]:
@@ -52,9 +138,6 @@ def device_functions(functions: Iterable[Callable[..., Any]]) -> list[str]:
 @cache
 def _text(function: Callable[..., Any]) -> str:
     return inspect.getsource(function).rstrip()
-
-
-util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
 
 
 if SIMULATED:
@@ -71,7 +154,8 @@ else:  # which the simulator does without
 
     intrinsic = extending.intrinsic
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
-    keep_in_cache_folder(dispatcher.CUDACacheImpl)
+    # It asks where files of a kernel lie, also for the copies that it makes of kernels.
+    dispatcher.CUDACacheImpl._locator_classes = [KernelsInCacheFolder, *dispatcher.CUDACacheImpl._locator_classes]
 
 SHARED_BYTES = 40 * 1024  # beside arrays of fixed sizes: what a block gets without being allowed more
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB

@@ -1,31 +1,37 @@
-"""Matrix products on a CUDA device, in float and on tensor cores.
+"""Matrix products on a CUDA device: by cuBLAS where it is installed, else by kernels of our own.
 
-**Matrix products on a CUDA device**: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory.
-The usual two levels of blocking: a block of threads computes a tile of C [tile_rows, tile_columns], going through k in
-slices of `depth`; each slice of A and of B is read once from memory by all threads of the block into shared memory; a
-thread keeps `rows` x `columns` sums in registers, of elements that lie as far apart as there are threads, so that
-neighbouring threads read neighbouring numbers of B. With 64 x 64 tiles and slices of 16 a number that is read from
-memory is used in 64 multiply-adds, one that is read from shared memory in 4.
+**cuBLAS**: float32 stays float32, unless a product says what to round to. Operands that are rounded are given as they
+are, with a kind of computation that lets the library round them on their way into tensor cores, to that format or to a
+finer one. The library is called by ctypes, in whatever stream there is. CuPy's binding would not do: it refuses to work
+while a CUDA graph is recorded, and its module loads only where something else has loaded cuBLAS before. cuBLAS counts
+elements column by column: what is `[rows, columns]` row by row is its `[columns, rows]`, so that `C = A @ B` is asked
+for as `C^T = B^T @ A^T`.
+
+**Kernels**: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory. The usual two levels of
+blocking: a block of threads computes a tile of C [tile_rows, tile_columns], going through k in slices of `depth`; each
+slice of A and of B is read once from memory by all threads of the block into shared memory; a thread keeps `rows` x
+`columns` sums in registers, of elements that lie as far apart as there are threads, so that neighbouring threads read
+neighbouring numbers of B. With 64 x 64 tiles and slices of 16 a number that is read from memory is used in 64
+multiply-adds, one that is read from shared memory in 4.
 
 Matrices lie in flat arrays with any strides of rows and columns, so that a transpose costs nothing but coalescing. An
-element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit.
+element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit. One launch
+computes several products, so that small ones fill the device together. Limits: float32 or float64, all operands alike.
+Shapes are the caller's business. A kernel reaches a part of the peak only: it is there for the simulator, and where no
+library of products is installed.
 
-One launch computes several products, so that small ones fill the device together. Limits: float32 or float64, all
-operands alike. Shapes are the caller's business. It is there for the simulator, and where no library of products is
-installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is, a launch for each product.
-Products of rounded operands are those of `gemm.py`, or cuBLAS's on tensor cores.
-
-**Matrix products of rounded operands on tensor cores**: what `gemm.py` launches where a product asks for it. A block of
-warps computes a tile of C, going through k in slices; of each slice A lies in shared memory as float32 rows, B as
-rounded fragments. A warp has 16 rows and a few tiles of 8 columns (`tensor_cores.py`), its sums in registers. An
-element of C is `addend + sum`, the sum over k in order, a chunk of 16 at a time: tiles change no bit.
-
-Limits: operands in float32; sums too. A slice is read when the one before is done: it reaches a part of the peak only.
+**Rounded operands on tensor cores**: a block of warps computes a tile of C, going through k in slices; of each slice A
+lies in shared memory as float32 rows, B as rounded fragments. A warp has 16 rows and a few tiles of 8 columns
+(`tensor_cores.py`), its sums in registers. An element of C is `addend + sum`, the sum over k in order, a chunk of 16 at
+a time: tiles change no bit. Limits: operands in float32; sums too. A slice is read when the one before is done.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Sequence
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -33,9 +39,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnops.kernels.cuda import blas, tensor_cores
+from rnnops.errors import DeviceError
+from rnnops.kernels.cuda import gemm, tensor_cores
 from rnnops.kernels.cuda.device_array import DeviceArray
-from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, launch, types
+from rnnops.kernels.cuda.facade import (
+    SIMULATED,
+    address_of,
+    array_type,
+    choose,
+    cuda,
+    current_device,
+    kernel,
+    launch,
+    optional,
+    types,
+)
+from rnnops.kernels.cuda.memory import current_lender, is_captured
 from rnnops.kernels.cuda.tensor_cores import (
     CHUNK,
     INSTRUCTIONS,
@@ -48,6 +67,141 @@ from rnnops.kernels.cuda.tensor_cores import (
     keep_fragments,
     no_sums,
 )
+
+NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
+MAJOR, MINOR = 0, 1  # libraryPropertyType
+MOST = 2**31 - 1  # of a size or a stride
+WORKSPACE = 32 << 20  # bytes, which NVIDIA recommends from compute capability 9.0 on; less would do before
+FINDER = "cuda.pathfinder"  # NVIDIA's own: wheels, conda, CUDA_HOME, the system; comes with numba-cuda
+ROUNDED, SINGLE, ANY_ALGORITHM = "cublasGemmEx", 0, -1  # CUDA_R_32F of cudaDataType, CUBLAS_GEMM_DEFAULT
+ROUNDINGS = {"float16": 74, "bfloat16": 75, "tfloat32": 77}  # CUBLAS_COMPUTE_32F_FAST_16F, ..._16BF, ..._TF32
+PRODUCTS = {"float32": ("cublasSgemm_v2", c_float), "float64": ("cublasDgemm_v2", c_double)}
+
+
+class Cublas:
+    """cuBLAS of one process. Raises what its finder and loader raise, and DeviceError where it does not start."""
+
+    def __init__(self) -> None:
+        finder = optional(FINDER)
+        if finder is None:
+            raise DeviceError(f"the package {FINDER} is not installed", hint="It comes with numba-cuda.")
+        self.path = str(finder.load_nvidia_dynamic_lib("cublas").abs_path)
+        self._library = ctypes.CDLL(self.path)
+        self._products = {dtype: (name, self._product(name, kind), kind) for dtype, (name, kind) in PRODUCTS.items()}
+        self._products |= {name: (ROUNDED, self._rounded(kind), c_float) for name, kind in ROUNDINGS.items()}
+        self._library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
+        self._library.cublasSetWorkspace_v2.argtypes = [c_void_p, c_void_p, c_size_t]
+        self._lock = threading.Lock()  # a handle has one stream at a time
+        self._handles: dict[int, c_void_p] = {}
+        self._handle()  # a library that is too new for the driver is found out now, not in the midst of a run
+
+    def __str__(self) -> str:
+        return f"cuBLAS {'.'.join(str(self._property(which)) for which in (MAJOR, MINOR))}"
+
+    def multiply(
+        self, a: Any, b: Any, c: Any, rows: int, columns: int, inner: int, beta: int, stream: Any, rounding: str = ""
+    ) -> None:
+        """C [rows, columns] becomes `A @ B + beta * C`.
+
+        Args:
+            a, b, c: as `gemm.Matrix`; rows of C are contiguous.
+            stream: of the device, 0 for the default one.
+            rounding: what operands of float32 may be rounded to, one of `ROUNDINGS`; empty for nothing.
+        """
+        name, product, number = self._products[rounding or str(c.array.dtype)]
+        (of_b, b_stride), (of_a, a_stride) = _operand(b, columns, inner), _operand(a, inner, rows)
+        with self._lock:
+            handle = self._handle()
+            _check(self._library.cublasSetStream_v2(handle, address_of(stream)), "cublasSetStream")
+            _lent = self._workspace(handle)  # until the product is in the stream
+            status = product(
+                handle, of_b, of_a, columns, rows, inner, byref(number(1)), (_start(b), b_stride),
+                (_start(a), a_stride), byref(number(beta)), (_start(c), max(c.row, columns)),
+            )  # fmt: skip
+        _check(status, name)
+
+    def _workspace(self, handle: c_void_p) -> Any:
+        """Memory that a graph lends to a product, which would otherwise allocate its own; the stream sets it back."""
+        lender = current_lender()
+        if lender is None or not is_captured():
+            return None
+        owner, pointer = lender.take(WORKSPACE)
+        _check(self._library.cublasSetWorkspace_v2(handle, pointer, WORKSPACE), "cublasSetWorkspace")
+        return owner
+
+    def _product(self, name: str, number: Any) -> Any:
+        """A product of matrices that are places and strides."""
+        function, matrix = getattr(self._library, name), (c_void_p, c_int)
+        function.argtypes = [c_void_p, *(c_int,) * 5, POINTER(number), *matrix, *matrix, POINTER(number), *matrix]
+        return lambda *given: function(*given[:7], *given[7], *given[8], given[9], *given[10])
+
+    def _rounded(self, computation: int) -> Any:
+        """A product of float32 that lets the library round operands."""
+        function, matrix, scale = getattr(self._library, ROUNDED), (c_void_p, c_int, c_int), POINTER(c_float)
+        function.argtypes = [c_void_p, *(c_int,) * 5, scale, *matrix, *matrix, scale, *matrix, c_int, c_int]
+
+        def product(*given: Any) -> Any:
+            b, a, c = ((start, SINGLE, stride) for start, stride in (given[7], given[8], given[10]))
+            return function(*given[:7], *b, *a, given[9], *c, computation, ANY_ALGORITHM)
+
+        return product
+
+    def _handle(self) -> c_void_p:
+        """Of the device that is current; in its default mode, in which products of float32 take no TF32."""
+        device = current_device()
+        if device not in self._handles:
+            made = c_void_p()
+            _check(self._library.cublasCreate_v2(byref(made)), f"cublasCreate of {self}")
+            self._handles[device] = made
+        return self._handles[device]
+
+    def _property(self, which: int) -> int:
+        found = c_int()
+        self._library.cublasGetProperty(which, byref(found))
+        return found.value
+
+
+def cublas() -> Cublas | None:
+    """cuBLAS, None where there is none; the answer stays the same in a process."""
+    return _found()[0]
+
+
+def product_library() -> str:
+    """The library for products of whole tiles, and the reason if it is not cuBLAS."""
+    library, reason = _found()
+    return str(library) if library is not None else f"kernels of rnnops ({reason})"
+
+
+@cache
+def _found() -> tuple[Cublas | None, str]:
+    if SIMULATED:
+        return None, "the simulator has no cuBLAS"
+    try:
+        return Cublas(), ""
+    except Exception as error:  # of the finder, the loader, the driver
+        return None, f"no cuBLAS: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def fits(matrix: Any, rows: int, columns: int) -> bool:
+    """True if a matrix has neighbouring numbers along one axis, and further apart along the other than that is long."""
+    apart, inside, along = (matrix.row, columns, rows) if matrix.column == 1 else (matrix.column, rows, columns)
+    return 1 in (matrix.row, matrix.column) and (inside <= apart <= MOST or along == 1) and max(rows, columns) <= MOST
+
+
+def _operand(matrix: Any, columns: int, rows: int) -> tuple[int, int]:
+    """How cuBLAS sees `[rows, columns]`, and from where to where its columns go."""
+    if matrix.column == 1:
+        return NORMAL, max(matrix.row, columns, 1)
+    return TRANSPOSED, max(matrix.column, rows, 1)
+
+
+def _start(matrix: Any) -> int:
+    return int(matrix.array.pointer + matrix.start * matrix.array.itemsize)
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise DeviceError(f"{what} failed", came=f"status {status} of cublasStatus_t")
 
 
 @dataclass(frozen=True)
@@ -156,7 +310,7 @@ def multiply(*products: Product, stream: Any = 0) -> int:
 
     Returns: how many launches that took.
     """
-    library, count = blas.cublas(), 0
+    library, count = gemm.cublas(), 0
     for (with_library, _), group in groupby(
         products, key=lambda one: (library is not None and _suits_library(one), one.rounding)
     ):
@@ -171,8 +325,8 @@ def multiply(*products: Product, stream: Any = 0) -> int:
 
 
 def _suits_library(one: Product) -> bool:
-    left, right = blas.fits(one.a, one.rows, one.inner), blas.fits(one.b, one.inner, one.columns)
-    return left and right and one.inner > 0 and one.c.row <= blas.MOST and isinstance(one.c.array, DeviceArray)
+    left, right = gemm.fits(one.a, one.rows, one.inner), gemm.fits(one.b, one.inner, one.columns)
+    return left and right and one.inner > 0 and one.c.row <= gemm.MOST and isinstance(one.c.array, DeviceArray)
 
 
 def _by_library(library: Any, one: Product, stream: Any) -> int:

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnops.kernels.cuda.device_array import on_device, renew, written
-from rnnops.kernels.cuda.facade import launch, prepared, record
+from rnnops.kernels.cuda.facade import address_of, launch, prepared, record
 from rnnops.kernels.cuda.gemm import Product, multiply
 from rnnops.kernels.cuda.memory import current_lender, in_stream
-from rnnops.kernels.cuda.streams import address_of
 
 LEAST = 32  # launches of a run that is worth recording
 KEPT = 8  # recorded runs of a driver

@@ -1,4 +1,4 @@
-"""Memory of a CUDA device: who gives it, pieces of it, and the streams that use them.
+"""Memory of a CUDA device: who gives it, pieces of it, the streams that use them, and what other libraries share.
 
 **Lenders**: others who give the memory that work on a CUDA device takes, and say whether a CUDA graph is captured. A
 framework that owns the device's memory lends what a call takes: results are then its own, without a copy, and a graph
@@ -10,22 +10,58 @@ has written it, and one that writes it for all that have used it. The host waits
 is what the other waits for. Work that stays in one stream, as that of a run does, has no events.
 
 Limits: what other libraries do with memory of ours, they order themselves; what they have is ordered as they say.
+
+**DLPack**: capsules with arrays for other libraries, and arrays out of theirs, by ctypes; no other package is needed.
+The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html): without a version, which
+says nothing of arrays that may not be written, or of version 1, which does by a flag. Whoever takes a capsule renames
+it, and calls the deleter in it at the end; a capsule that was not taken does so itself.
+
+**Arrays of other libraries on a CUDA device, and arrays for them**: `__cuda_array_interface__`, version 3, and DLPack.
+Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says nothing
+of its streams in its interface, and reads nothing of ours; DLPack says it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    PYFUNCTYPE,
+    Structure,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    py_object,
+    pythonapi,
+)
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda.facade import cuda, optional, prepared
+from rnnops.kernels.cuda.facade import (
+    LEGACY_STREAM,
+    address_of,
+    cuda,
+    cupy_stream,
+    optional,
+    prepared,
+    stream_of,
+    synchronize,
+    wait_for,
+)
 from rnnops.kernels.cuda.simulated import SIMULATED
-from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize, wait_for
 
 _LENDER = threading.local()
 RUN_BEFORE = "Run it once before the capture, with arrays of the same shapes and dtypes, as PyTorch wants it too."
@@ -198,3 +234,226 @@ def _allocated(nbytes: int) -> tuple[Any, int]:
 
 def _bytes_at(pointer: int, nbytes: int) -> Any:
     return np.frombuffer((ctypes.c_char * nbytes).from_address(pointer), np.uint8) if nbytes else np.empty(0, np.uint8)
+
+
+CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
+CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode, by kinds of NumPy's
+KINDS = {code: kind for kind, code in CODES.items()}
+READ_ONLY, IS_COPIED = 1, 2  # flags
+PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
+VERSION = 1, 0
+
+
+class Described(Structure):
+    """`DLTensor`: where an array lies."""
+
+    _fields_ = (
+        ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
+        ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    )  # fmt: skip
+
+
+class Managed(Structure):
+    """`DLManagedTensor`."""
+
+    _fields_ = (("tensor", Described), ("context", c_void_p), ("deleter", c_void_p))
+
+
+class ManagedVersioned(Structure):
+    """`DLManagedTensorVersioned`."""
+
+    _fields_ = (
+        ("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p), ("flags", c_uint64),
+        ("tensor", Described),
+    )  # fmt: skip
+
+
+DELETER, DESTRUCTOR = CFUNCTYPE(None, c_void_p), CFUNCTYPE(None, c_void_p)
+# with the interpreter's lock held, without which Python 3.12 and newer crash
+_new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+_is = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
+_inside = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+_rename = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_SetName", pythonapi))
+_held: dict[int, tuple[Any, ...]] = {}  # by address, what others have of us
+
+
+@DELETER
+def _let_go(address: int, held: dict[int, tuple[Any, ...]] = _held) -> None:
+    held.pop(address, None)
+
+
+@DESTRUCTOR
+def _destroyed(
+    capsule: int, names: Any = (PLAIN, VERSIONED), is_one: Any = _is, inside: Any = _inside, let_go: Any = _let_go
+) -> None:
+    """Releases the array of a capsule that was never used."""
+    for name in names:
+        if is_one(capsule, name):
+            let_go(inside(capsule, name))
+
+
+for _callback in (_let_go, _destroyed):  # others call them when this module is gone, at the end of the process
+    pythonapi.Py_IncRef(py_object(_callback))
+
+
+def capsule_of(array: Any, device: tuple[int, int], flags: int, versioned: bool) -> Any:
+    """A capsule with an array, which lives as long as somebody has it.
+
+    Args:
+        array: with `pointer`, `shape`, `strides` and `dtype`.
+        device: its type and number.
+        flags: `READ_ONLY` or `IS_COPIED`, for a structure that has them.
+        versioned: whether it is of version 1.
+    """
+    sizes, size = c_int64 * max(array.ndim, 1), array.dtype.itemsize
+    shape, strides = sizes(*array.shape), sizes(*(stride // size for stride in array.strides))
+    tensor = Described(
+        array.pointer, *device, array.ndim, CODES[array.dtype.kind], 8 * size, 1, shape, strides, 0,
+    )  # fmt: skip
+    deleter = ctypes.cast(_let_go, c_void_p)
+    made = ManagedVersioned(*VERSION, None, deleter, flags, tensor) if versioned else Managed(tensor, None, deleter)
+    address, name = ctypes.addressof(made), VERSIONED if versioned else PLAIN
+    _held[address] = made, shape, strides, array
+    return _new(address, name, ctypes.cast(_destroyed, c_void_p))
+
+
+class Taken:
+    """The array of another library's capsule; it is released with this object.
+
+    Attributes:
+        pointer, shape, strides, dtype: of the array; strides in bytes.
+        device: its type and number.
+        read_only: whether the other library says so.
+    """
+
+    def __init__(self, capsule: Any) -> None:
+        name = next((name for name in (VERSIONED, PLAIN) if _is(id(capsule), name)), None)
+        if name is None:
+            raise BufferError("what __dlpack__ gave is not a capsule with an array, or was used already")
+        address = _inside(id(capsule), name)
+        kind = ManagedVersioned if name == VERSIONED else Managed
+        managed: Any = kind.from_address(address)
+        if name == VERSIONED and managed.major != VERSION[0]:
+            raise BufferError(f"DLPack of version {managed.major}.{managed.minor}; wanted {VERSION[0]}")
+        self._describe(managed.tensor)
+        self.read_only = bool(name == VERSIONED and managed.flags & READ_ONLY)
+        self._name = b"used_" + name  # a capsule does not keep its name alive
+        _rename(id(capsule), self._name)
+        if managed.deleter:
+            weakref.finalize(self, ctypes.cast(managed.deleter, DELETER), address)
+
+    def _describe(self, tensor: Any) -> None:
+        kind, size = KINDS.get(tensor.code), tensor.bits // 8
+        if kind is None or tensor.lanes != 1 or (kind == "b" and size != 1):
+            raise BufferError(f"elements of DLPack's code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes")
+        self.dtype = np.dtype(np.bool_ if kind == "b" else f"{kind}{size}")
+        self.shape = tuple(tensor.shape[: tensor.ndim])
+        self.strides = tuple(size * step for step in tensor.strides[: tensor.ndim]) if tensor.strides else None
+        self.pointer = (tensor.data or 0) + tensor.byte_offset
+        self.device = tensor.device_type, tensor.device_id
+
+    def interface(self) -> dict[str, Any]:
+        """The same as `__cuda_array_interface__` has it."""
+        data = self.pointer, self.read_only
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": self.strides, "stream": None}
+
+
+def borrowed(array: Any) -> tuple[MemoryPiece, Any]:
+    """Another library's memory, and a twin of its array. Raises TypeError for what is not an array of a CUDA device."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        array, interface = _through_dlpack(array)
+    memory, twin = _borrowed(array, interface)
+    memory.read_in(current_stream())
+    return memory, twin
+
+
+def capsule(array: Any, read_only: bool, stream: Any, options: dict[str, Any]) -> Any:
+    """A capsule of DLPack, as the array API standard has `__dlpack__`.
+
+    Args:
+        array: of the device.
+        stream: of the one who asks: its address, 1 or None for the legacy default stream, 2 for that of its thread, -1
+            for no order.
+        options: `max_version`, `dl_device` and `copy`.
+
+    Raises BufferError for what cannot be.
+    """
+    if SIMULATED:
+        raise BufferError("the simulator's memory is not a device's; .to_host() copies it")
+    max_version, device, copied = (options.get(name) for name in ("max_version", "dl_device", "copy"))
+    versioned = max_version is not None and tuple(max_version) >= VERSION
+    if device is not None and tuple(device) != array.__dlpack_device__():
+        return _on_host(array, tuple(device), copied, max_version)
+    if read_only and not versioned and not copied:
+        raise BufferError("a read-only array; DLPack says so from version 1 on: max_version=(1, 0), or copy=True")
+    if stream is not None and (not isinstance(stream, int) or stream < -1 or stream == 0):
+        known = "None or 1 for the legacy default stream, 2 for that of a thread, -1 for no order, or an address"
+        raise BufferError(f"not a stream of DLPack: {stream!r}; wanted {known}")
+    asking = current_stream() if stream == -1 else stream_of(stream)
+    if copied:
+        with in_stream(asking):
+            array = array.copy()
+    elif stream != -1:
+        array.memory.read_in(asking)
+    flags = IS_COPIED if copied else READ_ONLY if read_only else 0
+    return capsule_of(array, array.__dlpack_device__(), flags, versioned)
+
+
+def _on_host(array: Any, device: tuple[int, ...], copied: bool | None, max_version: Any) -> Any:
+    """A capsule with a copy on the host, for who cannot read elsewhere."""
+    if device != (CPU, 0) or copied is False:
+        wanted = array.__dlpack_device__() if copied is False else f"{array.__dlpack_device__()} or {(CPU, 0)}"
+        raise BufferError(f"an array of DLPack's device {device} without a copy; wanted {wanted}")
+    return array.to_host().__dlpack__(max_version=max_version, copy=None)
+
+
+def _through_dlpack(array: Any) -> tuple[Any, Any]:
+    """An array out of its capsule, once the stream that is current waits for what its library is doing with it."""
+    device = getattr(array, "__dlpack_device__", tuple)()
+    if tuple(device[:1]) not in ((CUDA,), (CUDA_MANAGED,)):
+        wanted, came = "a NumPy array, or an array of a CUDA device", type(array).__name__
+        raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {came}")
+    stream = address_of(current_stream()) or LEGACY_STREAM  # which the other library lets wait
+    try:
+        given = array.__dlpack__(stream=stream, max_version=VERSION)
+    except TypeError:  # it knows no versions
+        given = array.__dlpack__(stream=stream)
+    found = Taken(given)
+    return found, found.interface()
+
+
+def _borrowed(array: Any, interface: Any) -> tuple[MemoryPiece, Any]:
+    if interface.get("mask") is not None:
+        raise TypeError("an array with a mask")
+    lacking = [key for key in ("shape", "typestr", "data") if key not in interface]
+    if lacking:
+        raise TypeError(f"a __cuda_array_interface__ without {', '.join(lacking)}")
+    shape, kind = tuple(interface["shape"]), np.dtype(interface["typestr"])
+    pointer, read_only = interface["data"]
+    if not pointer and prod(shape):
+        raise TypeError(f"a __cuda_array_interface__ with no address for {prod(shape)} elements")
+    strides = interface.get("strides")
+    memory = MemoryPiece(_span(shape, kind.itemsize, strides), array, pointer)
+    memory.frame.flags.writeable = not read_only
+    memory.writer = _writer(interface.get("stream"))
+    return memory, np.ndarray(shape, kind, memory.frame, 0, strides)
+
+
+def _writer(stream: Any) -> Any:
+    """The stream that a `__cuda_array_interface__` names; None where there is nothing to wait for."""
+    if stream is None:
+        return None
+    if not isinstance(stream, int) or isinstance(stream, bool) or stream <= 0:
+        raise TypeError(f"a __cuda_array_interface__ with the stream {stream!r}; wanted None, 1, 2 or an address")
+    return stream_of(stream)
+
+
+def _span(shape: tuple[int, ...], itemsize: int, strides: Any) -> int:
+    """Bytes from the first to the last element. Raises TypeError where one lies before the first."""
+    if strides is None or prod(shape) == 0:
+        return prod(shape) * itemsize
+    if any(stride < 0 for stride in strides):
+        raise TypeError("an array with negative strides")
+    return itemsize + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

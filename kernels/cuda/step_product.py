@@ -9,9 +9,22 @@ apart, so that rows that lanes read together lie in different banks.
 Columns of a product are owned by features: with period P, feature u owns columns u, u + P, u + 2P, ... Of a block's
 features `[u0, u1)` column j is number `j // (u1 - u0) * P + u0 + j % (u1 - u0)` of the matrix.
 
-Functions are text (`source`) for generated modules, as the simulator puts its own `cuda` only into the module that a
-kernel is from. Limits: all lanes of a block call them together; they wait for each other at the beginning and the end.
-Whole numbers are below 2^32.
+Functions are text (`source`, `split_source`) for generated modules, as the simulator puts its own `cuda` only into the
+module that a kernel is from. Limits: all lanes of a block call them together; they wait for each other at the beginning
+and the end. Whole numbers are below 2^32.
+
+**Products whose inner axis, k, the blocks of a group share out**: partial sums, and what they add up to. A product
+whose left side has several numbers for each feature of its result (gate gradients) is cheaper so: a block multiplies
+the numbers of its own features, which it has written itself, with its own rows of the weights, and leaves partial sums
+of the whole result in memory; the group waits; each block adds up those of its own features, one member's after the
+other's. Of `rows` and H features a block writes and reads `rows * H` numbers, where it would read `rows * inner` of a
+left side that others have written.
+
+Partial sums lie in the order in which they are read: by owner of the features, then by member that computed them,
+`height` rows of `width` numbers. So do columns of the weights in shared memory: `width` for each owner, zeros behind
+those that it has. A lane writes a tile by 16 bytes a row; where tiles are fewer than lanes, lanes share out k, and
+their sums are added up in shared memory. Sums have one order whatever runs when. Limit: of numbers of a left side that
+a block owns, all are staged at once.
 """
 
 from __future__ import annotations
@@ -21,9 +34,26 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at, cuda, device_functions
-from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
+from rnnops.kernels.cuda.lane_functions import (
+    BATCH,
+    COPIED,
+    SQUARE,
+    TILE,
+    add_apart,
+    add_batch,
+    add_products,
+    clear_four,
+    clear_tile,
+    copies_done,
+    copy_soon,
+    fetch_early,
+    keep_four,
+    keep_tile,
+    starts_a_copy,
+    write_four,
+    write_tile,
+)
 
 WARP = 32  # lanes that read neighbouring numbers
 TOGETHER = COPIED // 4  # numbers of one copy; modules define it for their dtype
@@ -211,3 +241,217 @@ def source(dtype: str, weights: str) -> str:
     constants += f"\nTOGETHER = {COPIED // np.dtype(dtype).itemsize}"
     functions = device_functions(FUNCTIONS)
     return "\n\n\n".join([constants, *functions])
+
+
+@dataclass(frozen=True)
+class PartialSums:
+    """The memory that partial sums of one product take, in numbers.
+
+    Args:
+        height: rows of a group, up to a multiple of `TILE`.
+        width: numbers of a row that a member owns, likewise.
+        members: of a group.
+    """
+
+    height: int
+    width: int
+    members: int
+
+    @property
+    def of_member(self) -> int:
+        """That a member computes for the features of one owner."""
+        return self.height * self.width
+
+    @property
+    def of_group(self) -> int:
+        """That a group computes."""
+        return self.members * self.members * self.of_member
+
+
+def partial_sums(rows: int, columns: int, period: int, members: int) -> PartialSums:
+    """The partial sums of a group for a product of `[rows, columns]` whose columns are owned by features."""
+    return PartialSums(padded(rows), padded(columns // period * -(-period // members)), members)
+
+
+def kept_rows(inner: int, period: int, sums: PartialSums) -> int:
+    """Weights that shared memory holds: a block's rows of a matrix."""
+    return staged_width(inner, period, sums.members) * sums.members * sums.width
+
+
+def staged_width(inner: int, period: int, members: int) -> int:
+    """Numbers of a row of the left side that a block has, up to a multiple of `TILE`."""
+    return padded(inner // period * -(-period // members))
+
+
+def load_rows(
+    B: Any, start: int, along: int, across: int, inner: int, columns: int, period: int, members: int, width: int,
+    u0: int, u1: int, kept: Any,
+) -> None:  # fmt: skip
+    """Put a block's rows of a matrix into shared memory, columns in the order of their owners, and zeros between them.
+
+    Args:
+        start: of the matrix in `B`.
+        along, across: numbers from one k, and from one column, to the next.
+        width: columns of an owner, with zeros.
+        u0, u1: the block's features.
+    """
+    own = u1 - u0
+    count = inner // period * own
+    for place in range(cuda.threadIdx.x, (count + TILE - 1) // TILE * TILE * members * width, cuda.blockDim.x):
+        k = quotient(place, members * width)
+        owner = quotient(place - k * members * width, width)
+        j = place - (k * members + owner) * width
+        first = quotient(owner * period, members)
+        theirs = quotient((owner + 1) * period, members) - first
+        if k < count and j < columns // period * theirs:
+            gate, side = quotient(k, own), quotient(j, theirs)
+            row, column = gate * period + u0 + k - gate * own, side * period + first + j - side * theirs
+            kept[place] = kept_number(B[start + row * along + column * across])
+        else:
+            kept[place] = kept_number(0)
+
+
+def own_number(element: int, period: int, u0: int, own: int) -> int:
+    """Where an element of a row lies among those of a block that owns so many features from `u0` on."""
+    gate = quotient(element, period)
+    return gate * own + element - gate * period - u0
+
+
+def clear_own(staged: Any, count: int) -> None:
+    """Numbers of shared memory become 0, those behind a block's own too."""
+    place = cuda.threadIdx.x
+    while place < count:
+        staged[place] = number(0)
+        place += cuda.blockDim.x
+
+
+def load_own(
+    A: Any, start: int, stride: int, rows: int, inner: int, period: int, u0: int, u1: int, staged: Any, pitch: int
+) -> None:
+    """Put a block's own numbers of a left side into shared memory, with zeros up to multiples of `TILE`."""
+    own = u1 - u0
+    count = quotient(inner, period) * own
+    full = (count + TILE - 1) // TILE * TILE
+    place = cuda.threadIdx.x
+    while place < (rows + TILE - 1) // TILE * TILE * full:
+        row = quotient(place, full)
+        k = place - row * full
+        if row < rows and k < count:
+            gate = quotient(k, own)
+            staged[row * pitch + k] = A[start + row * stride + gate * period + u0 + k - gate * own]
+        else:
+            staged[row * pitch + k] = number(0)
+        place += cuda.blockDim.x
+
+
+def partial_product(
+    A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, pitch: int, there: bool, sums: Any,
+    partials: Any, start: int, height: int, width: int, member: int, members: int, period: int, u0: int, u1: int,
+) -> None:  # fmt: skip
+    """Partial sums of `A[rows, own k] @ kept` go to memory.
+
+    Args:
+        staged: shared memory for a block's numbers of A, rows `pitch` numbers apart.
+        there: whether they are there already, and zeros beside them.
+        start: of the group's partial sums.
+        height, width: as of `PartialSums`.
+    """
+    lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    full = (quotient(inner, period) * (u1 - u0) + TILE - 1) // TILE * TILE
+    each = width // TILE
+    over = members * each
+    count = (rows + TILE - 1) // TILE * over
+    if not there:
+        load_own(A, a_start, a_row, rows, inner, period, u0, u1, staged, pitch)
+        cuda.syncthreads()
+    total, four = cuda.local.array(SQUARE, number), cuda.local.array(TILE, number)
+    first = 0
+    while first < count:
+        tiles = min(lanes, count - first)
+        splits = quotient(lanes, tiles)
+        split = quotient(lane, tiles)
+        tile = lane - split * tiles
+        y = quotient(first + tile, over)
+        x = first + tile - y * over
+        owner = quotient(x, each)
+        place = start + ((owner * members + member) * height + y * TILE) * width + (x - owner * each) * TILE
+        if split < splits:
+            clear_tile(total)
+            left, right = at(staged, y * TILE * pitch), at(kept, x * TILE)
+            k = split * TILE
+            while k < full:
+                add_products(left, pitch, right, over * TILE, k, total)
+                k += splits * TILE
+            if splits > 1:
+                keep_tile(total, sums, split * tiles + tile, splits * tiles)
+            else:
+                write_tile(total, partials, place, width)
+        if splits > 1:  # sums of the lanes that share a tile, added up row by row
+            cuda.syncthreads()
+            row = split
+            while row < (TILE if split < splits else 0):
+                clear_four(four)
+                for other in range(splits):
+                    add_apart(four, sums, (row * TILE * splits + other) * tiles + tile, splits * tiles)
+                write_four(four, partials, place + row * width)
+                row += splits
+            cuda.syncthreads()
+        first += lanes
+
+
+def add_partials(
+    partials: Any, start: int, rows: int, height: int, width: int, member: int, members: int, sums: Any,
+    C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
+) -> None:  # fmt: skip
+    """`C[rows, own columns]` becomes the sum of what members computed, plus what is there, or plus a bias (< 0: none).
+
+    Lanes share out fours of numbers, then members.
+    """
+    lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    own = u1 - u0
+    across = width // TILE
+    size = height * width
+    four = cuda.local.array(TILE, number)
+    first = 0
+    while first < rows * across:
+        fours = min(lanes, rows * across - first)
+        parts = quotient(lanes, fours)
+        part = quotient(lane, fours)
+        place = lane - part * fours
+        if part < parts:
+            each = quotient(members + parts - 1, parts)
+            begin, end = part * each, min(members, (part + 1) * each)
+            clear_four(four)
+            while begin < end:
+                found = start + (member * members + begin) * size + (first + place) * TILE
+                add_batch(four, partials, found, size, end - begin)
+                begin += BATCH
+            keep_four(four, sums, part * fours + place, parts * fours)
+        cuda.syncthreads()
+        y = quotient(first + place, across)
+        element = part
+        while element < (TILE if part < parts else 0):
+            j = (first + place - y * across) * TILE + element
+            if j < quotient(columns, period) * own:
+                gate = quotient(j, own)
+                column = gate * period + u0 + j - gate * own
+                total = number(0)
+                for other in range(parts):
+                    total += sums[(element * parts + other) * fours + place]
+                if accumulate:
+                    total += C[c_start + y * columns + column]
+                elif bias_start >= 0:
+                    total += bias[bias_start + column]
+                C[c_start + y * columns + column] = total
+            element += parts
+        cuda.syncthreads()
+        first += lanes
+
+
+SPLIT_FUNCTIONS = (load_rows, own_number, clear_own, load_own, partial_product, add_partials)
+
+
+def split_source() -> str:
+    """The text of the functions, for modules that define `cuda`, `device_function` and those of `source`."""
+    functions = device_functions(SPLIT_FUNCTIONS)
+    return "\n\n\n".join([f"BATCH = {BATCH}", *functions])

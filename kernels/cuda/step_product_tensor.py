@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, starts_a_copy
 from rnnops.kernels.cuda.facade import at, cuda, device_functions
+from rnnops.kernels.cuda.lane_functions import COPIED, copies_done, copy_soon, starts_a_copy
 from rnnops.kernels.cuda.step_product import SharedNumbers, quotient
 from rnnops.kernels.cuda.tensor_cores import (
     CHUNK,

@@ -1,6 +1,6 @@
 """Products on tensor cores: fragments, warps, rounding.
 
-**bfloat16 on a CUDA device**: as `kernels/cpu/bits.py`, bit for bit.
+**bfloat16 on a CUDA device**: as `kernels/cpu/pointwise.py`, bit for bit.
 
 **What `mma.sync` does**: which element of a matrix lies in which register of which lane, and the product itself. A warp
 of 32 lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]; each lane holds parts of all of them. The places are

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.errors import FeedError, NetError
-from rnnops.kernels.philox import uniform_rows
+from rnnops.kernels.scalar_functions import uniform_rows
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel
 from rnnops.net.net import common_net
@@ -19,7 +19,7 @@ from rnnops.ops.base import Unary, quiet
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 
-class Dropout(OpSchema):
+class DropoutOp(OpSchema):
     """In training, elements are zeroed with probability `ratio` and the others grow by `1 / (1 - ratio)`; else a copy.
 
     ONNX: Dropout, op set 13. Numbers come from a counter (Philox) by the run's seed, the op and the step, the same ones
@@ -47,6 +47,8 @@ class Dropout(OpSchema):
         >>> run({"x": np.ones(6)})["y"]
         array([1., 1., 1., 1., 1., 1.])
     """
+
+    name = "Dropout"
 
     inputs = ("data",)
     outputs = ("output", "mask")
@@ -181,5 +183,5 @@ def as_floats(drawn: Array, dtype: Any) -> Array:
     return np.asarray((np.floor(drawn * 2.0**24) * 2.0**-24 if dtype == np.float32 else drawn).astype(dtype))
 
 
-dropout, dropout_grad = register(Dropout()), register(DropoutGrad())
+dropout, dropout_grad = register(DropoutOp()), register(DropoutGrad())
 random_uniform_like = register(RandomUniformLike())

@@ -33,7 +33,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rnnops.kernels.philox import uniform_rows
+from rnnops.kernels.scalar_functions import uniform_rows
 from rnnops.ops.random import as_floats
 from rnnops.torch.errors import SEED_OUTSIDE, StepError
 

@@ -31,8 +31,8 @@ from torch.nn import Module, Parameter
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import ParametrizationList
 
-from rnnops.kernels.cpu.barrier import ATTRIBUTE, ELEMENT, ITEM, KEYS, SIZE, TYPE, memory_address
 from rnnops.kernels.cpu.native import threads
+from rnnops.kernels.cpu.threads import ATTRIBUTE, ELEMENT, ITEM, KEYS, SIZE, TYPE, memory_address
 from rnnops.torch.arguments import outside_of_graphs, swapped
 from rnnops.torch.code_reads import MISSING, Reads, bytes_of, is_filled, keys_of_class
 from rnnops.torch.errors import StepError

@@ -18,9 +18,9 @@ from bench.first_minutes.harness import FAILED, HUNG, MISSING, OK, Outcome, judg
 from bench.first_minutes.steps import MODEL, RESULT, Part
 from bench.problems import Size
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.targets.cuda.step_cost import CLOCK
+from rnnops.compiler.targets.cuda.share_blocks import CLOCK
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 
 pytestmark = [*on_cuda, in_simulator]
 HEAD = {
@@ -63,9 +63,9 @@ def test_members_of_a_group_read_what_neighbours_wrote(capsys: pytest.CaptureFix
 def test_a_barrier_that_waits_for_nobody_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hurried = async_copy.source().replace("def await_group(", "def real_await_group(")
+    hurried = lane_functions.groups_source().replace("def await_group(", "def real_await_group(")
     hurried += "\n\n@device_function\ndef await_group(counters, line, members, turn):\n    pass\n"
-    monkeypatch.setattr(async_copy, "source", lambda: hurried)
+    monkeypatch.setattr(lane_functions, "groups_source", lambda: hurried)
     with whole_grid(blocks=4, seed=1):
         checks.barriers(TINY)
     assert "are not those that a neighbour wrote" in told(capsys)["wrong"]

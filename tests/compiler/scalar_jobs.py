@@ -13,7 +13,7 @@ from native_loops import NativeRows
 
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name, compare, scalar_expression
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Store
-from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.scalar_functions import implementations
 from rnnops.net.infer import infer_call
 from rnnops.net.op import Op
 from rnnops.net.schema import REGISTRY, Call
@@ -128,7 +128,7 @@ def native_loop(job: Job, number: int) -> Function:
 
 
 def functions_of(jobs: Sequence[Job], constants: Constants) -> list[Callable[..., None]]:
-    namespace: dict[str, Any] = {**FUNCTIONS, "np": np, "store": store}
+    namespace: dict[str, Any] = {**implementations("cpu"), "np": np, "store": store}
     exec(module_of(jobs, constants), namespace)  # our own text
     return [namespace[f"loops_{k}"] for k in range(len(jobs))]
 

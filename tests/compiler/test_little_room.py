@@ -10,7 +10,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.errors import out_of_memory_of
-from rnnops.kernels.cpu import native, room
+from rnnops.kernels.cpu import native, processor
 
 SCRIPT = Path(__file__).parents[1] / "little_room.py"
 ALL = "1,2,4,8,16,32,64,128,256"
@@ -42,7 +42,7 @@ def test_no_process_ends_by_a_signal_in_any_room(name: str) -> None:
 def test_llvm_is_not_entered_where_there_is_no_room(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "define void @f() { ret void }"
     given = {"compiled": text, "engine_of": native.compiled(text), "linked": [(text, 1)]}[what]
-    monkeypatch.setattr(room, "has_room", lambda nbytes: False)
+    monkeypatch.setattr(processor, "has_room", lambda nbytes: False)
     monkeypatch.setattr(native.llvm, "parse_assembly", None)
     with pytest.raises(ro.OutOfMemoryError, match=r"no room to (load compiled|compile) kernels; wanted \d{7} bytes"):
         getattr(native, what)(given, *([["f"]] if what == "linked" else []))
@@ -69,4 +69,4 @@ def test_errors_that_say_that_memory_ran_out_are_named() -> None:
 def test_what_llvm_may_need_grows_with_the_longest_function() -> None:
     short, long = "define void @f() { ret void }\n", "define void @g() { " + "fence seq_cst " * 5000 + "ret void }\n"
     many = "".join([short] * 2000)
-    assert room.room_to_compile([long]) > room.room_to_compile([many]) > room.room_to_compile([short])
+    assert processor.room_to_compile([long]) > processor.room_to_compile([many]) > processor.room_to_compile([short])

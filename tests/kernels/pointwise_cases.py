@@ -11,11 +11,13 @@ import numpy.typing as npt
 import scipy.special
 from native_loops import elementwise
 
-from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.scalar_functions import TABLE, implementations
 
 Array = npt.NDArray[Any]
 WIDER = {np.dtype(np.float32): np.float64, np.dtype(np.float64): np.longdouble}
 DTYPES = ("float32", "float64")
+FUNCTIONS = implementations("cpu")
+ERROR_BOUNDS = {one.name: one.ulps for one in TABLE if one.ulps is not None}  # in units in the last place
 
 
 def erf_series(x: Array) -> Array:

@@ -12,8 +12,8 @@ from word_drivers import call, driver
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu import packing
-from rnnops.kernels.cpu.barrier import wait
 from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.threads import wait
 from rnnops.kernels.cpu.words import LINE, Address, loaded, new_barrier, stored
 
 CROWD = 2 * (os.cpu_count() or 1) + 1  # more than there are cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.kernels.cpu.bits import bfloat16_code, bfloat16_value
+from rnnops.kernels.cpu.pointwise import bfloat16_code, bfloat16_value
 from rnnops.ops.internal import bits_of, numbers_of
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rnnops.kernels.object_cache import cache_folder
 
-WRITERS = ("rnnops.kernels.cpu.write_runtime", "rnnops.compiler.targets.cpu.scalar_definitions")  # of code
+WRITERS = ("rnnops.kernels.cpu.coefficients", "rnnops.kernels.cpu.elementary")  # of code
 PROGRAM = """
 import sys
 import numpy as np

@@ -12,7 +12,7 @@ from whole_grid import RaceError, whole_grid
 from without_simulator import run_compiler
 
 from rnnops.kernels.cuda import facade, step_product
-from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
+from rnnops.kernels.cuda.lane_functions import copies_done, copy_soon, fetch_early, starts_a_copy
 
 pytestmark = on_cuda
 simulated = pytest.mark.skipif(not facade.SIMULATED, reason="a look at the simulator's twin")
@@ -79,13 +79,13 @@ def test_where_copies_may_begin() -> None:
 
 COMPILE = """
 from numba import types
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 array = types.Array(types.float32, 1, "C")
 
 def kernel(x, y):
     staged = facade.cuda.shared.array(4, types.float32)
-    async_copy.copy_soon(staged, 0, x, 0)
-    async_copy.copies_done()
+    lane_functions.copy_soon(staged, 0, x, 0)
+    lane_functions.copies_done()
     y[0] = staged[3]
 
 for capability in ((7, 5), (8, 0)):  # CUDA 13 compiles for 7.5 and more

@@ -17,7 +17,7 @@ from without_simulator import run_compiler
 
 import rnnops as ro
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import blas, gemm, streams
+from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
 from rnnops.kernels.cuda.launches import Replays, ScanRun
@@ -25,11 +25,11 @@ from rnnops.kernels.cuda.memory import lent_by
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 FRESH = """
-from rnnops.kernels.cuda import blas
-blas.current_device = lambda: 0
+from rnnops.kernels.cuda import gemm
+gemm.current_device = lambda: 0
 assert not {"torch", "cupy"} & set(sys.modules)
-print(facade.optional(blas.FINDER) is not None)
-print(blas.products())
+print(facade.optional(gemm.FINDER) is not None)
+print(gemm.product_library())
 """
 
 
@@ -43,8 +43,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fakes]:
 
 def install(made: Fakes, monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
     finder = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: SimpleNamespace(abs_path=f"lib{name}"))
-    packages = {"cupy": made.cupy, blas.FINDER: finder}
-    monkeypatch.setattr(blas, "optional", packages.get)
+    packages = {"cupy": made.cupy, gemm.FINDER: finder}
+    monkeypatch.setattr(gemm, "optional", packages.get)
     monkeypatch.setattr(ctypes, "CDLL", lambda path: Blas(made.log, **words))
 
 
@@ -114,7 +114,7 @@ def matrix(row: int, column: int) -> Matrix:
     ],
 )
 def test_what_suits_it(strides: tuple[int, int], rows: int, columns: int, wanted: bool) -> None:
-    assert blas.fits(matrix(*strides), rows, columns) == wanted
+    assert gemm.fits(matrix(*strides), rows, columns) == wanted
 
 
 def test_products_without_terms_are_not_its_business(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_products_without_terms_are_not_its_business(fakes: Fakes, monkeypatch: 
 def test_products_go_into_the_stream_that_is_given(fakes: Fakes) -> None:
     x = Matrix(on_device(np.ones(4)), 0, 2)
     for address in (7, 0, 8):
-        multiply(Product(x, x, Matrix(on_device(np.ones(4)), 0, 2), 2, 2, 2), stream=streams.stream_of(address))
+        multiply(Product(x, x, Matrix(on_device(np.ones(4)), 0, 2), 2, 2, 2), stream=facade.stream_of(address))
     assert fakes.said("set stream") == [("set stream", 5, address) for address in (7, 0, 8)]
 
 
@@ -138,13 +138,13 @@ def test_a_graph_that_is_captured_lends_room_for_products(fakes: Fakes) -> None:
     x, purse = Matrix(on_device(np.ones(4)), 0, 2), Purse(captures=True)
     target = Matrix(on_device(np.ones(4)), 0, 2)
     with lent_by(purse):
-        multiply(Product(x, x, target, 2, 2, 2), stream=streams.stream_of(7))
+        multiply(Product(x, x, target, 2, 2, 2), stream=facade.stream_of(7))
     with lent_by(Purse()):
-        multiply(Product(x, x, target, 2, 2, 2), stream=streams.stream_of(7))
+        multiply(Product(x, x, target, 2, 2, 2), stream=facade.stream_of(7))
     (lent,) = purse.lent
-    assert lent.nbytes == blas.WORKSPACE
+    assert lent.nbytes == gemm.WORKSPACE
     stream = ("set stream", 5, 7)
-    wanted = [stream, ("set workspace", 5, lent.ctypes.data, blas.WORKSPACE), ("gemm", 2, 2, 2), stream]
+    wanted = [stream, ("set workspace", 5, lent.ctypes.data, gemm.WORKSPACE), ("gemm", 2, 2, 2), stream]
     assert fakes.said("set stream", "set workspace", "gemm") == [*wanted, ("gemm", 2, 2, 2)]
 
 
@@ -185,29 +185,29 @@ def test_what_is_not_recorded_says_why(fakes: Fakes, monkeypatch: pytest.MonkeyP
 
 def test_the_answer_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_device() as made:
-        assert blas.cublas() is None
-        assert blas.products() == (
+        assert gemm.cublas() is None
+        assert gemm.product_library() == (
             "kernels of rnnops (no cuBLAS: DeviceError: the package cuda.pathfinder is not installed. "
             "It comes with numba-cuda.)"
         )
         install(made, monkeypatch)
-        assert blas.cublas() is None
+        assert gemm.cublas() is None
     with fake_device() as made:
         install(made, monkeypatch)
-        library = blas.cublas()
-        assert library is blas.cublas()
-        assert blas.products() == "cuBLAS 12.9"
+        library = gemm.cublas()
+        assert library is gemm.cublas()
+        assert gemm.product_library() == "cuBLAS 12.9"
 
 
 def test_a_library_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_device() as made:
         install(made, monkeypatch, starts=False)
-        assert blas.cublas() is None
-        assert "cublasCreate of cuBLAS 12.9 failed; got status 1" in blas.products()
+        assert gemm.cublas() is None
+        assert "cublasCreate of cuBLAS 12.9 failed; got status 1" in gemm.product_library()
 
 
 def test_a_product_that_fails_is_an_error(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = blas.cublas()
+    library = gemm.cublas()
     assert library is not None
     monkeypatch.setattr(library, "_library", SimpleNamespace(cublasSetStream_v2=lambda handle, stream: 13))
     x = Matrix(on_device(np.ones(4)), 0, 2)

@@ -15,10 +15,9 @@ from fake_driver import Fakes, fake_device
 from numba import types
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import facade, machine_code, memory, simulated
+from rnnops.kernels.cuda import facade, memory, simulated
 
 pytestmark = [pytest.mark.cuda, in_simulator]
-KEPT: list[Any] = []  # caches that were put into our folder
 
 
 @pytest.fixture
@@ -73,11 +72,15 @@ def test_another_function_is_compiled_in_place_of_one_in_python(fakes: Fakes) ->
 def without_simulator(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module as it is imported where there is no simulator, with numba-cuda's modules faked."""
     extending = SimpleNamespace(intrinsic=lambda function: function, overload="overload")
-    monkeypatch.setattr(numba.cuda, "dispatcher", SimpleNamespace(CUDACacheImpl="cache"), raising=False)
+    monkeypatch.setattr(
+        numba.cuda,
+        "dispatcher",
+        SimpleNamespace(CUDACacheImpl=SimpleNamespace(_locator_classes=["another"])),
+        raising=False,
+    )
     monkeypatch.setattr(numba.cuda, "extending", extending, raising=False)
     for below in (simulated, facade):
         monkeypatch.setattr(below, "SIMULATED", False)
-    monkeypatch.setattr(machine_code, "keep_in_cache_folder", lambda cache: KEPT.append(cache))
     found = importlib.util.spec_from_file_location("without_simulator_" + module.__name__, str(module.__file__))
     assert found is not None
     assert found.loader is not None
@@ -88,9 +91,9 @@ def without_simulator(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Mo
 
 
 def test_what_is_imported_without_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    KEPT.clear()
-    assert without_simulator(facade, monkeypatch).overload == "overload"
-    assert KEPT == ["cache"]
+    made = without_simulator(facade, monkeypatch)
+    assert made.overload == "overload"
+    assert numba.cuda.dispatcher.CUDACacheImpl._locator_classes == [made.KernelsInCacheFolder, "another"]
     assert hasattr(without_simulator(memory, monkeypatch), "driver")
 
 

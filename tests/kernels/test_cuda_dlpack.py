@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from elsewhere import At
 
-from rnnops.kernels.cuda import exchange
-from rnnops.kernels.cuda.exchange import CPU, IS_COPIED, READ_ONLY, Taken, capsule_of
+from rnnops.kernels.cuda import memory
+from rnnops.kernels.cuda.memory import CPU, IS_COPIED, READ_ONLY, Taken, capsule_of
 
 pytestmark = pytest.mark.cuda
 ARRAYS = {
@@ -74,13 +74,13 @@ def test_numpy_hears_what_is_read_only_and_so_do_we() -> None:
 
 def test_memory_lives_as_long_as_somebody_has_it() -> None:
     array = At(np.arange(3.0))
-    alive, held = weakref.ref(array), len(exchange._held)
+    alive, held = weakref.ref(array), len(memory._held)
     capsule = capsule_of(array, (CPU, 0), 0, True)
     unused = capsule_of(array, (CPU, 0), 0, False)
     del array
-    assert len(exchange._held) == held + 2
+    assert len(memory._held) == held + 2
     del unused  # which nobody took
-    assert len(exchange._held) == held + 1
+    assert len(memory._held) == held + 1
     taken = Taken(capsule)
     del capsule
     gc.collect()
@@ -88,7 +88,7 @@ def test_memory_lives_as_long_as_somebody_has_it() -> None:
     del taken
     gc.collect()
     assert alive() is None
-    assert len(exchange._held) == held
+    assert len(memory._held) == held
 
 
 def test_capsules_that_cannot_be_taken() -> None:
@@ -101,10 +101,10 @@ def test_capsules_that_cannot_be_taken() -> None:
     with pytest.raises(BufferError, match="elements of DLPack's code 5, 64 bits, 1 lanes"):
         Taken(np.zeros(2, np.complex64).__dlpack__())
     forever = capsule_of(At(np.arange(3.0)), (CPU, 0), 0, False)
-    exchange.Managed.from_address(exchange._inside(id(forever), exchange.PLAIN)).deleter = None  # nothing is to be done
+    memory.Managed.from_address(memory._inside(id(forever), memory.PLAIN)).deleter = None  # nothing is to be done
     assert Taken(forever).shape == (3,)
     later = capsule_of(At(np.arange(3.0)), (CPU, 0), 0, True)
-    exchange.ManagedVersioned.from_address(exchange._inside(id(later), exchange.VERSIONED)).major = 2
+    memory.ManagedVersioned.from_address(memory._inside(id(later), memory.VERSIONED)).major = 2
     with pytest.raises(BufferError, match=r"DLPack of version 2\.0; wanted 1"):
         Taken(later)
     assert taken.shape == (3,)

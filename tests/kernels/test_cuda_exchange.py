@@ -11,10 +11,19 @@ from cuda_marks import in_simulator
 from elsewhere import At, Elsewhere
 from fake_driver import Fakes, fake_device
 
-from rnnops.kernels.cuda import exchange, streams
+from rnnops.kernels.cuda import facade, memory
 from rnnops.kernels.cuda.device_array import empty, on_device, settled
-from rnnops.kernels.cuda.exchange import CPU, CUDA, IS_COPIED, READ_ONLY, VERSIONED, ManagedVersioned, Taken, capsule_of
-from rnnops.kernels.cuda.memory import in_stream
+from rnnops.kernels.cuda.memory import (
+    CPU,
+    CUDA,
+    IS_COPIED,
+    READ_ONLY,
+    VERSIONED,
+    ManagedVersioned,
+    Taken,
+    capsule_of,
+    in_stream,
+)
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 LENT = "the read only flag is not supported"  # what PyTorch says of an array that is read-only
@@ -50,7 +59,7 @@ class Speaking:
 
 @pytest.mark.parametrize(("stream", "said"), [(0, 1), (1, 1), (2, 2), (700, 700)])
 def test_others_are_told_the_stream_in_which_an_array_was_written(stream: int, said: int, fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(stream)):
+    with in_stream(facade.stream_of(stream)):
         x = on_device(np.arange(3.0))
     interface = x.__cuda_array_interface__
     assert (interface["version"], interface["stream"]) == (3, said)
@@ -72,7 +81,7 @@ def test_others_are_told_the_stream_in_which_an_array_was_written(stream: int, s
     ],
 )
 def test_the_stream_of_another_library_is_waited_for(said: Any, ours: int, wanted: Any, fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(ours)):
+    with in_stream(facade.stream_of(ours)):
         on_device(Elsewhere(np.arange(3.0), stream=said))
         on_device(Elsewhere(np.arange(3.0), version=2))  # which knows no streams
     assert fakes.said("record", "wait", "synchronize") == wanted
@@ -88,7 +97,7 @@ def test_streams_that_are_none(said: Any, fakes: Fakes) -> None:
 def test_our_stream_is_what_dlpack_of_others_is_asked_for(ours: int, asked: int, fakes: Fakes) -> None:
     """0 would be ambiguous: the legacy default stream is 1."""
     theirs, old = Speaking(np.arange(3.0)), Speaking(np.arange(4.0), versions=False)
-    with in_stream(streams.stream_of(ours)):
+    with in_stream(facade.stream_of(ours)):
         found = on_device(theirs), on_device(old)
     assert theirs.asked == [{"stream": asked, "max_version": (1, 0)}]
     assert old.asked == [{"stream": asked, "max_version": (1, 0)}, {"stream": asked}]
@@ -113,7 +122,7 @@ def test_what_others_say_is_read_only_is(fakes: Fakes) -> None:
 
 
 def flags_of(capsule: Any) -> int:
-    return int(ManagedVersioned.from_address(exchange._inside(id(capsule), VERSIONED)).flags)
+    return int(ManagedVersioned.from_address(memory._inside(id(capsule), VERSIONED)).flags)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,7 @@ def flags_of(capsule: Any) -> int:
     ],
 )
 def test_dlpack_lets_the_stream_of_the_one_who_asks_wait(stream: Any, wanted: Any, fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         x = on_device(np.arange(3.0))
     fakes.log.clear()
     assert x.__dlpack_device__() == (CUDA, 0)
@@ -138,7 +147,7 @@ def test_dlpack_lets_the_stream_of_the_one_who_asks_wait(stream: Any, wanted: An
 
 
 def test_dlpack_copies_where_it_is_asked_to(fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         x = on_device(np.arange(6.0).reshape(2, 3))
     fakes.log.clear()
     taken = Taken(x.__dlpack__(stream=9, max_version=(1, 0), copy=True))

@@ -16,7 +16,7 @@ from without_simulator import run_compiler
 
 from rnnops.compiler.targets.cuda import target
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import device_array, facade, gemm, launches, memory, streams
+from rnnops.kernels.cuda import device_array, facade, gemm, launches, memory
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.memory import MemoryPiece, in_stream
 from rnnops.model import Adam, Cosine, Dense, Model, cuda_home, mean_squared_error
@@ -38,7 +38,7 @@ def test_small_grids_are_launched_without_a_warning_and_configured_once(fakes: F
     kernel = FakeKernel(fakes.log)
     for number in (1, 2):
         facade.launch(kernel, 1, 32, 0, 0, number)
-    facade.launch(kernel, 1, 32, 64, streams.stream_of(7), 3)
+    facade.launch(kernel, 1, 32, 64, facade.stream_of(7), 3)
     assert len(fakes.said("configure")) == 2
     wanted = [("launch", 1, 32, 0, 0, (1,)), ("launch", 1, 32, 0, 0, (2,)), ("launch", 1, 32, 7, 64, (3,))]
     assert fakes.said("launch") == wanted
@@ -47,7 +47,7 @@ def test_small_grids_are_launched_without_a_warning_and_configured_once(fakes: F
 def test_numpy_arrays_are_copied_to_the_device_and_back(fakes: Fakes) -> None:
     x, fixed = np.arange(3.0), np.arange(2.0)
     fixed.flags.writeable = False
-    facade.launch(FakeKernel(fakes.log), 1, 1, 0, streams.stream_of(7), (x, fixed), 5)
+    facade.launch(FakeKernel(fakes.log), 1, 1, 0, facade.stream_of(7), (x, fixed), 5)
     assert [entry[0] for entry in fakes.log if entry[0] != "configure"] == [
         "to device", "to device", "launch", "to host", "synchronize",
     ]  # fmt: skip
@@ -57,7 +57,7 @@ def test_numpy_arrays_are_copied_to_the_device_and_back(fakes: Fakes) -> None:
 
 
 def test_arrays_of_the_device_are_described_once_and_without_a_stream(fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         x = empty((4,), "float32")
     for _ in range(2):
         facade.launch(FakeKernel(fakes.log), 1, 1, 0, 0, x)
@@ -82,7 +82,7 @@ def test_a_kernel_is_allowed_more_shared_memory_when_it_needs_more(fakes: Fakes)
 @pytest.mark.parametrize(("cupy", "wanted"), [(True, ("alloc", 1, 7)), (False, ("memalloc", 1))])
 def test_memory_comes_from_the_pool_of_its_stream_where_there_is_one(cupy: bool, wanted: tuple[Any, ...]) -> None:
     with fake_device(cupy) as fakes:
-        owner, pointer = memory.allocate(0, streams.stream_of(7))
+        owner, pointer = memory.allocate(0, facade.stream_of(7))
     assert pointer == owner.memory.ctypes.data
     assert fakes.log == [wanted]
 
@@ -98,7 +98,7 @@ def test_too_little_memory_is_an_error_that_says_how_much_is_left(monkeypatch: p
 
 
 def test_copies_go_into_the_stream_that_is_current(fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         x = on_device(np.arange(6.0).reshape(2, 3))
         np.testing.assert_array_equal(x.to_host(), np.arange(6.0).reshape(2, 3))
         x.fill(0)
@@ -114,7 +114,7 @@ def test_what_is_recorded_goes_into_a_stream_of_its_own(fakes: Fakes) -> None:
     kernel = FakeKernel(fakes.log)
     replay = facade.record(lambda stream: facade.launch(kernel, 2, 3, 0, stream, 1))
     assert replay is not None
-    replay(streams.stream_of(7))
+    replay(facade.stream_of(7))
     replay(0)
     assert [entry[0] for entry in fakes.log if entry[0] != "configure"] == [
         "begin capture", "launch", "end capture", "graph", "graph",
@@ -139,20 +139,20 @@ def test_without_cupy_nothing_is_recorded() -> None:
 
 
 def test_a_stream_waits_for_another_and_for_itself_never(fakes: Fakes) -> None:
-    streams.wait_for(streams.stream_of(7), streams.stream_of(8))
-    streams.wait_for(0, streams.stream_of(8))
-    streams.wait_for(streams.stream_of(7), streams.stream_of(7))
-    streams.wait_for(streams.stream_of(1), 0)  # one stream by two names
+    facade.wait_for(facade.stream_of(7), facade.stream_of(8))
+    facade.wait_for(0, facade.stream_of(8))
+    facade.wait_for(facade.stream_of(7), facade.stream_of(7))
+    facade.wait_for(facade.stream_of(1), 0)  # one stream by two names
     assert fakes.log == [("record", 7), ("wait", 8), ("record", 0), ("wait", 8)]
 
 
 def test_a_stream_of_another_library_lives_as_long_as_ours(fakes: Fakes) -> None:
     given = SimpleNamespace(cuda_stream=8)
-    assert streams.stream_of(given).owner is given
+    assert facade.stream_of(given).owner is given
 
 
 def test_readers_wait_for_the_writer_once_and_writers_for_all(fakes: Fakes) -> None:
-    known = {address: streams.stream_of(address) for address in (7, 8, 9)}
+    known = {address: facade.stream_of(address) for address in (7, 8, 9)}
     with in_stream(known[7]):
         piece = MemoryPiece(8)
     fakes.log.clear()
@@ -169,7 +169,7 @@ def test_readers_wait_for_the_writer_once_and_writers_for_all(fakes: Fakes) -> N
 
 
 def test_reading_on_the_host_waits_for_the_stream_that_has_written(fakes: Fakes) -> None:
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         x = on_device(np.arange(3.0))
     fakes.log.clear()
     x.to_host()

@@ -12,7 +12,7 @@ from test_cuda_step_product_tensor import PRECISIONS, assert_product
 from whole_grid import whole_grid
 from without_simulator import run_compiler
 
-from rnnops.kernels.cuda import blas
+from rnnops.kernels.cuda import gemm
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
 
@@ -35,7 +35,7 @@ def product(A: Any, B: Any, C: Any, rounding: str, accumulate: bool = False, bia
 
 def expect_product(came: Any, A: Any, B: Any, addend: Any, rounding: str) -> None:
     """Exact but for sums in float32; cuBLAS may round operands to a finer format, or not at all."""
-    if blas.cublas() is None:
+    if gemm.cublas() is None:
         return assert_product(came, A, B, addend, rounding)
     bound = 2 * HALF_STEPS[rounding] * (np.abs(A) @ np.abs(B)) + 1e-6 * (1 + np.abs(addend))
     assert (np.abs(came - (A.astype("float64") @ B + addend)) <= bound).all()

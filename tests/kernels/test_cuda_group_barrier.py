@@ -11,8 +11,8 @@ from whole_grid import DeadlockError, RaceError, whole_grid
 
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.async_copy import HALF, WORDS, source
 from rnnops.kernels.cuda.device_array import on_device
+from rnnops.kernels.cuda.lane_functions import HALF, WORDS, source
 
 pytestmark = on_cuda
 simulated = pytest.mark.skipif(not facade.SIMULATED, reason="the race check is for the simulator")
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from rnnops.kernels.cuda.async_copy import add_release, load_acquire
+from rnnops.kernels.cuda.lane_functions import add_release, load_acquire
 
 device_function = cuda.jit(device=True)
 

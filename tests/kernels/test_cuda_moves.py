@@ -10,7 +10,7 @@ import pytest
 from cuda_marks import in_simulator
 from fake_driver import FakeKernel, Fakes, fake_device
 
-from rnnops.kernels.cuda import streams
+from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.kernels.cuda.memory import in_stream
@@ -37,7 +37,7 @@ def launched(fakes: Fakes) -> list[tuple[Any, ...]]:
 def test_elements_move_by_four_axes_in_the_stream_that_is_current(fakes: Fakes) -> None:
     x, y = on_device(np.zeros((4, 6))), empty((4, 3), "float64")
     fakes.log.clear()
-    with in_stream(streams.stream_of(7)):
+    with in_stream(facade.stream_of(7)):
         y[...] = x[:, ::2]
         y += x[:, 3:]
     strided = (12, 1, 1, 12, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0)  # as one axis

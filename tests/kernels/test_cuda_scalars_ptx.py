@@ -21,19 +21,20 @@ OUT_OF_LINE = {"cos": 1, "sin": 1, "pow": 2}  # libdevice's for float64: the fir
 
 COMPILE = """
 from numba import types
-from rnnops.kernels.cuda import scalars
+from rnnops.kernels.cuda import device_scalars
 from rnnops.kernels.cuda.facade import array_type, ptx
+from rnnops.kernels.scalar_functions import implementations
 
 def kernel(functions):
     lines = ["def kernel(y, a, b, c, i):"]
     for name, count in functions.items():
         lines.append(f"    y[i] = {name}({', '.join(f'{x}[i]' for x in 'abc'[:count])}); i += 1")
-    module = {name: scalars.FUNCTIONS.get(name) or getattr(scalars, name) for name in functions}
+    module = {name: implementations("cuda").get(name) or getattr(device_scalars, name) for name in functions}
     exec("\\n".join(lines), module)
     return module["kernel"]
 
 def uniform(y, seed, ordinal, t, n, element):
-    y[0] = scalars.uniform(seed, ordinal, t, n, element)
+    y[0] = device_scalars.uniform(seed, ordinal, t, n, element)
 
 def facts(text):
     found = [".local" in text, bool(re.search(r"\\bcall\\b", text)), ".f64" in text]

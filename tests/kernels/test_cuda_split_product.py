@@ -12,10 +12,9 @@ from gemm_cases import assert_product
 from whole_grid import whole_grid
 
 from rnnops.compiler.targets.target import load_module
-from rnnops.kernels.cuda import facade, split_product, step_product
+from rnnops.kernels.cuda import facade, step_product
 from rnnops.kernels.cuda.device_array import on_device
-from rnnops.kernels.cuda.split_product import kept_rows, partial_sums, staged_width
-from rnnops.kernels.cuda.step_product import TILE, padded
+from rnnops.kernels.cuda.step_product import TILE, kept_rows, padded, partial_sums, staged_width
 
 pytestmark = on_cuda
 KERNELS = """\
@@ -24,10 +23,10 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
-from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
+from rnnops.kernels.cuda.lane_functions import copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at
-from rnnops.kernels.cuda.tiles import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
-from rnnops.kernels.cuda.tiles import add_products, clear_tile, keep_tile
+from rnnops.kernels.cuda.lane_functions import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
+from rnnops.kernels.cuda.lane_functions import add_products, clear_tile, keep_tile
 
 device_function = cuda.jit(device=True)
 
@@ -65,7 +64,7 @@ def run(
 ) -> Any:
     """`C` after both kernels; everything lies behind some numbers that nobody should read."""
     (rows, inner), columns, dtype = A.shape, B.shape[1], str(A.dtype)
-    functions = f"{step_product.source(dtype, weights or dtype)}\n\n\n{split_product.source()}"
+    functions = f"{step_product.source(dtype, weights or dtype)}\n\n\n{step_product.split_source()}"
     aligned = facade.choose(", alignment=16", "")
     module = load_module(KERNELS.format(functions=functions, dtype=dtype, weights=weights or dtype, aligned=aligned))
     sums = partial_sums(rows, columns, period, blocks)

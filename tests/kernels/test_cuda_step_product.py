@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
-from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
+from rnnops.kernels.cuda.lane_functions import copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at
-from rnnops.kernels.cuda.tiles import add_products, clear_tile, keep_tile
+from rnnops.kernels.cuda.lane_functions import add_products, clear_tile, keep_tile
 
 device_function = cuda.jit(device=True)
 

@@ -6,8 +6,8 @@ import ctypes
 
 import numpy as np
 
-from rnnops.kernels.cpu.barrier import HEADER, as_words, memory_address
 from rnnops.kernels.cpu.packing import at, matrix, vector
+from rnnops.kernels.cpu.threads import HEADER, as_words, memory_address
 
 
 def test_numpy_keeps_the_address_behind_the_header() -> None:

@@ -13,9 +13,8 @@ import pytest
 from native_loops import ELEMENT, ZERO, NativeRows, folded, number
 
 from rnnops.compiler.lower.expressions import Expr, Load, ScalarCall
-from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.elementary import exp
-from rnnops.kernels.cpu.pointwise import add_any_order, larger, smaller
+from rnnops.kernels.cpu.pointwise import add_any_order, larger, like, smaller
 from rnnops.kernels.cpu.processor import lanes, vector_width
 
 FLOATS = ("float32", "float64")

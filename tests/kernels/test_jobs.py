@@ -19,9 +19,9 @@ from rnnops.compiler.run.recorder import (
     made_array,
 )
 from rnnops.compiler.schedule.batch_axis import order_rows, scattered
-from rnnops.kernels.cpu import row_order
+from rnnops.kernels.cpu import threads
 
-native_order = driver(row_order.order_rows)
+native_order = driver(threads.order_rows)
 
 
 def performed(recorder: Recorder, output: RecordedArray, *feeds: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ import pytest
 from pointwise_cases import (
     BOUNDED,
     DTYPES,
+    ERROR_BOUNDS,
+    FUNCTIONS,
     ODD,
     UNARY,
     WIDER,
@@ -27,7 +29,6 @@ from pointwise_cases import (
     run_in_python,
 )
 
-from rnnops.kernels.cpu.pointwise import ERROR_BOUNDS, FUNCTIONS
 from rnnops.kernels.cpu.processor import vector_width
 
 INTEGERS = ("int8", "int32", "int64", "uint8", "uint64")

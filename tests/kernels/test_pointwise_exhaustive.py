@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pointwise_cases import BOUNDED, UNARY, compiled, errors
-
-from rnnops.kernels.cpu.pointwise import ERROR_BOUNDS
+from pointwise_cases import BOUNDED, ERROR_BOUNDS, UNARY, compiled, errors
 
 CHUNK = 2**17
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Random numbers in compiled code: bit for bit those of `rnnops.kernels.philox`, compiled or not."""
+"""Random numbers in compiled code: bit for bit those of `rnnops.kernels.scalar_functions`, compiled or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from native_loops import ELEMENT, NativeRows
 from rnnops.compiler.lower.expressions import Literal, Name, ScalarCall
 from rnnops.compiler.lower.kernel import For, Function, Parameter, Store
 from rnnops.kernels.cpu.pointwise import uniform
-from rnnops.kernels.philox import uniform_rows
+from rnnops.kernels.scalar_functions import uniform_rows
 
 SEEDS = (0, 1, 2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 2**40 + 7, 2**64 - 1)
 ORDINALS, STEPS, ROW = (0, 1, 2**31 - 1, 2**31, 2**32 - 1), (0, 3, 2**32 - 1), 2

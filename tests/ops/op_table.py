@@ -15,7 +15,7 @@ from scatter_cases import scatter_cases
 from window_cases import WINDOW_CASES, window_op_cases
 
 import rnnops as ro
-from rnnops.kernels.philox import uniform_rows
+from rnnops.kernels.scalar_functions import uniform_rows
 from rnnops.ops.base import quiet
 
 PAIRS = [((), ()), ((7,), ()), ((2, 7), (7,)), ((2, 1), (1, 7)), ((0, 7), (7,)), ((1,), (0,)), ((2, 1, 7), (2, 1))]

@@ -16,7 +16,7 @@ from uniformity import uniform_probability
 import rnnops as ro
 from rnnops import compile as compile_net
 from rnnops.errors import FeedError
-from rnnops.kernels.philox import uniform_rows
+from rnnops.kernels.scalar_functions import uniform_rows
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import REGISTRY, RunContext, op_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.kernels.philox import philox4x32, uniform_rows
+from rnnops.kernels.scalar_functions import philox4x32, uniform_rows
 
 KNOWN = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),

@@ -108,8 +108,8 @@ def on_device(array: Any) -> Any:
 
 def _cuda() -> Device:
     try:
-        facade, blas = _kernels("facade"), _kernels("blas")
-        return Device("cuda", f"{facade.card()}, products of tiles by {blas.products()}")
+        facade, gemm = _kernels("facade"), _kernels("gemm")
+        return Device("cuda", f"{facade.card()}, products of tiles by {gemm.product_library()}")
     except DeviceError as error:
         return Device("cuda", "", str(error))
 

@@ -23,8 +23,8 @@ from rnnops.compiler.targets.cuda.target import DeviceReference, checked_late, c
 from rnnops.errors import DeviceError, FeedError, TypeRuleError
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
+from rnnops.kernels.cuda.facade import stream_of, synchronize, wait_for
 from rnnops.kernels.cuda.memory import current_stream, in_stream
-from rnnops.kernels.cuda.streams import stream_of, synchronize, wait_for
 from rnnops.net.net import Net
 from rnnops.net.schema import Call
 from rnnops.types import Array

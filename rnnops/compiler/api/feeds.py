@@ -16,7 +16,7 @@ import numpy as np
 from rnnops.compiler.run.compiled_scan import EXACT, Options
 from rnnops.errors import DeviceError, FeedError, GradientError, did_you_mean, out_of_memory_of
 from rnnops.interpreter import Program, Workspace, is_whole
-from rnnops.kernels.cpu.room import MIB, has_room, held_back
+from rnnops.kernels.cpu.processor import MIB, has_room, held_back
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Input

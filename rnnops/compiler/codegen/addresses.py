@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
+from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, SizeArguments
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
 from rnnops.compiler.lower.kernel import (
     Array,
@@ -82,7 +82,6 @@ class Addresses:
         return step + self.sizes.of(place.shift) if place.shift else step
 
 
-ZERO, ONE = Literal(0), Literal(1)
 DRIVER_PARAMETERS = (
     Parameter("rank"),
     Parameter("threads"),
@@ -120,7 +119,6 @@ def thread_share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr,
 
 N, K, RANK, STEPS, LOW, HEAD, COUNT, ROWS = map(Name, ("N", "K", "rank", "steps", "low", "head", "count", "rows"))
 IN_TILE, J0, N0, N1, M0, M1 = map(Name, ("i", "j0", "n0", "n1", "m0", "m1"))
-ZERO, ONE = Literal(0), Literal(1)
 
 
 class AllRows:

@@ -24,6 +24,7 @@ from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError
 from rnnops.interpreter import Program, fold_constants, prepare_again
+from rnnops.kernels.scalar_functions import implementations
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import (
     NUMBERS,
@@ -45,7 +46,6 @@ from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.cell_rewrites import is_view, split_step
 from rnnops.rewrites import prune
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type
-from rnnops.util import LazyModule
 
 OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -61,7 +61,6 @@ OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-pointwise = LazyModule("rnnops.kernels.cpu.pointwise")  # for folds that are written only as texts
 SAMPLES = {"float": (-2.5, -0.5, 0.0, 0.75, 3.0), "int": (0, 1, 2, 5), "bool": (False, True)}
 CASTS: Mapping[str, Callable[[Any], Any]] = {"float": np.float64, "int": int, "bool": bool}  # integers of any size
 TOLERANCE = 1e-9  # in float64, of combinations of a few numbers
@@ -146,7 +145,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         return OPERATIONS[type(node.op)](left, _value(node.right, values))
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
-    result = pointwise.FUNCTIONS[node.func.id](*(_scalar(_value(argument, values)) for argument in node.args))
+    result = implementations("cpu")[node.func.id](*(_scalar(_value(argument, values)) for argument in node.args))
     return np.asarray(result).item()
 
 

@@ -36,7 +36,7 @@ import numpy as np
 from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.scan import Role, Slot, Tensor, TensorName
 from rnnops.compiler.lower.statements import Access, Layout, dense
-from rnnops.kernels.cpu.barrier import memory_address
+from rnnops.kernels.cpu.threads import memory_address
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.recurrent.stepping import StepMemory, tensor_shape
 from rnnops.symbolic.fill import Shared

@@ -6,7 +6,7 @@ call (a status, states), then results and scratch, which share memory where they
 what lasts and is only read: packed matrices, bound inputs, constants, initial states that are not zero. They end with a
 digest of the code that reads them, so that weights of another export are refused.
 
-**The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory**. Its
+**The list of jobs of a recorded plan (kernels/cpu/threads.py) as it lies at the beginning of a caller's memory**. Its
 numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
 
 **C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and functions for C. All else is static.
@@ -31,9 +31,9 @@ from rnnops.compiler.memory.allocations import Interval, plan_arena
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.recorder import Job, Recorded, Region
 from rnnops.compiler.targets.c99 import HEADER as RUNTIME, c_type, driver_text, program_text
-from rnnops.kernels.cpu import jobs
-from rnnops.kernels.cpu.jobs import MEMORY, NUMBER, WEIGHTS
+from rnnops.kernels.cpu import threads
 from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.threads import MEMORY, NUMBER, WEIGHTS
 from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
@@ -143,7 +143,7 @@ class MemoryMap:
         return bytes(whole)
 
     def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
-        """The base of an address (kernels/cpu/jobs.py), and the offset from it.
+        """The base of an address (kernels/cpu/threads.py), and the offset from it.
 
         Args:
             unread: whether nothing there is read, so that the address may be anything.
@@ -264,7 +264,7 @@ class Word:
 
     Args:
         offset: in the memory, bytes.
-        base: `jobs.NUMBER`, or what the value counts from.
+        base: `threads.NUMBER`, or what the value counts from.
     """
 
     offset: int
@@ -300,7 +300,7 @@ class ListWords:
     def words(self) -> tuple[int, ...]:
         """Where the words of each job begin."""
         counts = [len(job.places) + len(job.numbers) for job in self.recorded.jobs]
-        start = self._places_start + jobs.PLACE_BYTES * len(self._given)
+        start = self._places_start + threads.PLACE_BYTES * len(self._given)
         return tuple(start + WORD_BYTES * sum(counts[:n]) for n in range(len(counts) + 1))
 
     @cached_property
@@ -319,28 +319,28 @@ class ListWords:
 
     @property
     def _places_start(self) -> int:
-        return self._jobs_start + int(jobs.JOB_BYTES) * len(self.recorded.jobs)
+        return self._jobs_start + int(threads.JOB_BYTES) * len(self.recorded.jobs)
 
     def entries(self) -> Iterator[Word]:
         """All words of the list."""
         barrier = self.plan.own_offset(self.recorded.barrier)
         count = len(self.recorded.jobs)
         head = ((0, 1), (1, barrier), (1, self._jobs_start), (0, count), (1, self._places_start), (0, len(self._given)))
-        bases = jobs.NUMBER, jobs.MEMORY
+        bases = threads.NUMBER, threads.MEMORY
         yield from (Word(i * WORD_BYTES, bases[base], value) for i, (base, value) in enumerate(head))
-        yield Word(len(head) * WORD_BYTES, jobs.WEIGHTS, 0)
+        yield Word(len(head) * WORD_BYTES, threads.WEIGHTS, 0)
         for n, job in enumerate(self.recorded.jobs):
-            at = self._jobs_start + n * jobs.JOB_BYTES
-            yield Word(at, jobs.DRIVER, self._numbers[symbol_of(job.driver)])
-            yield Word(at + jobs.TEAM, jobs.NUMBER, 1)
-            yield Word(at + jobs.WORDS, jobs.MEMORY, self.words[n])
-            yield Word(at + jobs.MEETS, jobs.NUMBER, 0)
+            at = self._jobs_start + n * threads.JOB_BYTES
+            yield Word(at, threads.DRIVERS, self._numbers[symbol_of(job.driver)])
+            yield Word(at + threads.TEAM, threads.NUMBER, 1)
+            yield Word(at + threads.JOB_WORDS, threads.MEMORY, self.words[n])
+            yield Word(at + threads.MEETS, threads.NUMBER, 0)
             yield from self._words_of(n)
         for place, (n, i, region, offset) in enumerate(self._given):
-            at = self._places_start + place * jobs.PLACE_BYTES
-            yield Word(at, jobs.MEMORY, self.words[n] + i * WORD_BYTES)
-            yield Word(at + WORD_BYTES, jobs.NUMBER, region.given)
-            yield Word(at + 2 * WORD_BYTES, jobs.NUMBER, offset)
+            at = self._places_start + place * threads.PLACE_BYTES
+            yield Word(at, threads.MEMORY, self.words[n] + i * WORD_BYTES)
+            yield Word(at + WORD_BYTES, threads.NUMBER, region.given)
+            yield Word(at + 2 * WORD_BYTES, threads.NUMBER, offset)
 
     def _words_of(self, n: int) -> Iterator[Word]:
         job, at = self.recorded.jobs[n], self.words[n]
@@ -348,7 +348,7 @@ class ListWords:
             if region.given < 0:
                 yield Word(at + i * WORD_BYTES, *self.plan.place(region, offset, i in job.unread))
         for i, number in enumerate(job.numbers, len(job.places)):
-            yield Word(at + i * WORD_BYTES, jobs.NUMBER, number)
+            yield Word(at + i * WORD_BYTES, threads.NUMBER, number)
 
 
 def symbol_of(driver: Any) -> str:
@@ -360,7 +360,7 @@ def list_bytes(recorded: Recorded) -> int:
     """Of the list of a plan."""
     places = [region.given >= 0 for job in recorded.jobs for region, _ in job.places]
     words = LIST_WORDS + len(places) + sum(len(job.numbers) for job in recorded.jobs)
-    return int(words * WORD_BYTES + jobs.JOB_BYTES * len(recorded.jobs) + jobs.PLACE_BYTES * sum(places))
+    return int(words * WORD_BYTES + threads.JOB_BYTES * len(recorded.jobs) + threads.PLACE_BYTES * sum(places))
 
 
 ADDRESS_BYTES, MARK_BYTES = 8, 8  # at most, of the weights' address; of the mark of a memory that is prepared

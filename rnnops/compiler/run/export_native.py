@@ -52,6 +52,7 @@ from rnnops.compiler.run.recorder import (
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
 from rnnops.errors import DeviceError, FeedError, SaveError, did_you_mean
+from rnnops.kernels.cpu.gemm import int8_products_text, products_text, rounded_products_text
 from rnnops.kernels.cpu.native import (
     LEVEL,
     PRODUCTS_LEVEL,
@@ -64,11 +65,11 @@ from rnnops.kernels.cpu.native import (
     threads,
     way_of,
 )
-from rnnops.kernels.cpu.processor import QUADS, vector_width
-from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
+from rnnops.kernels.cpu.processor import QUADS, WRITE, WRITE_PRODUCTS, demand, vector_width
+from rnnops.kernels.cpu.threads import EXPORTED, threads_text
 from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import FLOATS, Type
-from rnnops.util import LazyModule, replaced
+from rnnops.util import replaced
 
 FUNCTIONS = ("init", "set_weights", "reset", "run")  # of a program, behind its name
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
@@ -200,9 +201,6 @@ def _matrix(packed: Packed, flat: Any) -> Any:
     return matrix.T if how.transposed else matrix
 
 
-write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
-
-
 def for_processor(name: str, triple: str, processor: str) -> str:
     """The comment of a header about an object file."""
     machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
@@ -234,7 +232,8 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> tuple[b
     digest = digest_of(interface, *own, plan.nbytes, plan.weights_bytes)
     given = f'@digest = internal constant [{DIGEST_BYTES} x i8] c"{digest}"'
     texts = [(f"{interface}{given}\n", LEVEL), *((text, LEVEL) for text in own)]
-    texts += [(text, PRODUCTS_LEVEL) for text in (write_runtime.exported(), *_runtime("\n".join(own)))]
+    own_list = threads_text({name: name for name in EXPORTED})
+    texts += [(text, PRODUCTS_LEVEL) for text in (own_list, *_runtime("\n".join(own)))]
     made: bytes = linked(texts, {f"{name}_{function}" for function in FUNCTIONS})
     return made, digest
 
@@ -245,16 +244,16 @@ def _runtime(drivers: str) -> Iterator[str]:
     demand(WRITE_PRODUCTS if "_products_" in drivers else WRITE, "write and compile kernels")
     waits = {function: symbols[function] for function in ("wait", "list_rows")}
     if any(symbol in drivers for symbol in waits.values()):
-        yield write_runtime.waits(waits)
+        yield threads_text(waits)
     for dtype in FLOATS[1:]:
         library = products(dtype, width)
         if any(symbol in drivers for symbol in library.symbols.values()):
-            yield write_runtime.products(library.symbols, dtype, width)
+            yield products_text(library.symbols, dtype, width)
     if "_products_int8_" in drivers:  # else it need not be compiled
-        yield write_runtime.int8_products(int8_products(width).symbols, width)
+        yield int8_products_text(int8_products(width).symbols, width)
     for way in (way_of(width), QUADS):
         if f"_products_{way}_" in drivers:
-            yield write_runtime.rounded_products(rounded_products(way, width).symbols, way, width)
+            yield rounded_products_text(rounded_products(way, width).symbols, way, width)
 
 
 def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:

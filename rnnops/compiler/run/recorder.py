@@ -6,7 +6,7 @@ call packs what is the same at every call.
 
 A plan is recorded by running it on a target that notes drivers and copies of memory instead of doing them, with arrays
 whose elements are not there yet: loops, views and calls of Python happen once, what is left is a list that compiled
-code goes through (kernels/cpu/jobs.py). What looks at elements from Python is refused: `NotRecordedError`.
+code goes through (kernels/cpu/threads.py). What looks at elements from Python is refused: `NotRecordedError`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
-from rnnops.kernels.cpu.barrier import GIVEN
 from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads as thread_library
-from rnnops.kernels.cpu.row_order import MOST_ROWS
+from rnnops.kernels.cpu.threads import GIVEN, MOST_ROWS
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.net.schema import Call, RunContext, schema_of
 from rnnops.types import FLOATS, Array, Shape, TwinArray
@@ -154,7 +153,7 @@ class JobList:
         return right
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:
-        """A job for `kernels/cpu/jobs.py`; threads meet between two jobs unless both are for one."""
+        """A job for `kernels/cpu/threads.py`; threads meet between two jobs unless both are for one."""
         job, following = self.recorded.jobs[number], self.recorded.jobs[number + 1 : number + 2]
         meets = self.threads > 1 and any(one.threads > 1 for one in (job, *following)) and bool(following)
         return _driver(job.driver), job.threads, _address(self._words[number]), meets
@@ -287,7 +286,7 @@ def held(array: Array, note: Note) -> RecordedArray:
 
 
 def box_of(target: Array, source: Array) -> tuple[int, ...]:
-    """The numbers of `copy_box` (kernels/cpu/jobs.py) for arrays of one shape."""
+    """The numbers of `copy_box` (kernels/cpu/threads.py) for arrays of one shape."""
     run, axes = _run_and_axes(target, source)
     ones = [(1, 0, 0)] * (BOX_AXES - len(axes))
     return (run, *(number for axis in (*ones, *axes) for number in axis))

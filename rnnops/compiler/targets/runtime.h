@@ -97,7 +97,7 @@ static inline void gemm_packed_int8(matrix a, const int8_t *packed, matrix c, bo
 #define pack_transposed_into_bytes pack_transposed_into_int8
 #define gemm_packed_bytes gemm_packed_int8
 
-/* -- rows that are not over: lists as those of `kernels/cpu/row_order.py`, for one thread ----------------------- */
+/* -- rows that are not over: lists as those of `kernels/cpu/threads.py`, for one thread ----------------------- */
 static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
                          int64_t last, int64_t *lists, int64_t start) {
     int64_t total = 0;

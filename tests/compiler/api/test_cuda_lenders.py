@@ -16,7 +16,7 @@ from whole_grid import whole_grid
 import rnnops as ro
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import memory, streams
+from rnnops.kernels.cuda import facade, memory
 from rnnops.kernels.cuda.device_array import DeviceArray, copy_to, empty, settled
 from rnnops.kernels.cuda.memory import current_lender, in_stream, lent_by
 
@@ -133,7 +133,7 @@ def test_a_driver_is_asked_for_launches_alone_while_a_graph_is_captured(fakes: F
         on.launch(kernel, 2, 0, 0, 0, 1, 1, x)
 
     def call(purse: Purse) -> list[str]:
-        with in_stream(streams.stream_of(7)), lent_by(purse):
+        with in_stream(facade.stream_of(7)), lent_by(purse):
             x, status = empty((4,), "float32"), empty((4,), "int64")
             work = (None, status, np.arange(40), x)
             fakes.log.clear()

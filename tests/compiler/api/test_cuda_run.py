@@ -17,7 +17,7 @@ import rnnops as ro
 from rnnops.compiler.api import cuda_run
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import device_array, memory, streams
+from rnnops.kernels.cuda import device_array, facade, memory
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda
@@ -214,16 +214,16 @@ def test_float16_weights_are_for_float32_on_the_cuda_device() -> None:
 
 @in_simulator
 def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "SIMULATED", False)
-    monkeypatch.setattr(streams.cuda, "external_stream", lambda ptr: SimpleNamespace(handle=ptr), raising=False)
+    monkeypatch.setattr(facade, "SIMULATED", False)
+    monkeypatch.setattr(facade.cuda, "external_stream", lambda ptr: SimpleNamespace(handle=ptr), raising=False)
     given = 7, SimpleNamespace(cuda_stream=8), SimpleNamespace(ptr=9)
-    assert [streams.stream_of(one).handle for one in given] == [7, 8, 9]
-    assert streams.stream_of(None) == streams.stream_of(0) == streams.stream_of(SimpleNamespace(cuda_stream=0)) == 0
+    assert [facade.stream_of(one).handle for one in given] == [7, 8, 9]
+    assert facade.stream_of(None) == facade.stream_of(0) == facade.stream_of(SimpleNamespace(cuda_stream=0)) == 0
     own = SimpleNamespace(handle=3, synchronize=print)
-    assert streams.stream_of(own) is own
+    assert facade.stream_of(own) is own
     for wrong, came in (("stream", "str"), (-1, "-1")):
         with pytest.raises(ro.DeviceError, match=f"not a stream.*got {came}"):
-            streams.stream_of(wrong)
+            facade.stream_of(wrong)
 
 
 def test_a_stream_that_is_none_names_the_net() -> None:

@@ -21,7 +21,7 @@ from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda.device_array import DeviceArray
-from rnnops.kernels.cuda.streams import stream_of
+from rnnops.kernels.cuda.facade import stream_of
 
 pytestmark = on_cuda
 Slots = ro.checkpoints.Slots

@@ -19,9 +19,7 @@ from rnnops.compiler.memory.memory import ALIGNMENT, Block, Buffer, Pool, alloca
 from rnnops.compiler.report.memory_timeline import MemoryRow, PassMemory
 from rnnops.compiler.run.compiled_scan import CompiledScan, Options
 from rnnops.compiler.targets.cpu.driver_text import llvm_text
-from rnnops.kernels.cpu import write_runtime
-from rnnops.kernels.cpu.barrier import GIVEN
-from rnnops.kernels.cpu.native import THREADS
+from rnnops.kernels.cpu.threads import CALLED, GIVEN, threads_text
 
 CLOSE = 64 * 1024
 U = T * N * H * 4  # bytes of a float for each step, row and feature
@@ -223,7 +221,7 @@ def test_compiled_code_allocates_nothing() -> None:
         declared = set(re.findall(r'declare .* @"(.*)"\(', text))
         assert declared
         assert all(name in symbols.values() or name.startswith("llvm.") for name in declared)
-    threads = write_runtime.threads({name: name for name in THREADS})
+    threads = threads_text({name: name for name in CALLED})
     declared = set(re.findall(r"declare .* @([\w.]+)\(", threads))
     declared = {name for name in declared if not name.startswith(("llvm.memcpy.", "llvm.memset."))}
     assert declared - {"sched_yield", "SwitchToThread", "llvm.x86.sse2.pause", "llvm.aarch64.isb"} == {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnops.compiler.codegen.scan_module import python_text
 from rnnops.compiler.lower.expressions import Literal, Load, Name
 from rnnops.compiler.lower.kernel import Do, For, Function, Module, Parameter, Pointer, Store
-from rnnops.compiler.targets.python import python_text
 from rnnops.compiler.targets.target import load_module
 
 X, Y, COUNT = Parameter("x", "float64[]", "layer/x"), Parameter("y", "float64[]", "no\nname"), Name("count")

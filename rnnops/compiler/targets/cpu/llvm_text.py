@@ -4,7 +4,7 @@ Pointwise kernels are functions of their own, which are not copied into the driv
 one call, but one step reads what another wrote. Nothing here lets LLVM choose what is rounded: sums of a row have a
 grouping of their own (`row_sums.py`), multiply-adds are written as such, and no flag fuses or reorders the others.
 
-Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/barrier.py` has them.
+Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/threads.py` has them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's,
 the runtime gives fewer threads than asked for, a team of our own runs the function.
 
 **Teams**: one compiled function, run by several threads at the same time. A worker thread enters compiled code once and
-stays there (kernels/cpu/barrier.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
+stays there (kernels/cpu/threads.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
 the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
 rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
 with an empty pool. Who is about to call wakes workers that sleep (`wake_workers`), so that they are there when Python
@@ -35,15 +35,14 @@ import numpy as np
 from rnnops.compiler.lower.kernel import Do, Module, statements_of
 from rnnops.compiler.targets.cpu.driver_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
-from rnnops.kernels.cpu.barrier import GIVEN, as_words
 from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library
-from rnnops.kernels.cpu.processor import REVISION
-from rnnops.kernels.cpu.room import MIB, has_room
+from rnnops.kernels.cpu.processor import MIB, REVISION, has_room
+from rnnops.kernels.cpu.threads import GIVEN, as_words
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.kernels.object_cache import key_of
 from rnnops.util import LazyModule
 
-scalar_definitions = LazyModule("rnnops.compiler.targets.cpu.scalar_definitions")
+elementary = LazyModule("rnnops.kernels.cpu.elementary")
 
 
 def native_scan(module: Module, width: int | None) -> NativeFunction:
@@ -59,7 +58,7 @@ def native_scan(module: Module, width: int | None) -> NativeFunction:
     name = f"scan_{key_of(text)}"  # engines share one table of names
     text = text.replace('@"scan"(', f'@"{name}"(', 1)
     depends = f"{text}\n{sorted(scalars.used.items())} {REVISION:x}"
-    return native_function(depends, name, lambda: text + scalar_definitions.scalar_functions(scalars))
+    return native_function(depends, name, lambda: text + elementary.definitions(scalars.used, scalars.declared))
 
 
 ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -92,14 +91,10 @@ def run_in_region(openmp: OpenMP, driver: NativeFunction, threads: int, arrays: 
     threads = check_threads(threads)
     if threads > 1 and os.getpid() == PROCESS:
         words = as_words(arrays)
-        if _lead_pool()(driver.address, *openmp.addresses, threads, words.ctypes.data, len(arrays)):
+        lead_region = _native("lead_region", 7, ctypes.c_int64)
+        if lead_region(driver.address, *openmp.addresses, threads, words.ctypes.data, len(arrays)):
             return
     run_together(driver, threads, arrays)
-
-
-@cache
-def _lead_pool() -> Any:
-    return thread_library().callable("lead_region", 7, ctypes.c_int64)
 
 
 MOST_THREADS = 1024  # more is a slip
@@ -139,7 +134,7 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
     """Have several threads run a driver at the same time; return when all have ended.
 
     Args:
-        driver: as `kernels/cpu/barrier.py` has it; ranks may meet in barriers.
+        driver: as `kernels/cpu/threads.py` has it; ranks may meet in barriers.
         threads: how many; the caller is rank 0.
         arrays: what the driver is given.
 
@@ -150,7 +145,7 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
     try:
         team.grow(threads - 1)
         words = as_words(arrays)
-        _lead()(driver.address, team.address, threads, words.ctypes.data, len(arrays))
+        _native("lead", 5)(driver.address, team.address, threads, words.ctypes.data, len(arrays))
     finally:
         _keep(team)
 
@@ -159,16 +154,16 @@ def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
     """Have several threads do a list of jobs; return when all are done.
 
     Args:
-        jobs: address of the list (kernels/cpu/jobs.py), which says `threads` as well.
+        jobs: address of the list (kernels/cpu/threads.py), which says `threads` as well.
         given: address of the words that are given; so many of them are NumPy's objects.
     """
     if threads == 1:
-        _perform()(jobs, given, objects, 0)
+        _native("perform", 4)(jobs, given, objects, 0)
         return
     team = _idle_team()
     try:
         team.grow(threads - 1)
-        _perform()(jobs, given, objects, team.address)
+        _native("perform", 4)(jobs, given, objects, team.address)
     finally:
         _keep(team)
 
@@ -180,7 +175,7 @@ def wake_workers(threads: int) -> None:
     except IndexError:
         return
     try:
-        _wake()(team.address, min(threads - 1, len(team.workers)))
+        _native("wake", 2)(team.address, min(threads - 1, len(team.workers)))
     finally:
         _keep(team)
 
@@ -193,13 +188,14 @@ class Worker:
         self.address = int(self.mailbox.ctypes.data)
         for gate in GATES:
             self.mailbox[gate + 1] = _new_lock()
-        self._thread = threading.Thread(target=_serve(), args=(self.address,), name="rnnops worker", daemon=True)
+        serve, arguments = _native("serve", 1), (self.address,)
+        self._thread = threading.Thread(target=serve, args=arguments, name="rnnops worker", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
         """End the thread, which must be idle."""
         self.mailbox[DRIVER // WORD_BYTES] = 0
-        _open_gate()(self.address)
+        _native("open_gate", 1)(self.address)
         self._thread.join()
         for gate in GATES:
             ctypes.pythonapi.PyThread_free_lock(ctypes.c_void_p(int(self.mailbox[gate + 1])))
@@ -283,25 +279,6 @@ def _keep(team: ThreadPool) -> None:
 
 
 @cache
-def _lead() -> Any:
-    return thread_library().callable("lead", 5)
-
-
-@cache
-def _perform() -> Any:
-    return thread_library().callable("perform", 4)
-
-
-@cache
-def _wake() -> Any:
-    return thread_library().callable("wake", 2)
-
-
-@cache
-def _serve() -> Any:
-    return thread_library().callable("serve", 1)
-
-
-@cache
-def _open_gate() -> Any:
-    return thread_library().callable("open_gate", 1)
+def _native(function: str, numbers: int, result: Any = None) -> Any:
+    """A function of the runtime's threads, by how many numbers it takes."""
+    return thread_library().callable(function, numbers, result)

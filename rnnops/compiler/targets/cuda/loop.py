@@ -54,7 +54,7 @@ from rnnops.compiler.targets.cuda.lane_nests import (
     shares_of_parts,
     spans_of_parts,
 )
-from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
+from rnnops.kernels.cuda.step_product import PartialSums, partial_sums
 from rnnops.util import cached_property
 
 

@@ -53,7 +53,21 @@ from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.targets.cuda.defer_work import FetchLines, deferred, step_of_tile
+from rnnops.compiler.targets.cuda.kernel_parts import (
+    PART,
+    SHARED,
+    SYNC,
+    BlockPointwiseWriter,
+    DriverProducts,
+    FeaturePointwiseWriter,
+    FetchLines,
+    MirroredPointwiseWriter,
+    PartPointwiseWriter,
+    SplitLines,
+    deferred,
+    mirrored,
+    step_of_tile,
+)
 from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
 from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,
@@ -64,21 +78,10 @@ from rnnops.compiler.targets.cuda.loop import (
     feature_nests,
     numbers_of,
 )
-from rnnops.compiler.targets.cuda.product_lines import DriverProducts, SplitLines
-from rnnops.compiler.targets.cuda.row_kernels import (
-    PART,
-    SHARED,
-    SYNC,
-    BlockPointwiseWriter,
-    FeaturePointwiseWriter,
-    MirroredPointwiseWriter,
-    PartPointwiseWriter,
-    mirrored,
-)
 from rnnops.compiler.targets.cuda.share_blocks import WORDS_OF_FRAGMENTS, fragments_of, rounding_of_plan, warps_of
 from rnnops.compiler.targets.cuda.share_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
 from rnnops.compiler.targets.cuda.text import cuda_text
-from rnnops.kernels.cuda.async_copy import WORDS
+from rnnops.kernels.cuda.lane_functions import WORDS
 from rnnops.kernels.cuda.step_product_tensor import sums_name
 
 RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))

@@ -1,29 +1,37 @@
-"""How blocks share out a loop over steps, and what each keeps in shared memory.
+"""How blocks share out a loop over steps, by what a step should cost, and what each keeps in shared memory.
 
-**Loops over steps whose products round their operands, and run on tensor cores: who has what, and where it lies**.
-Blocks share out such a loop as any other (`share_blocks.py`), but for what a block reads: weights for tensor cores lie
-as fragments, 16 bits each where they are rounded to bfloat16 or float16, and rows are multiplied 16 at once. How many
-groups there are a model of what a step costs says (`step_cost.py`): with more of them a block reads fewer rows, and has
-more columns. Products of such a loop that round nothing keep their weights as they are. Limits: members share out
-only columns, each reads the whole left side of its group's rows.
+**Blocks** form groups; a group owns rows of the batch, and its members share out the features of what these rows need.
+A member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
+weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
+groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
+the loop goes step by step from the host, a product and the elementwise work after it each a launch. Members are no more
+than share features as evenly as that many would. Where steps should take less time so, members share out the inner axis
+of products (`loop.py`).
 
-**How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory**. Blocks form
-groups; a group owns rows of the batch, and its members share out the features of what these rows need. A member keeps
-its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the weights are
-best, since each reads the whole state of its group's rows at every step; what blocks are left form further groups, of
-four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights, the loop
-goes step by step from the host, a product and the elementwise work after it each a launch. Members are no more than
-share features as evenly as that many would. Where steps should take less time so (`step_cost.py`), members share out
-the inner axis of products (`loop.py`).
+The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by rows, then the
+largest. Limits: one loop at a time is planned, from its sizes only.
 
-The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by
-rows, then the largest. Limits: one loop at a time is planned, from its sizes only.
+**Loops whose products round their operands, and run on tensor cores**, are shared out as others are, but for what a
+block reads: weights for tensor cores lie as fragments, 16 bits each where they are rounded to bfloat16 or float16, and
+rows are multiplied 16 at once. How many groups there are the cost of a step says: with more of them a block reads fewer
+rows, and has more columns. Products of such a loop that round nothing keep their weights as they are. Limits: members
+share out only columns, each reads the whole left side of its group's rows.
+
+**What a step should cost, in microseconds**: a model, for devices that are not at hand. A step is a sum of parts that
+follow each other: each product reads its left side from L2 into shared memory, a slice while the one before is
+multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes partial sums to L2 and reads
+those of others; blocks wait for each other, and some time goes to all the rest. On tensor cores a product takes the
+longest of three: what is read of shared memory, multiply-adds, and how long a warp takes from one chunk of k to the
+next. Every constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part
+hides behind another but what a block writes, blocks are as busy as the busiest, L2 gives its latency and its bytes, and
+takes as many, whatever the traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from operator import index
 from typing import NamedTuple
@@ -33,6 +41,7 @@ import numpy as np
 from rnnops.compiler.lower.kernel import Parameter
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Node, Stage, StepProduct
+from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,
     PARTIAL,
@@ -49,11 +58,19 @@ from rnnops.compiler.targets.cuda.loop import (
     steps_stand_apart,
     with_split_products,
 )
-from rnnops.compiler.targets.cuda.step_cost import cheapest, tensor_step_time
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import choose
-from rnnops.kernels.cuda.split_product import kept_rows, staged_width
-from rnnops.kernels.cuda.step_product import TILE, SharedNumbers, padded, shared_numbers
+from rnnops.kernels.cuda.lane_functions import BATCH
+from rnnops.kernels.cuda.step_product import (
+    TILE,
+    PartialSums,
+    SharedNumbers,
+    kept_rows,
+    padded,
+    partial_sums,
+    shared_numbers,
+    staged_width,
+)
 from rnnops.kernels.cuda.step_product_tensor import (
     BESIDE,
     SLICE,
@@ -63,7 +80,189 @@ from rnnops.kernels.cuda.step_product_tensor import (
     tiles_of,
     times_of,
 )
-from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, WARP
+from rnnops.kernels.cuda.tensor_cores import CHUNK, INSTRUCTIONS, OF_TILE, ROWS, WARP
+from rnnops.symbolic.sizes import guarded
+
+CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
+MULTIPROCESSORS = 132  # of an H100 SXM
+SHARED_BYTES = 232448  # of shared memory a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
+NUMBERS = 7  # that the cycles of a product depend on
+ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmarks
+L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
+FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
+BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guide)
+SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
+GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes have reached L2, its addition does, a read comes back
+PREACTIVATION = ROUND_TRIP / CLOCK  # from L2, where it was fetched to; some 600 cycles from memory behind it
+
+
+REST = SMALL_WORK + PREACTIVATION
+
+
+def step_time(loop: Loop, batch: int) -> float:
+    """Microseconds of a step.
+
+    Args:
+        loop: as blocks share it out.
+        batch: rows of all groups.
+    """
+    cycles = sum(region_cycles(region.part, numbers) for region, numbers in _products(loop, batch))
+    return len(loop.waits) * GROUP_WAIT + REST + cycles / CLOCK
+
+
+def cheapest(loops: Sequence[Loop], batch: int) -> Loop:
+    """The loop whose steps take least time."""
+    products = [[(region.part, numbers) for region, numbers in _products(loop, batch)] for loop in loops]
+    parts = [[part for part, _ in some] for some in products]
+    waits = [len(loop.waits) for loop in loops]
+    numbers = [number for some in products for _, numbers in some for number in numbers]
+    found: int = guarded(partial(_cheapest, parts, waits), numbers)
+    return loops[found]
+
+
+def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Sequence[int]) -> tuple[int, bool]:
+    """The number of the loop, and that costs are not linear in sizes."""
+    given, times = iter(numbers), []
+    for some, count in zip(parts, waits, strict=True):
+        cycles = sum(region_cycles(part, [next(given) for _ in range(NUMBERS)]) for part in some)
+        times.append(cycles / CLOCK + count * GROUP_WAIT)
+    return times.index(min(times)), False
+
+
+def _products(loop: Loop, batch: int) -> Iterator[tuple[LoopRegion, tuple[int, ...]]]:
+    """Regions with a product, and what that costs depends on."""
+    sharing = loop.sharing(batch)
+    for number, region in enumerate(loop.regions):
+        product = region.product
+        if product:
+            sizes = product.inner, product.columns, region.period, loop.members, loop.depth
+            stays = len(loop.products) == 1 and loop.regions[number - 1].period != BY_ROWS  # see `mirrored`
+            yield region, (padded(sharing.rows_of(product)), *sizes, int(stays))
+
+
+def region_cycles(part: str, numbers: Sequence[int]) -> float:
+    """Cycles of a product, or of a half of it.
+
+    Args:
+        numbers: rows, inner, columns, period of features, members, numbers of a slice of k, and 1 where a block's
+            numbers of the left side are in shared memory.
+    """
+    rows, inner, columns, period, members, depth, stays = numbers
+    own = -(-period // members)
+    if part == PARTIAL:
+        return partial_cycles(inner // period * own, partial_sums(rows, columns, period, members), bool(stays))
+    if part == TOTAL:
+        return total_cycles(partial_sums(rows, columns, period, members))
+    return product_cycles(rows, inner, depth, multiply_cycles(rows, inner, columns // period * own))
+
+
+def partial_cycles(inner: int, sums: PartialSums, stays: bool) -> float:
+    """Cycles in which a block reads its own numbers of a left side, multiplies them and writes partial sums.
+
+    Those of some tiles are on their way while others are multiplied.
+
+    Args:
+        inner: numbers of a row that it has.
+        stays: whether they are in shared memory.
+    """
+    read = 0.0 if stays else ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
+    passes = -(-sums.members * sums.of_member // TILE**2 // LANES)
+    multiply = multiply_cycles(sums.height, inner, sums.members * sums.width) / passes
+    write = sums.members * sums.of_member * 4 / L2_BYTES / passes
+    time: float = read + multiply + (passes - 1) * max(multiply, write) + write
+    return time
+
+
+def total_cycles(sums: PartialSums) -> float:
+    """Cycles in which a block reads partial sums of all members for its features; lanes share out fours and members."""
+    batches, left = 0, sums.of_member // TILE
+    while left > 0:
+        together = min(LANES, left)
+        batches += -(-sums.members // (LANES // together) // BATCH)
+        left -= together
+    read: float = batches * ROUND_TRIP + sums.members * sums.of_member * 4 / L2_BYTES
+    return read
+
+
+def product_cycles(rows: int, inner: int, depth: int, multiply: float) -> float:
+    """Cycles of a block's product and of what it reads, slice by slice of k: the next comes while one is multiplied.
+
+    Args:
+        multiply: cycles that all slices are multiplied in.
+    """
+    slices = -(-inner // depth)
+    read = read_cycles(rows, inner, depth) / slices
+    return read + (slices - 1) * max(read, multiply / slices) + multiply / slices
+
+
+def read_cycles(rows: int, inner: int, depth: int) -> float:
+    """Cycles in which a block reads a left side, a slice of k after the other: the reads of a slice are in flight."""
+    return -(-inner // depth) * ROUND_TRIP + rows * inner * 4 / L2_BYTES
+
+
+def multiply_cycles(rows: int, inner: int, width: int) -> float:
+    """Cycles of a block's product: multiply-adds, or reads of shared memory, of lanes of `TILE` x `TILE` sums each."""
+    tiles = rows // TILE * (padded(width) // TILE)
+    cycles, left = 0.0, tiles
+    while left > 0:
+        together = min(LANES, left)
+        rounds = -(-padded(inner) // TILE // (LANES // together))  # of four numbers of k
+        warps = LANES // 32
+        multiply = warps * 32 * TILE**3 / FMAS
+        fetch = warps * TILE * (1 + 32 * TILE * 4 / BANK_BYTES)  # rows are broadcast, columns lie side by side
+        cycles += rounds * max(multiply, fetch)
+        left -= together
+    return cycles
+
+
+WARPS = 8  # of our blocks (lane_nests.py)
+TENSOR_FMAS = {
+    4: 512,
+    2: 1024,
+}  # a cycle and multiprocessor by bytes of an operand: NVIDIA's A100 whitepaper, without sparsity
+CHUNK_CYCLES = 65  # two at a time: a read of shared memory, rounding, instructions that wait for each other: a guess
+
+
+def tensor_step_time(loop: Loop, batch: int) -> float:
+    """Microseconds of a step.
+
+    Args:
+        batch: rows of all groups.
+    """
+    cycles = 0.0
+    for region in loop.regions:
+        product = region.product
+        if product:
+            rows, inner = loop.sharing(batch).rows_of(product), product.inner
+            width = product.columns // region.period * -(-region.period // loop.members)
+            multiply = multiply_cycles(padded(rows), inner, width)
+            if product.rounding:
+                multiply = tensor_cycles(rows, inner, width, INSTRUCTIONS[product.rounding].itemsize)
+            cycles += product_cycles(rows, inner, loop.depth, multiply)
+    return len(loop.waits) * GROUP_WAIT + REST + cycles / CLOCK
+
+
+def tensor_cycles(rows: int, inner: int, width: int, itemsize: int) -> float:
+    """Cycles of a block's product.
+
+    Args:
+        itemsize: bytes of a weight.
+    """
+    (tiles, groups), times = tiles_of(width), times_of(rows)
+    each = min(rows, ROWS * times)
+    chunk_bytes = each * CHUNK * 4 + tiles * OF_TILE * itemsize
+    chunk_products = times * ROWS * tiles * OF_TILE
+    cycles, left = 0.0, -(-rows // (ROWS * times)) * groups
+    while left > 0:
+        together = min(WARPS, left)
+        splits = WARPS // together
+        chunks = -(-inner // CHUNK // splits)
+        all_chunks = chunks * splits * together
+        fetch, multiply = all_chunks * chunk_bytes / BANK_BYTES, all_chunks * chunk_products / TENSOR_FMAS[itemsize]
+        sums = 2 * together * splits * times * tiles * 4 * WARP * 4 / BANK_BYTES
+        cycles += max(fetch, multiply, chunks * CHUNK_CYCLES) + sums
+        left -= together
+    return cycles
 
 
 @dataclass(frozen=True)
@@ -96,9 +295,8 @@ def on_chip(regions: Sequence[LoopRegion], sharing: Sharing, lanes: int, room: i
     sums = shared_numbers(rows, 0, 0, lanes).sums
     depth, slices = TILE, 0
     if whole:
-        depth, slices = _slices_of_weights(
-            padded(max(product.inner for product in whole)), rows, max(0, room - end - sums)
-        )
+        inner = padded(max(product.inner for product in whole))
+        depth, slices = _slices(inner, rows, max(0, room - end - sums), TILE, TILE)
     after = end + max(left, slices * rows * (depth + TILE))
     return OnChip(tuple(places), end, depth, after, after + sums)
 
@@ -110,18 +308,6 @@ def _weights(region: LoopRegion, product: StepProduct, sharing: Sharing) -> int:
     if region.part:
         count = kept_rows(product.inner, region.period, sharing.sums_of(product, region.period))
     return count
-
-
-def _slices_of_weights(inner: int, row: int, room: int) -> tuple[int, int]:
-    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory.
-
-    Two where they are not all of the row: one comes while the other is multiplied.
-    """
-    for slices in (1, 2):
-        depth = min(inner, room // row // slices // TILE * TILE - TILE, STAGED // row // TILE * TILE)
-        if depth == inner:
-            return depth, slices
-    return max(TILE, depth), 2
 
 
 STAGED = 16384  # numbers of a left side that are staged at once, at most
@@ -197,7 +383,7 @@ def with_fragments(loop: Loop, rows: int, blocks: Blocks) -> Loop:
     apart = any(not product.rounding for product in loop.products)
     room = max(0, blocks.shared_bytes // ITEMSIZE - end - (sums if apart else 0))
     inner = max(product.inner for product in loop.products)
-    depth, slices = _slices(-(-inner // SLICE) * SLICE, row, room)
+    depth, slices = _slices(-(-inner // SLICE) * SLICE, row, room, SLICE, BESIDE)
     staged = slices * row * (depth + BESIDE)
     first = end + staged if apart else end
     numbers = max(end + staged, first + sums)
@@ -257,13 +443,20 @@ def _needs(loop: Loop, rows: int, lanes: int) -> list[Need]:
     return needs
 
 
-def _slices(inner: int, row: int, room: int) -> tuple[int, int]:
-    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory."""
+def _slices(inner: int, row: int, room: int, unit: int, gap: int) -> tuple[int, int]:
+    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory.
+
+    Two where they are not all of the row: one comes while the other is multiplied.
+
+    Args:
+        row: numbers of one more k of a slice.
+        unit, gap: a slice is a multiple of `unit`, and its rows lie `gap` more numbers apart.
+    """
     for slices in (1, 2):
-        depth = min(inner, (room // row // slices - BESIDE) // SLICE * SLICE, STAGED // row // SLICE * SLICE)
+        depth = min(inner, (room // row // slices - gap) // unit * unit, STAGED // row // unit * unit)
         if depth == inner:
             return depth, slices
-    return max(SLICE, depth), 2
+    return max(unit, depth), 2
 
 
 WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap

@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, ONE, STEP, STEPS, ZERO
+from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO
+from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
 from rnnops.compiler.lower.kernel import Assign, For, If, Statement as Line
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum

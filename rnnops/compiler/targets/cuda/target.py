@@ -39,12 +39,11 @@ from rnnops.compiler.targets.cuda.share_rows import let_finished_rows_leave, sha
 from rnnops.compiler.targets.target import Work, Written, load_module
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, run_reference
-from rnnops.kernels.cuda.async_copy import WORDS
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, numbers_on_device, on_device, settled, zeros
-from rnnops.kernels.cuda.facade import SIMULATED, card, choose
+from rnnops.kernels.cuda.facade import SIMULATED, address_of, card, choose
+from rnnops.kernels.cuda.lane_functions import WORDS
 from rnnops.kernels.cuda.launches import Replays, ScanRun
 from rnnops.kernels.cuda.memory import current_lender, current_stream, is_captured, refuse_in_graph
-from rnnops.kernels.cuda.streams import address_of
 from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, WARP
 from rnnops.net.schema import Call, RunContext, schema_of
 from rnnops.types import Array

@@ -11,8 +11,8 @@ import pytest
 
 import rnnops as ro
 from rnnops.compiler.targets.cpu import driver_text
-from rnnops.kernels.cpu.barrier import GIVEN
-from rnnops.kernels.cpu.native import PRODUCTS, THREADS
+from rnnops.kernels.cpu.native import PRODUCTS
+from rnnops.kernels.cpu.threads import CALLED, GIVEN
 
 T, N, H = 5, 3, 7
 Feeds = dict[str, Any]
@@ -94,7 +94,7 @@ def test_bits_are_those_of_a_driver_without_functions(
 def texts(layers: int) -> list[str]:
     """The LLVM modules of the chain, forward and backward."""
     run = ro.compile(build(chain(layers), layers), threads=1)
-    symbols = {name: f"rnnops_{name}" for name in (*PRODUCTS, *THREADS)}
+    symbols = {name: f"rnnops_{name}" for name in (*PRODUCTS, *CALLED)}
     kernels = run.plan(feeds_of(layers), backward=True).plan.compiled.kernels
     return [driver_text.llvm_text(kernel.compiled.text.module, "scan", symbols, GIVEN)[0] for kernel in kernels]
 

@@ -20,7 +20,7 @@ from word_drivers import driver
 from rnnops.compiler.targets.cpu import team as team_module
 from rnnops.compiler.targets.cpu.team import check_threads, default_threads, run_together, wake_workers
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu.barrier import SLEEPER, wait
+from rnnops.kernels.cpu.threads import SLEEPER, wait
 from rnnops.kernels.cpu.words import Address, loaded, new_barrier, stored
 
 
@@ -172,7 +172,7 @@ FUNCTIONS = """
 import os, sys, threading, time
 import numpy as np
 from rnnops.compiler.targets.cpu.team import default_threads, run_together
-from rnnops.kernels.cpu.barrier import SLEEPER, wait
+from rnnops.kernels.cpu.threads import SLEEPER, wait
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.kernels.cpu.words import loaded, stored
 from rnnops.kernels.cpu.words import Address

@@ -14,11 +14,11 @@ import rnnops as ro
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.lower.expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
+from rnnops.compiler.targets.cuda.kernel_parts import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.tiles import source
+from rnnops.kernels.cuda.lane_functions import source
 from rnnops.kernels.scalar_functions import import_lines
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a device has functions of its own")]

@@ -20,7 +20,7 @@ from word_nets import feeds_of as word_feeds, words_net
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 
@@ -241,9 +241,9 @@ def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
 )
 def test_without_waits_blocks_race(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where blocks wait, and nothing makes what they wrote visible."""
-    text = async_copy.source()
+    text = lane_functions.groups_source()
     assert right in text
-    monkeypatch.setattr(async_copy, "source", lambda: text.replace(right, wrong))
+    monkeypatch.setattr(lane_functions, "groups_source", lambda: text.replace(right, wrong))
     net = lstm_net()
     with pytest.raises(RaceError):
         device()(net)(lstm_feeds(net))

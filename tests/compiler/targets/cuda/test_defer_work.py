@@ -9,7 +9,7 @@ from scan_cases import training_scans
 
 import rnnops as ro
 from rnnops.compiler.lower.statements import node_reads
-from rnnops.compiler.targets.cuda.defer_work import deferred
+from rnnops.compiler.targets.cuda.kernel_parts import deferred
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 

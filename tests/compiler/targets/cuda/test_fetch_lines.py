@@ -15,7 +15,7 @@ import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 
 pytestmark = on_cuda
 T, N, H = 3, 2, 4
@@ -88,7 +88,7 @@ def test_rows_are_fetched_whole_where_blocks_own_rows() -> None:
 def test_nothing_is_fetched_from_beyond_an_array(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[tuple[int, int]] = []
     monkeypatch.setattr(target, "_load", target._load.__wrapped__)  # which would remember what it has imported
-    monkeypatch.setattr(async_copy, "fetch_early", lambda array, place: places.append((place, len(array))))
+    monkeypatch.setattr(lane_functions, "fetch_early", lambda array, place: places.append((place, len(array))))
     run, feeds = run_and_feeds(cell)
     out, pullback = run.vjp(feeds)
     pullback({"h": np.ones_like(out["h"])})

@@ -31,10 +31,9 @@ from rnnops.compiler.targets.cuda.loop import (
     place_barriers,
     with_split_products,
 )
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
-from rnnops.compiler.targets.cuda.step_cost import step_time
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop, step_time
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import async_copy
+from rnnops.kernels.cuda import lane_functions
 
 T = 3
 H100 = Blocks(132, 256, 224256)
@@ -170,9 +169,9 @@ def test_two_runs_have_the_same_bits() -> None:
 )
 def test_without_waits_blocks_race(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For partial sums, which are all that a block reads of others where forward products are split as well."""
-    text = async_copy.source()
+    text = lane_functions.groups_source()
     assert right in text
-    monkeypatch.setattr(async_copy, "source", lambda: text.replace(right, wrong))
+    monkeypatch.setattr(lane_functions, "groups_source", lambda: text.replace(right, wrong))
     net = net_of(ro.LSTM, 4)
     with pytest.raises(RaceError, match="race for w_float64"):
         device(3, 2)(net)(feeds_of(net, 2))
