@@ -129,7 +129,7 @@ def net_with_an_output_that_is_not_masked(reverse: bool, listed: list[str] | Non
     net = ro.Net("outer")
     xs, h0 = net.inputs("x", "h0")
     blobs = ro.recurrent_net(
-        net, cell, [("x", x)], [("h", h0)], {"h": "h_t"}, reverse=reverse, timestep="timestep",
+        net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, reverse=reverse, timestep="timestep",
         recompute_blobs_on_backward=listed,
     )  # fmt: skip
     net.outputs(**{f"out{i}": blob for i, blob in enumerate(blobs)})
