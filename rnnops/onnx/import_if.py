@@ -3,7 +3,8 @@
 **If nodes, read in place**: one branch where sizes decide which, else both, and Where takes one of each two results. A
 condition that follows from constants and fixed sizes is known. One that follows from sizes that the file leaves open is
 taken for what it is at sizes that are large and differ. Where the rest of the file does not fit that branch, the other
-one is read. A run whose sizes take another branch is refused by a Reshape.
+one is read. A run whose sizes take another branch is refused by a Reshape. Inside a branch that data decide, it is
+refused only if the data take that branch at such sizes: both are computed, also the one that the sizes do not fit.
 
 A branch becomes nodes of the graph around it, its values under names that nothing else has. So all that is known around
 an If is known inside, and sizes that its values decide can be known as well. Nothing that a branch may hold has an
@@ -26,7 +27,7 @@ import numpy as np
 
 from rnnops.net.blob import Blob
 from rnnops.net.text import free_name
-from rnnops.onnx.node import Attributes, Node, Rule, graphs_of
+from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.indexing import gather
@@ -78,10 +79,7 @@ def choice(reader: GraphReader, name: str, likely: bool) -> bool:
         return likely
     while isinstance(condition, tuple) and condition[0] == "Not":
         condition, is_negated = condition[1], not is_negated
-    taken = reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
-    if taken != likely:
-        reader.model.unlikely.append(condition)
-    return taken
+    return reader.model.choices.setdefault(condition, likely != is_negated) != is_negated
 
 
 def condition_of(reader: GraphReader, name: str, most: int) -> Condition:
@@ -107,8 +105,12 @@ def read_one(
     reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], taken: bool, certain: bool
 ) -> None:
     """The branch that is taken; where that follows from open sizes, a run at which it is not is refused."""
-    guard = "" if certain else guard_of(reader, proto, taken)
-    results = read_branch(reader, proto, branches[taken], BRANCHES[taken])
+    guard, by_data = "", not certain and reader.fits is not None
+    if by_data:
+        note_fit(reader, proto, taken)
+    elif not certain:
+        guard = guard_of(reader, proto, taken)
+    results = read_branch(reader, proto, branches[taken], BRANCHES[taken], by_data)
     for name, result in zip(proto.output, results, strict=True):
         if name and guard:
             shape = appended(reader, f"{name}/shape", "Shape", [result])
@@ -119,6 +121,29 @@ def read_one(
             reader.probes.give(reader.blob(name).name, known)  # made-up sizes need not take this branch
         elif name:
             reader.read_node(onnx.helper.make_node("Identity", [result], [name]))
+
+
+def note_fit(reader: GraphReader, proto: onnx.NodeProto, taken: bool) -> None:
+    """Note that sizes must take this branch where data take the branch around it."""
+    assert reader.fits is not None
+    condition = scalar_condition(reader, proto)
+    reader.fits.append(condition if taken else negated(reader, condition))
+
+
+def negated(reader: GraphReader, condition: str) -> str:
+    """True where a condition is not."""
+    return appended(reader, f"{condition}/not", "Not", [condition])
+
+
+def cut_to_one(reader: GraphReader, node: onnx.NodeProto) -> onnx.NodeProto:
+    """A Squeeze with the first place of its axes, which are longer where its result is not taken; else the node."""
+    axes = reader.known_value(node.input[1]) if len(node.input) > 1 else attributes_of(node).get("axes", (0, None))[1]
+    if node.op_type != "Squeeze" or axes is None:
+        return node
+    found = deepcopy(node)
+    for axis in axes:
+        found.input[0] = appended(reader, f"{node.output[0]}/first", "Gather", [found.input[0], [0]], axis=int(axis))
+    return found
 
 
 def guard_of(reader: GraphReader, proto: onnx.NodeProto, taken: bool) -> str:
@@ -135,6 +160,13 @@ def appended(reader: GraphReader, name: str, op: str, inputs: Iterable[Operand],
     free = free_name(name, reader.taken)
     reader.read_node(onnx.helper.make_node(op, names, [free], **attributes))
     return free
+
+
+def unsqueezed(reader: GraphReader, hint: str, name: str, axis: int) -> str:
+    """A value with one more axis of size 1."""
+    if reader.model.opset >= 13:
+        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, [axis]])
+    return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis])
 
 
 def constant(reader: GraphReader, prefix: str, value: int | Sequence[int]) -> str:
@@ -157,19 +189,36 @@ def branch_of(attributes: Attributes, name: str, outputs: int) -> onnx.GraphProt
 def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto]) -> None:
     """Both branches, and Where between each two results, which must have one type."""
     undecided, condition = reader.model.branches[-1], scalar_condition(reader, proto)
-    results, few = [], []
-    for taken in (True, False):
-        before = len(reader.model.unlikely)
-        results.append(read_branch(reader, proto, branches[taken], BRANCHES[taken]))
-        few.append(set(reader.model.unlikely[before:]))
-    if all(few) and few[0] != few[1]:
-        raise OnnxError("its branches need different open sizes, so that no run can compute both")
-    for name, then, otherwise in zip(proto.output, *results, strict=True):
-        if name:
-            otherwise = of_one_shape(reader, name, then, otherwise)
-            reader.read_node(onnx.helper.make_node("Where", [condition, then, otherwise], [name]))
+    (then, otherwise), place = read_guarded(reader, proto, branches, condition)
+    for name, one, other in zip(proto.output, then, otherwise, strict=True):
+        inputs = [condition, one, of_one_shape(reader, name, one, other)] if name else []
+        if name and place:
+            chosen = unsqueezed(reader, name, appended(reader, f"{name}/chosen", "Where", inputs), 0)
+            reader.read_node(onnx.helper.make_node("Gather", [chosen, place], [name], axis=0))
+        elif name:
+            reader.read_node(onnx.helper.make_node("Where", inputs, [name]))
     if undecided.source is not None:  # it has been read, whatever comes
         reader.model.branches.remove(undecided)
+
+
+def read_guarded(
+    reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], condition: str
+) -> tuple[list[list[str]], str]:
+    """The results of both branches, and 0 where sizes fit the one that is taken, else a place that no array has."""
+    prefix = next(filter(None, proto.output), proto.op_type)
+    around, results, fit = reader.fits, [], ""
+    for taken in (True, False):
+        reader.fits = []
+        results.append(read_branch(reader, proto, branches[taken], BRANCHES[taken]))
+        untaken = negated(reader, condition) if taken and reader.fits else condition
+        for name in reader.fits:
+            fits = appended(reader, f"{prefix}/fits", "Or", [untaken, name])
+            fit = appended(reader, f"{prefix}/fits", "And", [fit, fits]) if fit else fits
+    reader.fits = around
+    if around is not None:
+        around += [fit] if fit else []
+        return results, ""
+    return results, appended(reader, f"{prefix}/branch_for_other_sizes", "Where", [fit, 0, -7]) if fit else ""
 
 
 def open_branch(reader: GraphReader, proto: onnx.NodeProto) -> OpenBranch:
@@ -209,8 +258,14 @@ def in_words(known: Known | None) -> str:
     return f"{known[0].dtype}[{', '.join('?' if size is None else str(size) for size in fixed_dims(known))}]"
 
 
-def read_branch(reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto, word: str) -> list[str]:
-    """Read a branch into the graph around it; the names of its results there."""
+def read_branch(
+    reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto, word: str, any_size: bool = False
+) -> list[str]:
+    """Read a branch into the graph around it; the names of its results there.
+
+    Args:
+        any_size: whether it is computed at sizes that it does not fit, too.
+    """
     prefix = f"{next(filter(None, proto.output), proto.op_type)}/{word}"
     branch = in_place(graph, reader, prefix)
     reader.look_ahead(branch.nodes, branch.results)
@@ -219,7 +274,7 @@ def read_branch(reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphPro
     for tensor in branch.tensors:
         reader.read_initializer(tensor)
     for node in branch.nodes:
-        reader.read_node(node)
+        reader.read_node(cut_to_one(reader, node) if any_size else node)
     return branch.results
 
 
@@ -451,11 +506,7 @@ def steps_of(reader: GraphReader, name: str, axis: int, rank: int, keeps: int, h
     if axis:
         perm = [axis, *(other for other in range(rank) if other != axis)]
         name = appended(reader, f"{hint}/steps", "Transpose", [name], perm=perm)
-    if not keeps:
-        return name
-    if reader.model.opset >= 13:
-        return appended(reader, f"{hint}/wider", "Unsqueeze", [name, [axis + 1]])
-    return appended(reader, f"{hint}/wider", "Unsqueeze", [name], axes=[axis + 1])
+    return unsqueezed(reader, hint, name, axis + 1) if keeps else name
 
 
 def list_of_sizes(reader: GraphReader, name: str, axis: int, sizes: np.ndarray[Any, Any]) -> list[int]:

@@ -53,7 +53,6 @@ class GraphModel:
         sizes: made-up sizes of what the file leaves open.
         branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
         choices: condition that follows from open sizes -> what it is taken for; in the order of reading.
-        unlikely: those of which the branch of few sizes was read, once for each time.
     """
 
     rules: Mapping[str, Rule]
@@ -63,7 +62,6 @@ class GraphModel:
     sizes: MadeUpSizes = field(default_factory=MadeUpSizes)
     branches: list[OpenBranch] = field(default_factory=list)
     choices: dict[Condition, bool] = field(default_factory=dict)
-    unlikely: list[Condition] = field(default_factory=list)
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""
@@ -78,6 +76,9 @@ class GraphReader:
 
     Args:
         outer: the reader of the graph around this one; taken: names that made-up ones must differ from.
+
+    Attributes:
+        fits: values that are true where sizes fit a branch which data decide, while it is read; None outside.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class GraphReader:
         self.computed_with: set[str] = set()  # what nodes read as anything else
         self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
         self.sequences: dict[str, Parts] = {}  # values that are sequences of arrays
+        self.fits: list[str] | None = None
 
     @property
     def root(self) -> GraphReader:

@@ -1,8 +1,7 @@
 """Unrolled loops of a graph as Loop nodes.
 
 PyTorch's exporters write a Python loop over time as a copy of its nodes for each step. Copies that hand states on are
-the body of a Loop, whose results are read as all steps or as one of them. Other nodes stay as they are. A weight that
-stands in the file once for each step, with the same numbers, becomes one parameter.
+the body of a Loop, whose results are read as all steps or as one of them. Other nodes stay as they are.
 """
 
 from __future__ import annotations

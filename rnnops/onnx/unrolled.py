@@ -13,7 +13,6 @@ Limits: loops of the main graph, with states, of four steps or more; nodes with 
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -138,21 +137,12 @@ class GraphView:
         return [self.numbers(name) for name in (*node.input[1:], *[""] * (5 - len(node.input)))]
 
     def _add_constants(self) -> None:
-        """Note constants, and which of them are equal.
-
-        Parameters, which may be trained, are equal where each step of a loop may have its copy: as many have the same
-        numbers. Two layers that begin with the same weights keep their own.
-        """
-        equal, copies = dict[tuple[object, ...], str](), defaultdict[tuple[object, ...], list[str]](list)
+        """Note constants, and which of them are equal. Parameters may be trained: each one is its own."""
+        equal = dict[tuple[object, ...], str]()
         for name, array, least in self._arrays():
             self.constants[name] = array
-            key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
             if array.dtype.kind != "f" or array.ndim == 0 or array.size < least:
-                self.same[name] = equal.setdefault(key, name)
-            elif array.size and array.min() != array.max():
-                copies[key].append(name)
-        for names in copies.values():
-            self.same.update(dict.fromkeys(names, names[0]) if len(names) >= LEAST else {})
+                self.same[name] = equal.setdefault((array.dtype.str, array.shape, array.tobytes()), name)
 
     def _arrays(self) -> Iterator[tuple[str, Array, int]]:
         """The constants of a graph: name, array, and elements from which on it is a parameter."""
@@ -202,13 +192,20 @@ class GraphView:
             start, end, along, step = self.cuts(node)
             is_one = len(along) == 1 and end == [start[0] + 1] and step in ([], [1])
             return StepPlace(data, along[0], start[0], True) if is_one else None
-        if node.op_type == "Split" and (self.dims.get(data) or ())[axis:][:1] == (len(node.output),):
+        if node.op_type == "Split" and self._parts(node, data, axis) == [1] * len(node.output):
             return StepPlace(data, axis, i, True)
         split = self.makers.get(data) if node.op_type == "SequenceAt" and found else None
         if split is None or split.op_type != "SplitToSequence" or not self._is_in_ones(split):
             return None
         keeps_axis = attribute_of(split, "keepdims", "int", 1) != 0
         return StepPlace(self.named(split.input[0]), attribute_of(split, "axis", "int", 0), found[0], keeps_axis)
+
+    def _parts(self, split: onnx.NodeProto, data: str, axis: int) -> list[int]:
+        """How many places along its axis the parts of a Split have; nothing where that is not known."""
+        if len(split.input) > 1 and split.input[1]:
+            return self.numbers(split.input[1])
+        size, given = (self.dims.get(data) or ())[axis:][:1], attribute_of(split, "split", "ints", ())
+        return list(given) or [1] * (len(split.output) if size == (len(split.output),) else 0)
 
     def _is_in_ones(self, split: onnx.NodeProto) -> bool:
         """True if a SplitToSequence makes parts of one place each."""

@@ -123,3 +123,10 @@ OF_OTHER_WIDTHS = f"""(float[N,W,3] x, bool c) => (float[1,N,2] y) <int64[1] one
             z = If(e) <then_branch = t3() => (float[N,3] h) {{ h = ReduceMax<axes = [1], keepdims = 0>(x) }},
                        else_branch = e3() => (float[N,W,3] i) {{ i = Identity(x) }}>
             r = Unsqueeze(z, one) every, b = GRU<hidden_size = 2>(r, w, u) }}> }}"""
+OF_OTHER_WIDTHS_INSIDE = (
+    OF_OTHER_WIDTHS.replace("bool c)", "bool c, bool o)").replace(
+        "y = If(c)", "y = If(o) < then_branch = t0() => (float[1,N,2] y1) { y1 = If(c)"
+    )[:-1]
+    + """}, else_branch = e0() => (float[1,N,2] y2) {
+        m = ReduceMax<axes = [1], keepdims = 0>(x) k = Unsqueeze(m, one) p, y2 = GRU<hidden_size = 2>(k, w, u) }> }"""
+)

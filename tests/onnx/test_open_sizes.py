@@ -17,6 +17,7 @@ from if_models import (
     BY_WINDOW,
     BY_WINDOW_WITHOUT_NAMES,
     OF_OTHER_WIDTHS,
+    OF_OTHER_WIDTHS_INSIDE,
     ROWS_OF_TWO_NAMES,
     SQUEEZED,
     SQUEEZED_BY_MANY,
@@ -257,11 +258,40 @@ def test_conditions_of_many_ops_are_not_followed(tmp_path: Path) -> None:
     load(path, sizes={"W": 1})
 
 
-def test_branches_by_data_that_fit_other_sizes_are_refused(tmp_path: Path) -> None:
-    path, x = written(OF_OTHER_WIDTHS, tmp_path), np.ones((4, 2, 3), "float32")
-    rejects(OnnxError, lambda: load(path), "wrong number of axes", "constants={'c': ...}")
-    model = load_model(path, {"c": False})
+@pytest.mark.parametrize("device", ["reference", "plain", "cpu"])
+@pytest.mark.parametrize("text", [OF_OTHER_WIDTHS, OF_OTHER_WIDTHS_INSIDE])
+def test_branches_by_data_that_fit_other_sizes(text: str, device: str, tmp_path: Path) -> None:
+    """Both are computed. Data that take the one that sizes do not fit are refused, as by ONNX Runtime."""
+    path = written(text, tmp_path)
+    model = load_model(path)
+    run, x = DEVICES[device](model.net), np.random.default_rng(0).normal(size=(4, 2, 3)).astype("float32")
+
+    def check(feeds: dict[str, np.ndarray]) -> None:
+        feeds = {name: array for name, array in feeds.items() if name in model.shapes}
+        np.testing.assert_allclose(run(model.params, feeds)["y"], wanted_of(path, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+    for width, c in ((1, True), (2, False), (1, True)):
+        feeds = {"x": x[:, :width], "c": np.array(c), "o": np.array(True)}
+        check(feeds)
+        if "o" in model.shapes:
+            check({**feeds, "c": np.array(not c), "o": np.array(False)})
+        with pytest.raises(RnnopsError, match="blob 'y/branch_for_other_sizes'"):
+            run(model.params, {name: np.array(not c) if name == "c" else feeds[name] for name in model.shapes})
+
+
+def test_gradients_of_branches_by_data_that_fit_other_sizes(tmp_path: Path) -> None:
+    model = load_model(written(OF_OTHER_WIDTHS, tmp_path))
+    for width, c in ((1, True), (2, False)):
+        x = np.random.default_rng(0).normal(size=(4, width, 3))
+        params = {name: array.astype("float64") for name, array in model.params.items()}
+        ro.testing.check_gradient(model.net, {**params, "x": x, "c": np.array(c)})
+
+
+def test_a_branch_by_data_that_is_known_is_read_by_itself(tmp_path: Path) -> None:
+    model = load_model(written(OF_OTHER_WIDTHS, tmp_path), {"c": False})
+    x = np.ones((4, 2, 3), "float32")
     assert ro.compile(model.net, device="reference")(model.params, x=x)["y"].shape == (1, 1, 2)
+    assert sum(op.type == "RecurrentNetwork" for op in model.net.ops) == 1
 
 
 def test_rows_of_a_state_are_those_of_its_sequence(tmp_path: Path) -> None:

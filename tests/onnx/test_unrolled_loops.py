@@ -77,8 +77,18 @@ def test_written_again_it_is_the_same_net(tmp_path: Path) -> None:
     check_each(ROLLED, lambda name: check_written_again(ROLLED[name], tmp_path))
 
 
-def test_weights_of_all_steps_are_one_parameter(tmp_path: Path) -> None:
-    model, _ = read(ROLLED["copies of a weight"], tmp_path)
+def test_parameters_with_equal_numbers_are_parameters_of_their_own(tmp_path: Path) -> None:
+    for text, own in (
+        (ROLLED["weights of one step that are equal"], {"w0", "w1", "w2", "w3"}),
+        (ROLLED["biases of zeros"], {"b0", "b1"}),
+        (LEFT["weights of each step that are equal"], {f"w{t}" for t in range(STEPS)}),
+    ):
+        model, _ = read(text, tmp_path)
+        assert model.params.keys() >= own
+
+
+def test_a_weight_that_nodes_of_each_step_turn_is_one_parameter(tmp_path: Path) -> None:
+    model, _ = read(ROLLED["a turned weight"], tmp_path)
     assert sorted(model.params) == ["b", "u", "w"]
 
 

@@ -89,6 +89,17 @@ def two_layers(step: str = SECOND) -> str:
 
 TWIN = numbers("u", 3, 3).replace(" u ", " v ")
 COPIES = ", ".join(numbers("w", 2, 3).replace(" w ", f" w{t} ") for t in range(STEPS))
+FOUR = ", ".join(numbers("w", 2, 3).replace(" w ", f" w{i} ") for i in range(4))
+OF_FOUR = """a{t} = MatMul (x{t}, w0) e{t} = MatMul (x{t}, w1) c{t} = MatMul (x{t}, w2) d{t} = MatMul (x{t}, w3)
+    m{t} = Sum (a{t}, e{t}, c{t}, d{t}) r{t} = MatMul ({before}, u) q{t} = Add (m{t}, r{t}) h{t} = Tanh (q{t})"""
+ZEROS = ", ".join(f"float[3] b{i} = {{0.0, 0.0, 0.0}}" for i in range(2))
+OF_TWO = "p{t} = Add (q{t}, b0) z{t} = Tanh (p{t}) g{t} = Add (z{t}, b1) h{t} = Tanh (g{t})"
+OF_TWO = TANH[: TANH.index("p{t}")] + OF_TWO
+PARTS = f"{', '.join(f'part{t}' for t in range(STEPS))} = Split <axis = 0> (x, sizes)"
+SIZES = "sizes = Constant <value_ints = [{}]> () "
+OF_PARTS = TANH.replace(
+    "m{t} = MatMul (x{t}, w)", "x{t} = ReduceSum <keepdims = 0> (part{t}, zero) m{t} = MatMul (x{t}, w)"
+)
 OWN = ", ".join(numbers(f"w{t}", 2, 3) for t in range(STEPS))
 FILLED = ", ".join(f"float[3] b{t} = {{0.5, 0.5, 0.5}}" for t in range(STEPS))
 FOLDED = TANH.replace("r{t} = MatMul ({before}, u) q{t} = Add (m{t}, r{t})", "q{t} = Identity (m{t})")
@@ -101,7 +112,11 @@ ROLLED = {
     "the last": model(steps(), "float[N, 3] h5"),
     "all, the last and one": model(steps() + stacked() + "v = Exp (h2)", f"{ALL}, float[N, 3] h5, float[N, 3] v"),
     "not in order": model(steps() + "y = Concat <axis = 0> (h5, h1, h0)", "float y"),
-    "copies of a weight": model(steps(step=TANH.replace(", w)", ", w{t})")) + stacked(), ALL, more=f", {COPIES}"),
+    "weights of one step that are equal": model(steps(step=OF_FOUR) + stacked(), ALL, more=f", {FOUR}"),
+    "biases of zeros": model(steps(step=OF_TWO) + stacked(), ALL, more=f", {ZEROS}"),
+    "parts of one place": model(
+        SIZES.format("1, 1, 1, 1, 1, 1") + PARTS + steps(read="split").replace(BEFORE["split"], "") + stacked(), ALL
+    ),
     "a turned weight": model(steps(step="v{t} = Transpose (u) " + TANH.replace("u)", "v{t})")) + stacked(), ALL),
     "states that only x meets": model(
         with_second_state(BARE) + stacked() + stacked(name="z", of="c"), f"{ALL}, float[6, N, 3] z"
@@ -133,6 +148,24 @@ ROLLED = {
     ),
 }
 LEFT = {
+    "weights of each step that are equal": model(
+        steps(step=TANH.replace(", w)", ", w{t})")) + stacked(), ALL, more=f", {COPIES}"
+    ),
+    "parts of several places": model(
+        SIZES.format("2, 1, 1, 1, 1, 0")
+        + PARTS
+        + " ".join(OF_PARTS.format(t=t, before=f"h{t - 1}" if t else "h") for t in range(STEPS))
+        + stacked(),
+        ALL,
+    ),
+    "parts of two places": model(
+        SIZES.format("2, 2, 2, 2, 2, 2")
+        + PARTS
+        + " ".join(OF_PARTS.format(t=t, before=f"h{t - 1}" if t else "h") for t in range(STEPS))
+        + stacked(),
+        ALL,
+        "float[12, N, 2] x, float[N, 3] h",
+    ),
     "other weights": model(steps(step=TANH.replace(", w)", ", w{t})")) + stacked(), ALL, more=f", {OWN}"),
     "equal fillings": model(steps(step=TANH.replace(", b)", ", b{t})")) + stacked(), ALL, more=f", {FILLED}"),
     "three steps": model(steps(range(3)), "float[N, 3] h2", "float[3, N, 2] x, float[N, 3] h"),

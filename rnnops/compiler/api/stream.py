@@ -264,12 +264,16 @@ class Stream(Attributes):
             Output name -> array of so many frames as are left.
 
         Raises:
-            StreamError: as of a call, and where the stream knows of no frames.
+            StreamError: as of a call, where the stream knows of no frames, and where it ends before it has as many as
+                its windows and cuts need.
         """
         if self._frames is None:
             raise self._error("the stream knows of no frames", hint="run.stream(steps=..., shapes=...) does.")
         given = (*map(self._by_name, feeds), named)
         tail = self._frames.frames_in(given)
+        if self._frames.position is not None:
+            ended, before = self._active(rows), on_host(self._now.arrays[self._frames.position])
+            self._frames.check_ending(before if ended is None or before.size == 1 else before[ended], tail)
         frames, left = self._frames.ending(tail)
         filled = self._frames.filled(given, frames - tail, self.rows)
         others = {name: value for feeds in given for name, value in feeds.items() if name not in filled}

@@ -50,7 +50,8 @@ class Frames:
         rate: frames for each frame of the inputs.
         delay: position p holds frame `p - delay`.
         before, after: how many of the frames at both ends are a fill.
-        sizes: how the number of frames follows from that of the inputs: `(n + a) // b * c + d` for each `(a, b, c, d)`.
+        sizes: how the number of frames follows from that of the inputs: `(n + a) // b * c + d` for each
+            `(a, b, c, d, least)` of an op that takes `least` frames or more.
     """
 
     place: AxisPlace
@@ -59,13 +60,22 @@ class Frames:
     before: int = 0
     after: int = 0
     fill: float = 0
-    sizes: tuple[tuple[int, int, int, int], ...] = ()
+    sizes: tuple[tuple[int, int, int, int, int], ...] = ()
 
     def count(self, frames: int) -> int:
         """The number of frames where the inputs have so many."""
-        for add, by, times, more in self.sizes:
+        for add, by, times, more, _ in self.sizes:
             frames = (frames + add) // by * times + more
         return frames
+
+    def fits(self, frames: int) -> bool:
+        """True if a stream of so many frames gives what one call of them gives: no window or cut is larger."""
+        count = frames
+        for add, by, times, more, least in self.sizes:
+            if count < least:
+                return False
+            count = max((count + add) // by * times + more, 0)  # a Slice takes all that there is
+        return count == max(self.count(frames), 0)
 
     @property
     def certain(self) -> int:
@@ -74,24 +84,26 @@ class Frames:
 
     def longer(self, number: int) -> Frames:
         """With so many frames more."""
-        return replace(self, sizes=(*self.sizes, (number, 1, 1, 0))) if number else self
+        return replace(self, sizes=(*self.sizes, (number, 1, 1, 0, 0))) if number else self
 
 
 def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
     """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
-    found, others = dict[str, Dims](), set[str]()
+    found, others = dict[str, Dims](), dict[str, str]()
     for spec in net.input_specs:
         given = shapes.get(spec.name, spec.shape)
         if not isinstance(given, tuple | list):
             hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
             raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
-        others.update(str(size) for size in given if size != steps and not is_number(size))
+        others.update((str(size), spec.name) for size in given if size != steps and not is_number(size))
         found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
     if len(others) > 1:
-        hint = "Give numbers for sizes that are neither frames nor rows."
-        raise StreamError("several sizes may be that of rows", net=net.name, came=", ".join(sorted(others)), hint=hint)
+        hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(others))
+        inputs = ", ".join(dict.fromkeys(others.values()))
+        raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
     if not any(FRAMES in dims for dims in found.values()):
-        raise StreamError("no input has the size of frames", net=net.name, wanted=repr(steps), came=str(found))
+        problem, inputs = "no input has the size of frames", ", ".join(found) or None
+        raise StreamError(problem, net=net.name, blob=inputs, wanted=repr(steps), came=str(found))
     return found
 
 
@@ -196,7 +208,7 @@ class StreamParts:
         blob = self.seen(name, blob, frames, more)
         if more >= span:
             blob = self.op("Slice", blob, starts=(0,), ends=(span - stride - more,), axes=(frames.place.axis,))
-        sizes = (*frames.sizes, (stride - span, stride, 1, 0))
+        sizes = (*frames.sizes, (stride - span, stride, 1, 0, span if span > 1 else 0))
         return blob, replace(frames, rate=frames.rate / stride, delay=late, before=0, after=0, sizes=sizes)
 
     def late(self, name: str, delay: int) -> str:
@@ -262,7 +274,7 @@ class StreamParts:
             found.append(self.op("GreaterOrEqual", number, frames.before))
         if ends:
             count = self.counter("frames")
-            for add, by, times, rest in frames.sizes:
+            for add, by, times, rest, _ in frames.sizes:
                 count = self.op("Add", self.op("Mul", self.op("Div", self.op("Add", count, add), by), times), rest)
             count = self.op("Sub", count, frames.after)
             found.append(self.op("Less", number, self.row_line(count, rows, rank)))

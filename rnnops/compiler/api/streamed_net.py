@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil, lcm
 from typing import Any
 
@@ -63,6 +64,8 @@ class StreamedNet:
         outputs: output with frames -> how they lie there.
         inside: how frames lie in recurrences whose last state is read.
         fed: an int64 input `[rows]` with the number of frames that a call feeds; None where the net does without.
+        least: a stream must have so many frames for its windows and cuts.
+        position: the state `[rows]` with the number of frames of earlier calls; None where the net does without.
         chunk: a call has a multiple of so many frames.
         dtype: of floats that nothing else says.
     """
@@ -74,6 +77,8 @@ class StreamedNet:
     outputs: Mapping[str, Frames]
     inside: Sequence[Frames]
     fed: str | None
+    least: int
+    position: str | None
     chunk: int
     dtype: str = "float32"
 
@@ -92,6 +97,18 @@ class StreamedNet:
         needed = max([1, frames, *(ceil((one.count(frames) + one.delay) / one.rate) for one in every)])
         return -(-needed // self.chunk) * self.chunk, left
 
+    def check_ending(self, before: Array, frames: int) -> None:
+        """Raise StreamError where a stream ends before its net has as many frames as windows and cuts need.
+
+        Args:
+            before: frames of earlier calls, of each row that ends; frames: those of the last call.
+        """
+        total = int(before.min(initial=self.least)) + frames
+        if total < self.least:
+            problem = "the stream ends within a window or a cut: one call of all its frames gives something else"
+            hint = "Feed more frames before stream.finish(...), or begin anew: stream.reset(...)."
+            raise self._error(problem, wanted=f"{self.least} frames or more", came=total, hint=hint)
+
     def chunk_in(self, given: Sequence[Feeds]) -> int:
         """The number of frames of a call. Raises StreamError where it is not a multiple of `chunk`."""
         frames, named = self.frames_in(given), any(name in feeds for name in self.axes for feeds in given)
@@ -108,7 +125,8 @@ class StreamedNet:
         shapes = {name: np.shape(value) for feeds in given for name, value in feeds.items()}
         sizes: list[int] = [dict(enumerate(shapes.get(name, ()))).get(axis, 0) for name, axis in self.axes.items()]
         if len({*sizes}) > 1:
-            raise self._error("inputs have different numbers of frames", came=", ".join(map(str, sizes)))
+            came = ", ".join(f"{size} of '{name}'" for name, size in zip(self.axes, sizes, strict=True))
+            raise self._error("inputs have different numbers of frames", came=came)
         return sizes[0]
 
     def count_of(self, frames: int, rows: int) -> dict[str, Array]:
@@ -220,11 +238,15 @@ class _StreamWriter(StreamParts):
             if blob in self.frames:
                 outputs[name] = replace(self.frames[blob], delay=self.frames[blob].certain)
                 blobs[name] = self.late(blob, outputs[name].delay)
+        lying = {frames.sizes: frames for frames in self.frames.values()}.values()
+        least = next(number for number in count(1) if all(frames.fits(number) for frames in lying))
+        position = self.counter("position") if least > 1 else None
         ends = {free_name(f"{name}_next", self.taken): name for name in self.made}
         made = {**blobs, **{end: self.made[name] for end, name in ends.items()}}
         net = merge_equal_ops(prune(self.net.with_ops([*self.ops, *self.closing], made, self.inputs)))
-        chunk, fed = lcm(*(frames.rate.denominator for frames in self.frames.values())), self.counters.get("fed")
-        return StreamedNet(net, {**self.links, **ends}, self.dims, self.axes, outputs, self.inside, fed, chunk)
+        chunk, fed = lcm(*(frames.rate.denominator for frames in lying)), self.counters.get("fed")
+        states = {**self.links, **ends}
+        return StreamedNet(net, states, self.dims, self.axes, outputs, self.inside, fed, least, position, chunk)
 
     def check(self, found: StreamedNet) -> None:
         """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
@@ -433,7 +455,7 @@ class _StreamWriter(StreamParts):
         delay = (padded.delay + more) * stride + begin
         blob = self.seen(name, blob, padded, more)
         self._add_windowed(call, blob, geometry, axis - FIRST_AXIS, (more * stride, span - stride))
-        sizes = (*frames.sizes, (-1, 1, stride, span - begin - end))
+        sizes = (*frames.sizes, (-1, 1, stride, span - begin - end, 1))
         made = replace(frames, rate=frames.rate * stride, delay=delay, before=0, after=0, sizes=sizes)
         self._set(op.outputs[0], op.outputs[0], made, call)
 

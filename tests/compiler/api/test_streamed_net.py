@@ -89,6 +89,44 @@ def test_pads_around_no_frame() -> None:
         check(net, frames=frames)
 
 
+ENDED: dict[str, tuple[Callable[[ro.Blob], ro.Blob], int]] = {  # and the least number of frames
+    "a window": (lambda x: ro.max_pool(x, [3], strides=[2]), 3),
+    "a window beside a cut": (lambda x: ro.concat(ro.max_pool(x, [3]), x[:, :, 2:], axis=1), 3),
+    "a cut beside a window": (lambda x: ro.concat(x[:, :, 2:], ro.max_pool(x, [3]), axis=1), 3),
+    "a window, padded": (lambda x: ro.pad(ro.max_pool(x, [4]), [1, 1], 1.0, axes=[2]), 4),
+    "a cut, padded": (lambda x: ro.pad(x[:, :, 3:], [2, 2], 1.0, axes=[2]), 3),
+    "a cut of the end, padded": (lambda x: ro.pad(x[:, :, :-3], [2, 0], 1.0, axes=[2]), 3),
+    "cuts": (lambda x: x[:, :, 2:-3], 1),
+}
+
+
+def test_a_stream_that_ends_within_a_window_or_a_cut() -> None:
+    def check_ended(name: str) -> None:
+        build, least = ENDED[name]
+        net = ro.Net("ended")
+        net.outputs(y=build(net.input("x")))
+        check(net, frames=least)
+        stream = on_device(net).stream(shapes=X, steps="T", rows=2, dtype="float64")
+        for tail in range(least if least > 1 else 0):
+            words = ("net 'ended', blob 'x': the stream ends within", f"wanted {least} frames or more; got {tail}")
+            rejects(ro.StreamError, lambda tail=tail: stream.finish(feeds_of(X, tail)), *words)
+
+    check_each(ENDED, check_ended)
+
+
+def test_rows_that_end_within_a_window_are_told_apart() -> None:
+    net = ro.Net("rows")
+    net.outputs(y=ro.max_pool(net.input("x"), [3]))
+    stream = on_device(net).stream(shapes=X, steps="T", rows=2, dtype="float64")
+    x = feeds_of(X, 5)["x"]
+    stream(x[..., :1], rows=0)
+    stream(x[..., 1:2])
+    rejects(ro.StreamError, lambda: stream.finish(x[..., 2:3]), "wanted 3 frames or more; got 2")
+    assert stream.states["stream/position"].tolist() == [2, 1]  # an error changes nothing
+    assert stream.finish(x[..., 2:3], rows=0)["y"].shape == (2, 3, 1)
+    rejects(ro.StreamError, lambda: stream.finish(x[..., :0], rows=1), "got 1")
+
+
 def runs_with(net: ro.Net, frames: int) -> bool:
     """False where windows are larger than all frames that are left."""
     try:
@@ -174,7 +212,9 @@ def test_shapes_that_inputs_declare_and_no_rows() -> None:
     x = net.input("x", shape=(5, 3))
     net.outputs(y=x[1:] * 2.0)
     run = on_device(net)
-    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"x": (5, 3)}), "no input has the size", "'T'")
+    rejects(
+        ro.StreamError, lambda: run.stream(steps="T", shapes={"x": (5, 3)}), "blob 'x'", "no input has the size", "'T'"
+    )
     stream = run.stream(steps="T", shapes={"x": ("T", 3)}, dtype="float64")
     x = random_arrays(x=(5, 3))["x"]
     np.testing.assert_array_equal(stream.joined([stream(x[:2]), stream(x[2:]), stream.finish()])["y"], x[1:] * 2.0)
@@ -269,7 +309,13 @@ def test_shapes_and_chunks_that_do_not_fit() -> None:
     rejects(
         ro.StreamError, lambda: run.stream(steps="T"), "blob 'x'", "shape of an input is not known", "('N', 3, 'T')"
     )
-    rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"x": ("N", "F", "T")}), "several sizes", "F, N")
+    rejects(
+        ro.StreamError,
+        lambda: run.stream(steps="T", shapes={"x": ("N", "F", "T")}),
+        "blob 'x'",
+        "several sizes",
+        "F, N",
+    )
     rejects(ro.StreamError, lambda: run.stream(steps="T", shapes=("N", 3, "T")), "shapes= is not a dict")
     rejects(ro.StreamError, lambda: run.stream(steps="T", shapes={"z": (1,)}), "blob 'z'", "names no input")
     rejects(ro.StreamError, lambda: ro.streamed_net(net, "T", {"x": (1, 3, "T")}, {"y": "h"}), "blob 'h'")
@@ -290,8 +336,9 @@ def test_shapes_and_chunks_that_do_not_fit() -> None:
     net.outputs(y=a + b)
     two = on_device(net).stream(steps="T", shapes={"a": ("T", 2), "b": ("T", 2)}, dtype="float64")
     for feeds in ({"a": np.ones((2, 2)), "b": np.ones((1, 2))}, {"a": np.ones((2, 2))}):
-        rejects(ro.StreamError, lambda feeds=feeds: two(feeds), "different numbers of frames")
-        rejects(ro.StreamError, lambda feeds=feeds: two.finish(feeds), "different numbers of frames")
+        wrong = ("different numbers of frames", f"2 of 'a', {len(feeds) - 1} of 'b'")
+        rejects(ro.StreamError, lambda feeds=feeds: two(feeds), *wrong)
+        rejects(ro.StreamError, lambda feeds=feeds: two.finish(feeds), *wrong)
 
 
 def test_names_of_sizes_and_outputs() -> None:

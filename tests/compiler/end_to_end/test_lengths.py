@@ -247,7 +247,9 @@ def test_a_gradient_net_keeps_nothing_past_an_end(name: str, monkeypatch: pytest
         assert [products_of(scan.compiled.plan.past_end) for scan in scans] == ["", ""]
 
 
-def net_of_a_reader(ends: str, masked: bool = True, others: bool = False, sooner: int = 0) -> ro.Net:
+def net_of_a_reader(
+    ends: str, masked: bool = True, others: bool = False, sooner: int = 0, inside: bool = False
+) -> ro.Net:
     """A recurrence that hands out a product, and one that reads it.
 
     Args:
@@ -255,6 +257,7 @@ def net_of_a_reader(ends: str, masked: bool = True, others: bool = False, sooner
         masked: whether the second one reads it up to there only.
         others: whether there are more readers.
         sooner: by how much rows of the first one end sooner.
+        inside: whether the net is a cell, whose x has rows first.
     """
     first, second, net = ro.Net("first"), ro.Net("second"), ro.Net("net")
     for cell in (first, second):
@@ -270,13 +273,14 @@ def net_of_a_reader(ends: str, masked: bool = True, others: bool = False, sooner
         else:
             cell.outputs(h_t=new, seen=total)
     x, h0, w = net.inputs("x", "h0", "w")
-    lengths = net.input("lengths", "int32")
+    lengths, x = net.input("lengths", "int32"), ro.transpose(x, [1, 0, 2]) if inside else x
     shared = {"references": {"w": w, "lengths": lengths}, "timestep": "t"}
     _, _, seen, _ = ro.recurrent_net(net, first, [("x", x)], [("h", h0)], {"h": "h_t"}, **shared)
     if ends != "lengths":
         shared["references"] = {"w": w, "lengths": net.input(ends, "int32")}
     results = ro.recurrent_net(net, second, [("x", x), ("s", seen)], [("h", h0)], {"h": "h_t"}, scope="above", **shared)
-    net.outputs(ys=results[0], **({} if masked else {"again": results[2]}), **({"more": seen[1:]} if others else {}))
+    net.outputs(ys=results[0], last=ro.squeeze(results[1], [0]))
+    net.outputs(**({} if masked else {"again": results[2]}), **({"more": seen[1:]} if others else {}))
     return net
 
 
@@ -303,6 +307,23 @@ def test_steps_past_an_end_are_there_if_they_are_read(
         first, second = sorted(forward_scans(run, feeds), key=lambda scan: len(scan.recurrence.sequences))
         assert second.compiled.plan.lengths == "lengths"
         assert bool(products_of(first.compiled.plan.past_end)) == is_there
+
+
+@pytest.mark.parametrize("sooner", [0, 1])
+def test_steps_past_an_end_that_an_inner_step_computes_are_there(sooner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing moves the computation of an end out of the step of a recurrence in a cell."""
+    cell, net = net_of_a_reader("lengths", sooner=sooner, inside=True), ro.Net("outer")
+    x, h0, w = net.inputs("x", "h0", "w")
+    bound = {"w": w, "lengths": net.input("lengths", "int32")}
+    every = ro.recurrent_net(net, cell, [("x", x)], [("h0", h0)], {"h0": "last"}, references=bound)
+    net.outputs(**dict(zip(("last_all", "last", "ys_all", "ys"), every, strict=True)))
+    fill_with_nan(monkeypatch)
+    run, reference = (ro.compile(net, device) for device in ("cpu", "reference"))
+    for lengths in LENGTHS:
+        feeds = feeds_of(net, lengths, x=(3, N, T, D), h0=(N, H), w=(D, H))
+        came, wanted = run(feeds), reference(feeds)
+        for name, array in wanted.items():
+            np.testing.assert_allclose(came[name], array, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
 def test_compiled_results_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
