@@ -1,6 +1,6 @@
 """`python -m bench.recipes`: trainings as people write them, beside their own loops.
 
-    OPENBLAS_NUM_THREADS=1 PYTHONPATH=. python -m bench.recipes [--only PATTERN] [--size T,N,H]
+    OPENBLAS_NUM_THREADS=1 python -m bench.recipes [--only PATTERN] [--size T,N,H]
 
 A recipe makes its model with a `scan`: `rnnops.torch.scan`, or a Python loop. All else is the same, so that tests
 compare losses and parameters after 20 steps. Times are processor time of one thread: medians of steps, rounds in

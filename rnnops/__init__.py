@@ -53,17 +53,29 @@ from rnnops.ops.activation import (
 from rnnops.ops.arithmetic import (
     abs as abs,
     add as add,
+    atan as atan,
+    ceil as ceil,
+    cos as cos,
+    cosh as cosh,
     div as div,
     erf as erf,
     exp as exp,
+    expm1 as expm1,
+    floor as floor,
     log as log,
+    log1p as log1p,
+    mod as mod,
     mul as mul,
     neg as neg,
     pow as pow,
     reciprocal as reciprocal,
+    round as round,
     sign as sign,
+    sin as sin,
+    sinh as sinh,
     sqrt as sqrt,
     sub as sub,
+    tan as tan,
 )
 from rnnops.ops.comparison import (
     and_ as and_,
@@ -83,20 +95,6 @@ from rnnops.ops.comparison import (
 )
 from rnnops.ops.convolution import conv as conv, conv_transpose as conv_transpose
 from rnnops.ops.einsum import einsum as einsum
-from rnnops.ops.functions import (
-    atan as atan,
-    ceil as ceil,
-    cos as cos,
-    cosh as cosh,
-    expm1 as expm1,
-    floor as floor,
-    log1p as log1p,
-    mod as mod,
-    round as round,
-    sin as sin,
-    sinh as sinh,
-    tan as tan,
-)
 from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
 from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.linear_systems import cholesky as cholesky, slogdet as slogdet, solve as solve

@@ -41,14 +41,6 @@ from rnnops.cells.linear_attention import (
     RetentionCell as RetentionCell,
     SLSTMCell as SLSTMCell,
 )
-from rnnops.cells.presets import (
-    GRU as GRU,
-    LSTM as LSTM,
-    MILSTM as MILSTM,
-    BasicRNN as BasicRNN,
-    LayerNormLSTM as LayerNormLSTM,
-    LayerNormMILSTM as LayerNormMILSTM,
-)
 from rnnops.cells.simple import (
     BasicRNNCell as BasicRNNCell,
     FastGRNNCell as FastGRNNCell,
@@ -68,7 +60,13 @@ from rnnops.cells.state_space import (
     SelectiveSSMCell as SelectiveSSMCell,
 )
 from rnnops.cells.wrappers import (
+    GRU as GRU,
+    LSTM as LSTM,
+    MILSTM as MILSTM,
+    BasicRNN as BasicRNN,
     DropoutCell as DropoutCell,
+    LayerNormLSTM as LayerNormLSTM,
+    LayerNormMILSTM as LayerNormMILSTM,
     MultiRNNCell as MultiRNNCell,
     UnrolledCell as UnrolledCell,
     ZoneoutCell as ZoneoutCell,

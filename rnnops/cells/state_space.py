@@ -14,8 +14,7 @@ from rnnops.cells.linear_attention import EPSILON, HeadCell, outer, rate_logs, r
 from rnnops.cells.sized import ShapedCell, SizedCell, count_of, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import sigmoid, softplus, tanh
-from rnnops.ops.arithmetic import exp, sqrt
-from rnnops.ops.functions import cos, expm1, sin
+from rnnops.ops.arithmetic import cos, exp, expm1, sin, sqrt
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze
 from rnnops.ops.normalization import layer_normalization, rms_normalization
 from rnnops.ops.reduction import reduce_sum

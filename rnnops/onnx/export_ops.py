@@ -19,9 +19,8 @@ from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.node import element_type
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.activation import tanh
-from rnnops.ops.arithmetic import exp, log, sqrt
+from rnnops.ops.arithmetic import exp, log, mod, sqrt
 from rnnops.ops.comparison import and_, equal, identity, less, not_, or_, where
-from rnnops.ops.functions import mod
 from rnnops.ops.indexing import cuts_and_fills, pad, slice as slice_
 from rnnops.ops.movement import unsqueeze
 from rnnops.ops.reduction import reduce_mean

@@ -3,9 +3,9 @@
 from rnnops.testing.device_check import (
     DeviceReport as DeviceReport,
     check_devices as check_devices,
+    check_forward_mode as check_forward_mode,
     checked_loans as checked_loans,
 )
-from rnnops.testing.forward_check import check_forward_mode as check_forward_mode
 from rnnops.testing.gradient_check import (
     TOLERANCES as TOLERANCES,
     CheckError as CheckError,

@@ -213,8 +213,8 @@ def _gradients(ends: Sequence[Tensor], starts: Sequence[Tensor], grads: Sequence
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """A tensor, or a copy of one of another device."""
-    return tensor if tensor.is_cpu else tensor.detach().cpu()
+    """A tensor, or a copy of one of another device, or of a view whose sign is not in memory."""
+    return (tensor if tensor.is_cpu else tensor.detach().cpu()).resolve_conj().resolve_neg()
 
 
 UNSEEN = "The step does what its graph does not show; write that part by PyTorch's own ops."

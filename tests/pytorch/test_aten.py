@@ -247,10 +247,19 @@ def test_gamma_functions_on_the_whole_line(dtype: Any, within: float) -> None:
         _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), x[0, :, 0] * 0, x)
         for found, exact in ((ys, value), (torch.autograd.grad(ys.sum(), x)[0], slope)):
             torch.testing.assert_close(found.double(), torch.tensor(exact), rtol=within, atol=within)
-    ends = torch.tensor([[[0.0], [INF], [NAN]]], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
+def test_gamma_functions_at_poles_and_ends(dtype: Any) -> None:
+    """Zeros have the sign of their infinity; the other poles of digamma have no value."""
+    ends = torch.tensor([0.0, -0.0, -1, -2, -9, -100, -1e10, -1e30, -INF, INF, NAN], dtype=dtype)[None, :, None]
+    ends.requires_grad_()
     for function in (torch.lgamma, torch.digamma):
-        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), torch.zeros(3, 1, dtype=dtype), ends)
+        _, ys = rt.scan(lambda h, x, function=function: (h, function(x)), ends[0].detach(), ends)
         torch.testing.assert_close(ys, function(ends), equal_nan=True)
+        if function is torch.lgamma:
+            mine, theirs = (torch.autograd.grad(made.sum(), ends)[0][:, :9] for made in (ys, function(ends)))
+            torch.testing.assert_close(mine, theirs, equal_nan=True)
 
 
 FAR = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 20.0, -20.0, 100.0, -100.0, 1000.0, -1000.0, 1e30, -1e30)

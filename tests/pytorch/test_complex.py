@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -550,3 +551,28 @@ def test_what_is_refused_is_named() -> None:
 
     check_each(list(REFUSED), check)
     rejects(rt.StepError, lambda: rt.RNN(Held())(xs, h0), "sets a complex tensor", "Carry it as a state")
+
+
+def test_parameters_that_are_views_with_another_sign_are_given_as_numbers() -> None:
+    """Of a conjugate, and of its imaginary part, PyTorch keeps the sign beside the memory."""
+
+    class Cell(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.gain = (torch.nn.Parameter(numbers(H, seed=i).detach().conj()) for i in range(2))
+            self.shift = torch.nn.Parameter(numbers(H, seed=2).detach().conj().imag)
+
+        def forward(self, x: Any, h: Any) -> Any:
+            return self.w * h + self.gain * x + self.shift
+
+    cell = Cell()
+    assert cell.w.is_conj()
+    assert cell.shift.is_neg()
+    rnn, h, xs = rt.RNN(cell), numbers(N, H), numbers(T, N, H)
+    ys, last = rnn(xs, h)
+    expect_equal((last, ys), loop(lambda h, x: (cell(x, h),) * 2, h, xs), [h, xs, *cell.parameters()])
+    params = rnn.get_params()
+    for name, wanted in (("w", cell.w), ("gain", cell.gain)):
+        found = params[f"cell.{name}.real"] + 1j * params[f"cell.{name}.imag"]
+        np.testing.assert_array_equal(found, wanted.detach().resolve_conj())
+    np.testing.assert_array_equal(params["cell.shift"], cell.shift.detach().resolve_neg())

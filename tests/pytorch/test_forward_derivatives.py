@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,15 +17,10 @@ import rnnops.torch as rt
 
 T, N, D, H = 5, 2, 3, 4
 close = torch.testing.assert_close
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")  # PyTorch's own, at its first tangent
-
-
-@pytest.fixture(autouse=True)
-def _in_float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = [  # the warning is PyTorch's own, at its first tangent
+    pytest.mark.usefixtures("in_float64"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning"),
+]
 
 
 def loop(cell: Any, xs: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from random_programs import Surrogate
 from torch import Tensor
 from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
@@ -18,17 +18,10 @@ import rnnops.torch as rt
 from rnnops.torch.sides import TensorCall, TensorRun
 
 T, N, D, H, V = 4, 3, 2, 4, 5
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")  # PyTorch's own, at its first tangent
-
-
-@pytest.fixture(autouse=True)
-def _in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """PyTorch's log of sizes is off: pytest would write it down, and a step that writes is not compiled."""
-    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = [  # the warning is PyTorch's own, at its first tangent
+    pytest.mark.usefixtures("in_float64"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning"),
+]
 
 
 def close(mine: Any, wanted: Any) -> None:
@@ -208,17 +201,6 @@ def test_a_backward_pass_draws_the_numbers_of_its_forward_pass() -> None:
         vmap(grad(loss))(many)
 
 
-class Surrogate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Any:
-        ctx.save_for_backward(x)
-        return (x > 0).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
-        return dy / (1 + ctx.saved_tensors[0].square())
-
-
 def test_custom_functions_have_the_first_derivative() -> None:
     rnn = rt.RNN(torch.nn.Linear(H, H), lambda cell, h, x: (0.5 * h + Surrogate.apply(cell(x)),) * 2)
     xs = torch.randn(T, N, H)
@@ -253,3 +235,40 @@ def test_what_is_refused_says_so() -> None:
     close(torch.autograd.grad(loss(leaf), leaf)[0], grad(loss)(w))
     with pytest.raises(rt.StepError, match=r"torch\.func \(functionalize\)"):
         torch.func.functionalize(loss)(w)
+
+
+@pytest.mark.parametrize("name", ["first.weight", "second.weight"])
+def test_both_names_of_a_tied_weight_are_given_by_either(name: str) -> None:
+    """By the caller, and by the step itself."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(H, H), torch.nn.Linear(H, H, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor, h: Tensor) -> Tensor:
+            return self.second((self.first(h) + x).tanh()).tanh()
+
+    cell, w, h, xs = Tied(), torch.randn(H, H), torch.randn(N, H), torch.randn(T, N, H)
+    rnn = rt.RNN(cell)
+
+    def step(w: Tensor, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return (functional_call(cell, {name: 0.5 * w}, (x, h)),) * 2
+
+    def looped(w: Tensor) -> Tensor:
+        y, rows = h, []
+        for x in xs:
+            y = step(w, y, x)[0]
+            rows.append(y)
+        return torch.stack(rows)
+
+    rnn(xs, h)
+    assert {*rnn.get_params()} == {"cell.first.weight", "cell.first.bias"}
+    for given in (
+        lambda w: functional_call(rnn, {f"cell.{name}": 0.5 * w}, (xs, h))[0],
+        lambda w: rt.scan(lambda h, x: step(w, h, x), h, xs)[1],
+    ):
+        close(given(w), looped(w))
+        for transform in (jacrev, jacfwd):
+            close(transform(lambda w, given=given: given(w).sum())(w), jacrev(lambda w: looped(w).sum())(w))

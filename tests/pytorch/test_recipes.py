@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -12,6 +17,7 @@ from bench.recipes import RECIPES, Log, scans  # noqa: E402
 from rnnops.torch.prepare import CompiledStep  # noqa: E402
 from rnnops.torch.rnn import _known  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[2]
 STEPS, SMALL = 20, Size(12, 4, 8)
 
 
@@ -35,3 +41,13 @@ def test_trains_as_by_its_own_loop(name: str) -> None:
     assert all(isinstance(step, CompiledStep) for step in steps), "PyTorch's own loop does not run"
     assert len(losses[0]) == STEPS
     assert losses[0][-1] < losses[0][0]
+
+
+def test_the_command_of_the_docs_runs_by_itself() -> None:
+    """From the root of a checkout, without a path of the caller's."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "bench.recipes", "--only", "LRU*", "--size", "4,2,3"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("LRU block")
+    assert "`OPENBLAS_NUM_THREADS=1 python -m bench.recipes`" in (ROOT / "docs/speed.md").read_text()

@@ -94,12 +94,68 @@ def other_mask(h: Any, x: Any) -> Any:
     return y, y
 
 
-@pytest.mark.parametrize("step", [logarithm, twice])
+def mask_of_mask(h: Any, x: Any) -> Any:
+    y = h + x
+    positive = y > 0
+    z = y[positive]
+    z[z > 0.5] = torch.log(z[z > 0.5])
+    y[positive] = z
+    return y.tanh(), y
+
+
+def mask_that_a_mask_picks(h: Any, x: Any) -> Any:
+    y = h + x
+    positive, large = y > 0, y > 0.5
+    z, k = y[positive], large[positive]
+    z[k] *= 2
+    z[~k] = x[0, 0]
+    y[positive] = z.masked_fill(z > 2, x[1, 0]) * x[0, 1].abs()
+    return y.tanh(), y
+
+
+def three_masks(h: Any, x: Any) -> Any:
+    y = h + x
+    positive = y > 0
+    z = y[positive]
+    w = z[z > 0.3]
+    w[w > 0.6] = w[w > 0.6].log()
+    z[z > 0.3] = w
+    y[positive] = z
+    return y.tanh(), y
+
+
+def shorter(h: Any, x: Any) -> Any:
+    y = h + x
+    y[y > 0.5] = y[y > -1][:1]
+    return y, y
+
+
+def named_twice(h: Any, x: Any) -> Any:
+    y = h + x
+    z = y[y > 0]
+    z[y[y > 0] > 0.5] = z[y[y > 0] > 0.5].log()
+    y[y > 0] = z
+    return y, y
+
+
+def filled(h: Any, x: Any) -> Any:
+    y = h + x
+    z = y[y > 0]
+    y[y > 0] = z.masked_fill_(z > 0.5, x[0, 0])
+    return y, y
+
+
+@pytest.mark.parametrize("step", [logarithm, twice, mask_of_mask, mask_that_a_mask_picks, three_masks])
 def test_elements_that_a_mask_picks(step: Callable[[Any, Any], Any]) -> None:
     """What a function makes of the others, as NaN of a logarithm, reaches no result and no gradient."""
     assert_equal(step, DOUBLE)
 
 
 def test_elements_of_another_mask_are_refused() -> None:
-    for step in (other_mask, lambda h, x: (h + x[x > 0].sum(), h)):
+    for step in (other_mask, shorter, lambda h, x: (h + x[x > 0].sum(), h)):
         rejects(StepError, lambda step=step: rt.scan(step, torch.ones(N, H), torch.ones(T, N, H)), "indexed by a mask")
+
+
+def test_counts_of_two_masks_that_are_compared_are_refused() -> None:
+    for step in (named_twice, filled):
+        rejects(StepError, lambda step=step: rt.scan(step, torch.ones(N, H), torch.ones(T, N, H)), "name a mask once")

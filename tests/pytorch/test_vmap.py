@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -20,17 +19,10 @@ import rnnops.torch as rt
 from rnnops.torch.mapped import Mapped
 
 T, N, D, H, V = 5, 3, 2, 4, 6
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")  # PyTorch's own, at its first tangent
-
-
-@pytest.fixture(autouse=True)
-def _in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """PyTorch's log of sizes is off: pytest would write it down, and a step that writes is not compiled."""
-    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = [  # the warning is PyTorch's own, at its first tangent
+    pytest.mark.usefixtures("in_float64"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning"),
+]
 
 
 @pytest.fixture

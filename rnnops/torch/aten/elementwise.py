@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from math import inf, log, pi, prod
+from math import inf, log, nan, pi, prod
 from operator import mul
 from typing import Any
 
@@ -208,6 +208,12 @@ def _in_doubles(function: Callable[[Blob], Blob]) -> Callable[..., Blob]:
     return lambda node, x: ro.cast(function(ro.cast(node.blob(x), "float64")), "float")
 
 
+def _mirrored(x: Blob) -> tuple[Blob, Blob]:
+    """A mask of x below 0, and how far x is from an integer there; 0.5 elsewhere."""
+    below = x < 0.0
+    return below, ro.where(below, x - ro.round(x), 0.5)
+
+
 def _shifted(x: Blob) -> tuple[Blob, Blob, Blob, Blob]:
     """A mask of x below SHIFT, x there and 1 elsewhere, x moved to SHIFT or above, and 1 over the square of that."""
     small = x < SHIFT
@@ -223,22 +229,24 @@ def _polynomial(x: Blob, coefficients: Sequence[float]) -> Blob:
 
 
 def _log_gamma(x: Blob) -> Blob:
-    """Stirling's series, after x has been moved by the product of what lies between; mirrored below 0."""
-    below = x <= 0.0
-    part = ro.where(below, x - ro.round(x), 0.5)
+    """Stirling's series, after x has been moved by the product of what lies between; mirrored below 0.
+
+    It is infinite at 0, -1, -2, ..., as at the negative infinity.
+    """
+    below, part = _mirrored(x)
     small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
-    product = near
-    for k in range(1, int(SHIFT)):
+    product = near + 1.0
+    for k in range(2, int(SHIFT)):
         product = product * (near + float(k))
     value = (far - 0.5) * (ro.log(far) - 1.0) + (0.5 * log(2 * pi) - 0.5) + _polynomial(square, STIRLING) / far
-    value = ro.where(small, value - ro.log(product), value)
-    return ro.where(below, log(pi) - ro.log(ro.abs(ro.sin(part * pi))) - value, value)
+    value = ro.where(small, value - ro.log(product) - ro.log(near), value)
+    value = ro.where(below, log(pi) - ro.log(ro.abs(ro.sin(part * pi))) - value, value)
+    return ro.where(ro.equal(x, -inf), inf, value)
 
 
 def _digamma(x: Blob) -> Blob:
-    """The derivative of `_log_gamma`."""
-    below = x <= 0.0
-    part = ro.where(below, x - ro.round(x), 0.5)
+    """The derivative of `_log_gamma`: infinite of either sign at the zeros of either sign, and NaN at -1, -2, ..."""
+    below, part = _mirrored(x)
     small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
     between = ro.reciprocal(near)
     for k in range(1, int(SHIFT)):
@@ -246,7 +254,8 @@ def _digamma(x: Blob) -> Blob:
     series = _polynomial(square, [(2 * k + 1) * c for k, c in enumerate(STIRLING)]) * square
     value = ro.log(far) - 0.5 / far - series
     value = ro.where(small, value - between, value)
-    return ro.where(below, value - pi * ro.cos(part * pi) / ro.sin(part * pi), value)
+    turned = ro.where(ro.equal(part, 0.0), nan, ro.cos(part * pi) / ro.sin(part * pi))
+    return ro.where(below, value - pi * turned, value)
 
 
 RULES.update({"lgamma": _in_doubles(_log_gamma), "digamma": _in_doubles(_digamma)})

@@ -4,6 +4,8 @@ PyTorch computes on as many elements as the mask has, a number that follows from
 elements, and the mask picks afterwards: `y = where(mask, f(where(mask, y, 1)), y)`. The inner choice keeps what f makes
 of the other elements, as NaN of a logarithm, out of the gradient.
 
+A mask may be taken by a mask: `z = y[m]; z[k] = f(z[k]); y[m] = z` is the same twice, from the inside out.
+
 Limits: f consists of ops on one element each, and of numbers; the mask has the tensor's shape.
 """
 
@@ -16,26 +18,32 @@ from torch import Tensor, fx
 
 aten = torch.ops.aten
 PUTS = (aten.index_put.default, aten._unsafe_index_put.default)
-COPIES = (aten.detach.default, aten.clone.default, aten.alias.default, aten._to_copy.default)
-OTHERS = 1  # an element where the mask picks none
+BY_ELEMENT = (  # which PyTorch does not mark as pointwise
+    aten.detach.default, aten.clone.default, aten.alias.default, aten._to_copy.default, aten.where.ScalarOther,
+    aten.masked_fill.Tensor,
+)  # fmt: skip
 
 
 def spread_masks(graph: fx.Graph) -> None:
-    """Rewrite what is computed of picked elements and put back by the same mask, as ops on whole tensors."""
+    """Rewrite values that are put where a mask is set, numbers or f of what it picks, as ops on whole tensors."""
     for node in [node for node in graph.nodes if node.target in PUTS]:
         x, indices, value, *accumulate = node.args
-        if len(indices) != 1 or not _is_mask(indices[0], x) or any(accumulate) or not isinstance(value, fx.Node):
+        if len(indices) != 1 or not _is_mask(indices[0], x) or any(accumulate):
             continue
         found = dict[fx.Node, bool]()
-        if not _is_picked(value, indices[0], found) or not any(found.values()):
+        if not _is_number(value) and not (_is_picked(value, indices[0], found) and any(found.values())):
             continue
         with graph.inserting_before(node):
             whole = dict[fx.Node, fx.Node]()
             for old in [old for old in graph.nodes if old in found]:
                 whole[old] = _whole(graph, old, indices[0], whole, found[old])
-            chosen = graph.call_function(aten.where.self, (indices[0], whole[value], x))
+            chosen = graph.call_function(aten.where.self, (indices[0], whole.get(value, value), x))
         chosen.meta["val"] = x.meta["val"]
         node.replace_all_uses_with(chosen)
+
+
+def _is_number(node: fx.Node) -> bool:
+    return node.meta["val"].dim() == 0
 
 
 def _is_mask(index: Any, x: fx.Node) -> bool:
@@ -55,9 +63,9 @@ def _is_picked(node: fx.Node, mask: fx.Node, found: dict[fx.Node, bool]) -> bool
         x, indices = node.args
         found[node] = len(indices) == 1 and _is_mask(indices[0], x) and _is_equal(indices[0], mask)
         return found[node]
-    tags, given = getattr(node.target, "tags", ()), node.all_input_nodes
+    tags, given = getattr(node.target, "tags", ()), [one for one in node.all_input_nodes if not _is_number(one)]
     is_pointwise = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
-    if not given or not (is_pointwise or node.target in COPIES):
+    if not given or not (is_pointwise or node.target in BY_ELEMENT):
         return False
     if not all(_is_picked(one, mask, found) for one in given):
         return False
@@ -77,13 +85,12 @@ def _is_equal(one: Any, other: Any) -> bool:
     )
 
 
-def _whole(
-    graph: fx.Graph, old: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node], picks: bool
-) -> fx.Node:  # fmt: skip
-    """The node for all elements."""
+def _whole(graph: fx.Graph, old: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node], picks: bool) -> fx.Node:
+    """The node for all elements, 1 where the mask picks none."""
+    kind = old.meta["val"].dtype
     if picks:
-        made = graph.call_function(aten.where.ScalarOther, (mask, old.args[0], OTHERS))
+        made = graph.call_function(aten.where.ScalarOther, (mask, old.args[0], True if kind == torch.bool else 1))
     else:
-        made = graph.node_copy(old, whole.__getitem__)
-    made.meta["val"] = mask.meta["val"].to(old.meta["val"].dtype)
+        made = graph.node_copy(old, lambda node: whole.get(node, node))
+    made.meta["val"] = mask.meta["val"].to(kind)
     return made
