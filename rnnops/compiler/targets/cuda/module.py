@@ -16,16 +16,14 @@ from types import MappingProxyType
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import SCALARS, Addresses, array_parameters
-from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, SizeArguments
+from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseKernel, SizeArguments
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
     HEADER_SIZES,
     LOW,
-    ONE,
     STEP,
     STEPS,
     TILE,
-    ZERO,
     K,
     N,
     ScanModule,
