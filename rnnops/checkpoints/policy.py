@@ -4,9 +4,10 @@
 model; it is asked at every level, by the outer net and by each cell.
 
 **Residual choice**: which forward blobs are kept for the backward pass, and which ops are run again there. By default
-no product is redone: of all sets from which backward's reads follow by elementwise ops and views the smallest is kept
-(a minimum cut), and of those the one that leaves the least to redo. Listed blobs, and what follows from them by
-elementwise ops and views, are not kept; their producers run again, transitively, each once.
+no product runs again. A set of blobs will do if elementwise ops and views give all that backward reads from it. The
+smallest such set is kept (a minimum cut); of several, the one that leaves the fewest ops to run again. Listed blobs,
+and what follows from them by elementwise ops and views, are not kept; their producers run again, transitively, each
+once.
 """
 
 from __future__ import annotations
@@ -257,14 +258,15 @@ def choose_residuals(
 ) -> Residuals:
     """Choose what to keep of a net for its backward pass, as `ro.compile` does: for those who write such passes.
 
-    By default no product is redone: of all sets from which backward's reads follow by elementwise ops and views the
-    smallest is kept, a minimum cut, and of those the one that leaves the least to redo.
+    By default no product runs again. A set of blobs will do if elementwise ops and views give all that backward reads
+    from it. The smallest such set is kept, by a minimum cut; of several, the one that leaves the fewest ops to run
+    again.
 
     Args:
         program: a net whose types are all known, as `rnnops.interpreter.prepare` gives it.
         reads: forward blobs that the gradient net reads.
         free: blobs that cost nothing to keep.
-        recompute: blobs that must not be kept; what follows from them by elementwise ops and views is not, either.
+        recompute: blobs that must not be kept, and with them all that elementwise ops and views make of them.
         policy: what may be computed again, of `rnnops.checkpoints.policy`.
         nbytes: of every blob, where types do not say it; only the policy `memory` of an outer net asks.
 

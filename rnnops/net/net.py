@@ -34,11 +34,11 @@ class Net(NetTables):
     """A small program over named blobs; `print(net)` lists it.
 
     Args:
-        name: shown in errors and in the text of the net; name scopes that are open now do not prefix its blobs, those
-            opened later do, so that a cell can be written inside a scope.
+        name: shown in errors and in the text of the net. Scopes that are open when the net is made do not prefix the
+            names of its blobs, so that a cell can be written inside a scope; scopes that are opened later do.
         float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
-        sizes_for: likewise, for nets that stay free of dtypes: `blob.type` is what it is in a run of this float dtype,
-            wherever it follows from inputs with shapes.
+        sizes_for: the float dtype in which `blob.type` tells types while the net is built, wherever they follow from
+            inputs with shapes; the net itself stays free of dtypes.
 
     Raises:
         NetError: the name is empty or not printable.

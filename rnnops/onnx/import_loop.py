@@ -204,7 +204,7 @@ class LoopReader:
         return all(self.reader.unknown_source(name) is None for name in place.factors if name != TRIP)
 
     def _take_steps(self, plan: Plan, rows: Rows | None) -> None:
-        """Make scan inputs of what is read step by step, as far as it has the rows."""
+        """Make scan inputs of the arrays that are read step by step and have these rows as their first axis."""
         nodes, steps = [], dict[tuple[object, ...], str]()
         for node in plan.nodes:
             node = self._of_sequence(node)

@@ -1,7 +1,8 @@
 """Scan nodes as recurrences: the body becomes the cell.
 
 A recurrence has sequences `[T, N, ...]` and states `[N, ...]`. Where all scan inputs and states have one size as their
-leading axis (besides time), that is N, whatever it means. Otherwise everything gets an axis of one row around the body.
+leading axis (besides time), that size is N, whether or not it counts rows of a batch. Otherwise there is one row: every
+array gets an axis of one in front of the body, which is taken off behind it.
 Scan axes other than the first are transposed, and inputs or outputs that run against the others are turned around.
 """
 

@@ -554,7 +554,7 @@ def run_in_graph(
         *(prepared, step, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.traced),
         *(in_graph, _is_whole(compiled, reached, in_graph)),
     )
-    if not made.held:  # Dynamo would hide the error, so that its graphs raise it when they run
+    if not made.held:  # else it is a graph of Dynamo, which hides the error here: the graph raises it when it runs
         call.check_whole()
     closed_over = [x if is_given else given.leaves[0] for x, is_given in zip(reached, in_graph, strict=True)]
     tensors = [*given.tensors, *closed_over]

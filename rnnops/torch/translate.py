@@ -61,7 +61,7 @@ from rnnops.types import FLOAT, Type
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
 OWN = {*RULES, *PAIR_RULES}
 MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # which the core list leaves out
-DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
+DECOMPOSED = {  # ops without a rule of their own; of `detach`, PyTorch would make an `alias` with a gradient
     op: rule
     for op, rule in {
         **core_aten_decompositions(),
@@ -104,7 +104,7 @@ class Trace:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def fits(self, layout: TensorLayout) -> bool:
-        """True if the step would take the same way with these sizes: no others than the batch's may differ."""
+        """True if the step would decide as it did with these sizes, which differ in the batch's at most."""
         if not self.symbols:
             return layout == self.layout
         if layout.batch is None or layout.batch < SYMBOLIC_FROM:

@@ -122,7 +122,7 @@ class NativeCalls:
 
 
 class Recording(ABC):
-    """A dry run of a plan with arrays that are not there yet.
+    """A dry run of a plan with placeholders for arrays.
 
     Args:
         recorder: a new one, which is the plan's device.

@@ -122,7 +122,7 @@ COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 b
 LINES = 16  # what columns of a sum over a tile are shared out in: a line of float32 numbers, whole vectors
 ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
 AHEAD, LINE, MOST_LINES = 2, 64, 16  # steps that memory is asked for ahead, bytes of a line, lines of a row's numbers
-MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
+MASKED = 60  # matrices with a bit in `unpacked`; the driver packs those whose bit is set, and those without a bit
 
 RANK, THREADS, SHARE, SHARES = map(Name, ("rank", "threads", "share", "shares"))
 T, N, K, TILE, STEPS, LOW, STEP, IN_TILE = map(Name, ("T", "N", "K", "tile", "steps", "low", "step", "i"))

@@ -1,4 +1,4 @@
-"""Recording a plan: a call with arrays that are not there becomes a list of jobs.
+"""Recording a plan: a call with placeholders for arrays becomes a list of jobs.
 
 One call of compiled code goes through the list. What the list needs (results between ops, scratch, packed weights,
 numbers) is its own and stays where it is; only addresses of feeds and of outputs are put in at each call. The first

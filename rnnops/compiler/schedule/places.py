@@ -148,7 +148,7 @@ def lay_out(
 
     Args:
         tile: steps in a tile.
-        least: owners -> what they serve at least, though a row might do: a `step` or a `tile`.
+        least: owners -> the least that their scratch is for, where a row's would be enough: a `step` or a `tile`.
         copies: steps after which memory that serves a step is used again.
         used: owners that need scratch, all if None; the others are in registers.
         again: steps of the forward pass that a backward pass runs again, segment by segment.
