@@ -102,8 +102,8 @@ def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
         inputs = ", ".join(dict.fromkeys(others.values()))
         raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
     if not any(FRAMES in dims for dims in found.values()):
-        problem, inputs = "no input has the size of frames", ", ".join(found) or None
-        raise StreamError(problem, net=net.name, blob=inputs, wanted=repr(steps), came=str(found))
+        problem = "no input has the size of frames"
+        raise StreamError(problem, net=net.name, blob=", ".join(found), wanted=repr(steps), came=str(found))
     return found
 
 
