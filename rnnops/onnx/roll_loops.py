@@ -1,4 +1,4 @@
-"""What exporters write at length, as it was meant: unrolled loops as Loop nodes, weights that nodes join as weights.
+"""Long forms of exporters as they were meant: unrolled loops as Loop nodes, weights that nodes join as weights.
 
 **Unrolled loops.** PyTorch's exporters write a Python loop over time as a copy of its nodes for each step. Copies that
 hand states on are the body of a Loop, whose results are read as all steps or as one of them. Other nodes stay as they
