@@ -37,12 +37,8 @@ def put_definitions_in_place(model: onnx.ModelProto, opset: int, known: Collecti
 
 def schema_of(node: onnx.NodeProto, opset: int) -> Any:
     """ONNX's schema of an op of its own set; None for others."""
-    if node.domain not in OWN_DOMAINS:
-        return None
-    try:
-        return get_schema(node.op_type, opset, "")
-    except Exception:  # there is none; the class of this is private to the package
-        return None
+    is_there = node.domain in OWN_DOMAINS and onnx.defs.has(node.op_type, opset, "")
+    return get_schema(node.op_type, opset, "") if is_there else None
 
 
 def is_defined(node: onnx.NodeProto, opset: int, known: Collection[str]) -> bool:
@@ -213,10 +209,8 @@ class NodeCount:
 def check_call(key: Key, inside: Sequence[Key]) -> None:
     """Raises OnnxError for a call, inside calls, that would not end."""
     if key in inside or len(inside) >= MAX_CALLS:
-        raise OnnxError(
-            f"a function of the model calls itself, or calls lie too deep inside each other: '{key[1]}'",
-            wanted=f"at most {MAX_CALLS} calls inside each other",
-        )
+        problem = f"a function of the model calls itself, or calls lie too deep inside each other: '{key[1]}'"
+        raise OnnxError(problem, wanted=f"at most {MAX_CALLS} calls inside each other")
 
 
 @dataclass
@@ -255,16 +249,13 @@ class FunctionInliner:
         """The nodes of a function under the names of a call."""
         check_call(key, self.inside)
         function = self.functions[key]
-        call = FunctionCall(node, function, self._prefix(node))
+        name = node.name or next(filter(None, node.output), node.op_type)
+        call = FunctionCall(node, function, free_name(name, self.taken))
         self.taken.update(prefixes(map(call.named, names_made(function.node))))
         self.inside.append(key)
         found = [new for inner in function.node for new in self._nodes(call.placed(inner))]
         self.inside.pop()
         return [*found, *call.handed_through()]
-
-    def _prefix(self, node: onnx.NodeProto) -> str:
-        """The prefix of names inside a call."""
-        return free_name(node.name or next(filter(None, node.output), node.op_type), self.taken)
 
 
 class FunctionCall:

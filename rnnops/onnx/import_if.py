@@ -27,7 +27,7 @@ import numpy as np
 
 from rnnops.net.blob import Blob
 from rnnops.net.text import free_name
-from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of
+from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of, names_read
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.indexing import gather
@@ -44,15 +44,6 @@ BRANCHES = {True: "then_branch", False: "else_branch"}
 MOST_OPS = 8  # of bools, one after the other, that tell whether two conditions are one; they may form a tree
 
 
-@dataclass
-class Branch:
-    """A branch as part of the graph around it: its constants, its nodes, and what its results are called there."""
-
-    tensors: list[onnx.TensorProto]
-    nodes: list[onnx.NodeProto]
-    results: list[str]
-
-
 def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
     """Read an If node into the graph around it."""
     branches = {taken: branch_of(attributes, name, len(proto.output)) for taken, name in BRANCHES.items()}
@@ -63,7 +54,9 @@ def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) 
     known = reader.known_value(proto.input[0])
     likely = reader.likely_value(proto.input[0]) if known is None else known
     if known is None:
-        reader.model.branches.append(open_branch(reader, proto))
+        name = proto.name or next(filter(None, proto.output), "")  # errors tell of it
+        source = reader.sizes.source(reader.blob(proto.input[0]).name)
+        reader.model.branches.append(OpenBranch(f"If '{name}'", source))
     if likely is None:
         return read_both(reader, proto, branches)
     if likely.size != 1:
@@ -105,12 +98,13 @@ def read_one(
     reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], taken: bool, certain: bool
 ) -> None:
     """The branch that is taken; where that follows from open sizes, a run at which it is not is refused."""
-    guard, by_data = "", not certain and reader.fits is not None
-    if by_data:
-        note_fit(reader, proto, taken)
+    guard, fits = "", None if certain else reader.fits
+    if fits is not None:
+        condition = scalar_condition(reader, proto)
+        fits.append(condition if taken else negated(reader, condition))
     elif not certain:
         guard = guard_of(reader, proto, taken)
-    results = read_branch(reader, proto, branches[taken], BRANCHES[taken], by_data)
+    results = read_branch(reader, proto, branches[taken], BRANCHES[taken], fits is not None)
     for name, result in zip(proto.output, results, strict=True):
         if name and guard:
             shape = appended(reader, f"{name}/shape", "Shape", [result])
@@ -121,13 +115,6 @@ def read_one(
             reader.probes.give(reader.blob(name).name, known)  # made-up sizes need not take this branch
         elif name:
             reader.read_node(onnx.helper.make_node("Identity", [result], [name]))
-
-
-def note_fit(reader: GraphReader, proto: onnx.NodeProto, taken: bool) -> None:
-    """Note that sizes must take this branch where data take the branch around it."""
-    assert reader.fits is not None
-    condition = scalar_condition(reader, proto)
-    reader.fits.append(condition if taken else negated(reader, condition))
 
 
 def negated(reader: GraphReader, condition: str) -> str:
@@ -221,12 +208,6 @@ def read_guarded(
     return results, appended(reader, f"{prefix}/branch_for_other_sizes", "Where", [fit, 0, -7]) if fit else ""
 
 
-def open_branch(reader: GraphReader, proto: onnx.NodeProto) -> OpenBranch:
-    """An If whose condition is not known, for errors to tell of."""
-    source = reader.sizes.source(reader.blob(proto.input[0]).name)
-    return OpenBranch(f"If '{proto.name or next(filter(None, proto.output), '')}'", source)
-
-
 def scalar_condition(reader: GraphReader, proto: onnx.NodeProto) -> str:
     """The condition without axes, so that it broadcasts to whatever the branches give."""
     name = str(proto.input[0])
@@ -267,29 +248,21 @@ def read_branch(
         any_size: whether it is computed at sizes that it does not fit, too.
     """
     prefix = f"{next(filter(None, proto.output), proto.op_type)}/{word}"
-    branch = in_place(graph, reader, prefix)
-    reader.look_ahead(branch.nodes, branch.results)
-    reader.read_names.update(name for node in branch.nodes for name in all_inputs(node))
-    reader.read_names.update(branch.results)
-    for tensor in branch.tensors:
-        reader.read_initializer(tensor)
-    for node in branch.nodes:
-        reader.read_node(cut_to_one(reader, node) if any_size else node)
-    return branch.results
-
-
-def in_place(graph: onnx.GraphProto, reader: GraphReader, prefix: str) -> Branch:
-    """A branch with names that differ from all around it."""
     check_names(graph)
     names = {
         name: free_name(f"{prefix}/{name}" if name in reader.taken or reader.has(name) else name, reader.taken)
         for name in own_names(graph)
     }
-    tensors = [deepcopy(tensor) for tensor in graph.initializer]
-    for tensor in tensors:
-        tensor.name = names[tensor.name]
     nodes = [renamed(node, names) for node in graph.node]
-    return Branch(tensors, nodes, [names.get(value.name, value.name) for value in graph.output])
+    results = [names.get(value.name, value.name) for value in graph.output]
+    reader.look_ahead(nodes, results)
+    reader.read_names.update(results, *map(names_read, nodes))
+    for tensor in map(deepcopy, graph.initializer):
+        tensor.name = names[tensor.name]
+        reader.read_initializer(tensor)
+    for node in nodes:
+        reader.read_node(cut_to_one(reader, node) if any_size else node)
+    return results
 
 
 def check_names(graph: onnx.GraphProto) -> None:
@@ -325,15 +298,6 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
             rename(inner, outer)
         for value in graph.output:
             value.name = outer.get(value.name, value.name)
-
-
-def all_inputs(node: onnx.NodeProto) -> Iterable[str]:
-    """Names that a node reads, and those that graphs inside it read or give out."""
-    yield from node.input
-    for graph in graphs_of(node):
-        yield from (value.name for value in graph.output)
-        for inner in graph.node:
-            yield from all_inputs(inner)
 
 
 @dataclass(frozen=True)

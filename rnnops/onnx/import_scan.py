@@ -24,6 +24,8 @@ from rnnops.recurrent import recurrent_net
 from rnnops.recurrent.recurrence import Features
 from rnnops.types import Type
 
+ONE_SIZE = "A recurrence has states of one size."
+
 
 @dataclass
 class ScanNode:
@@ -187,13 +189,8 @@ class ScanStep:
         for name, result in zip(names[: self.form.states], results, strict=False):
             before, after = reader.known(name), reader.known(result.name)
             if before is not None and after is not None and before != after:
-                self.node.fail(
-                    "a carried value has another type from one step to the next",
-                    blob=name,
-                    wanted=before[0].in_words(),
-                    came=after[0].in_words(),
-                    hint="A recurrence has states of one size.",
-                )
+                problem = "a carried value has another type from one step to the next"
+                self.node.fail(problem, blob=name, wanted=before[0].in_words(), came=after[0].in_words(), hint=ONE_SIZE)
 
     def _outputs(self, cell: Net, blobs: Sequence[Blob]) -> list[str]:
         """Declare the cell's outputs, each under the name of a blob that an op makes only for it; their names."""
@@ -214,11 +211,9 @@ class ScanStep:
 
     def _state_shapes(self, ports: Sequence[str]) -> dict[str, Features]:
         """Sizes of the features of states that have not just one axis of them."""
-        shapes: dict[str, Features] = {}
-        for port, blob in zip(ports, self.states, strict=False):
-            if self.node.rank(blob) != 2:
-                shapes[port] = tuple(dim if isinstance(dim, int) else None for dim in self.node.dims(blob)[1:])
-        return shapes
+        others = {port: blob for port, blob in zip(ports, self.states, strict=False) if self.node.rank(blob) != 2}
+        sizes = {port: self.node.dims(blob)[1:] for port, blob in others.items()}
+        return {port: tuple(dim if isinstance(dim, int) else None for dim in dims) for port, dims in sizes.items()}
 
 
 def without_copies(cell: Net) -> Net:

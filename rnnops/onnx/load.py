@@ -21,7 +21,6 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import PROJECTION, recurrent_layer
 from rnnops.onnx.import_scan import scan
-from rnnops.onnx.join_weights import join_weights
 from rnnops.onnx.node import (
     HALVES,
     LIMITS,
@@ -37,7 +36,7 @@ from rnnops.onnx.node import (
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
 from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.onnx.read_graph import GraphModel, GraphReader
-from rnnops.onnx.roll_loops import with_loops
+from rnnops.onnx.roll_loops import join_weights, with_loops
 from rnnops.types import FLOATS, Array
 
 

@@ -18,7 +18,6 @@ from typing import NoReturn
 import numpy as np
 
 from rnnops.net.text import free_name
-from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import (
     ARITHMETIC,
     TRIP,
@@ -33,7 +32,7 @@ from rnnops.onnx.loop_elements import (
     is_number,
     whole_number,
 )
-from rnnops.onnx.node import attributes_of, constant_value, read_tensor
+from rnnops.onnx.node import attributes_of, constant_value, names_read, read_tensor
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
 
@@ -369,7 +368,7 @@ class LoopBody:
         names, found = set(results), list[onnx.NodeProto]()
         for node in reversed(nodes):
             if names.intersection(node.output) and not self.moved.keys() & set(node.output):
-                names.update(filter(None, all_inputs(node)))
+                names.update(filter(None, names_read(node)))
                 found.append(node)
         return found[::-1], names
 

@@ -60,6 +60,15 @@ def graphs_in(attribute: onnx.AttributeProto) -> Iterable[onnx.GraphProto]:
     return [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
 
 
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node reads, and those that graphs inside it read or give out."""
+    yield from node.input
+    for graph in graphs_of(node):
+        yield from (value.name for value in graph.output)
+        for inner in graph.node:
+            yield from names_read(inner)
+
+
 FAR = 2**62  # beyond any end of an axis
 MAX_BYTES = 2**31 - 1  # protobuf's own limit
 RANK = 64  # NumPy has no arrays of more axes

@@ -49,13 +49,6 @@ class OutlineLayer:
     places: tuple[str, ...]
 
 
-def layers_of(graph: onnx.GraphProto) -> list[OutlineLayer]:
-    """The recurrences of a graph, in its order, those in branches and bodies too."""
-    found: list[OutlineLayer] = []
-    _RecurrenceWalk(found).walk(graph, (), ChainMap(), ChainMap())
-    return found
-
-
 @dataclass
 class _RecurrenceWalk:
     """A walk over graphs that gathers recurrences in `found`."""
@@ -68,8 +61,6 @@ class _RecurrenceWalk:
         Args:
             depths: value -> the layer that it comes from; dims: value -> sizes of a tensor of the file.
         """
-        if len(places) > MAX_DEPTH:
-            raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
         dims.update({tensor.name: tuple(tensor.dims) for tensor in graph.initializer})
         deepest = 0
         for node in graph.node:
@@ -202,7 +193,8 @@ def outline(model: onnx.ModelProto, nbytes: int) -> Outline:
     graph = as_read(model).graph
     nodes = list(placed_nodes(graph))
     valued = {tensor.name for tensor in graph.initializer}
-    parameters, others = tensors_of(graph)
+    (parameters, others), layers = tensors_of(graph), list[OutlineLayer]()
+    _RecurrenceWalk(layers).walk(graph, (), ChainMap(), ChainMap())
     return Outline(
         nbytes=nbytes,
         ir_version=model.ir_version,
@@ -211,7 +203,7 @@ def outline(model: onnx.ModelProto, nbytes: int) -> Outline:
         functions=tuple(f"{one.domain}::{one.name}" for one in model.functions),
         inputs=tuple(value_of(one) for one in graph.input if one.name not in valued),
         outputs=tuple(map(value_of, graph.output)),
-        layers=tuple(layers_of(graph)),
+        layers=tuple(layers),
         parameters=parameters,
         others=others,
         ops=Counter(op_name(node) for node, _ in nodes),

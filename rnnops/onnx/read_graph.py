@@ -356,8 +356,9 @@ class GraphReader:
 
         Returns the names that its blobs have in the graph.
         """
-        read = inputs_read(part)
-        names = {own: self.blob(bound[own]).name for own in read if bound[own] not in self.constants}
+        read = {name for op in part.ops for name in op.inputs}
+        own_inputs = [own for own in part.input_names if own in read and bound[own] not in self.constants]
+        names = {own: self.blob(bound[own]).name for own in own_inputs}
         names.update(results)
         for op in part.ops:
             names.update((own, self.blob(bound[own]).name) for own in op.inputs if own in bound and own not in names)
@@ -382,9 +383,8 @@ class GraphReader:
 
 def is_table(op: Op) -> bool:
     """True if an op is a Constant of so many floats that it is a parameter, as it is one where it is read again."""
-    return (
-        op.type == "Constant" and op.attributes["dtype"] == FLOAT and np.size(op.attributes["value"]) >= LARGE_CONSTANT
-    )
+    is_float = op.type == "Constant" and op.attributes["dtype"] == FLOAT
+    return bool(is_float and np.size(op.attributes["value"]) >= LARGE_CONSTANT)
 
 
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
@@ -401,12 +401,6 @@ def results_of(graph: onnx.GraphProto) -> set[str]:
     """Names of a graph's outputs, and of those of graphs inside it."""
     inner = {name for node in graph.node for body in graphs_of(node) for name in results_of(body)}
     return inner | {value.name for value in graph.output}
-
-
-def inputs_read(part: Net) -> list[str]:
-    """Inputs of a small net that its ops read."""
-    read = {name for op in part.ops for name in op.inputs}
-    return [name for name in part.input_names if name in read]
 
 
 def result_names(node: Node, results: Sequence[Blob | None], wanted: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rnnops.onnx.node import FAR, attributes_of, constant_value, graphs_of, nodes_of, op_name, read_tensor
+from rnnops.onnx.node import FAR, attributes_of, constant_value, graphs_of, names_read, op_name, read_tensor
 from rnnops.onnx.open_sizes import Dims
 from rnnops.onnx.package import OnnxError, onnx
 from rnnops.onnx.read_graph import LARGE_CONSTANT
@@ -33,22 +33,25 @@ Copies: TypeAlias = tuple[int, int]  # nodes of all steps: what they compute of 
 Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
 
 
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, in graphs inside it too."""
-    yield from node.input
-    for inner in graphs_of(node):
-        yield from (name for each in nodes_of(inner) for name in each.input)
-        yield from (value.name for value in inner.output)
-
-
 def first_result(node: onnx.NodeProto) -> str:
     """The name of a node's first result, empty where it has none."""
     return next(filter(None, node.output), "")
 
 
-def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], gone: Collection[str]) -> None:
-    """Give a graph other nodes, and take initializers away. Some of the nodes may be its own."""
-    new = onnx.GraphProto(node=nodes)
+def replace_nodes(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], may_go: Collection[str], weights: Collection[str]
+) -> None:
+    """Give a graph other nodes, of which some may be its own, less those that nothing reads and that may go.
+
+    Args:
+        may_go: first results of such nodes; weights: initializers that may go.
+    """
+    kept, read = list[onnx.NodeProto](), {value.name for value in graph.output}
+    for node in reversed(nodes):
+        if first_result(node) not in may_go or not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(names_read(node))
+    new, gone = onnx.GraphProto(node=kept[::-1]), {name for name in weights if name not in read}
     del graph.node[:]
     graph.node.extend(new.node)
     for values in (graph.initializer, graph.input):

@@ -231,10 +231,8 @@ class Stream(Attributes):
         with self._alone:
             now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
             if rows is not None and "rows" in self._others and not any("rows" in feeds for feeds in given):
-                hint = "Feed it in a dict: stream({'rows': array})."
-                raise self._error(
-                    "rows= says which rows take part, and does not feed the input", blob="rows", hint=hint
-                )
+                problem = "rows= says which rows take part, and does not feed the input"
+                raise self._error(problem, blob="rows", hint="Feed it in a dict: stream({'rows': array}).")
             active = self._active(rows)
             count = {}
             if self._frames is not None and not any(self._frames.fed in feeds for feeds in given):

@@ -113,11 +113,8 @@ class StreamedNet:
         """The number of frames of a call. Raises StreamError where it is not a multiple of `chunk`."""
         frames, named = self.frames_in(given), any(name in feeds for name in self.axes for feeds in given)
         if named and (frames % self.chunk or not frames):
-            wanted, hint = (
-                f"a multiple of {self.chunk}",
-                "stream.finish(...) takes the last frames, any number of them.",
-            )
-            raise self._error("no chunk of frames", wanted=wanted, came=frames, hint=hint)
+            hint = "stream.finish(...) takes the last frames, any number of them."
+            raise self._error("no chunk of frames", wanted=f"a multiple of {self.chunk}", came=frames, hint=hint)
         return frames
 
     def frames_in(self, given: Sequence[Feeds]) -> int:
@@ -523,10 +520,8 @@ class _StreamWriter(StreamParts):
 
     def _check_recurrence(self, recurrence: Recurrence, framed: Sequence[Frames]) -> None:
         """Raise MixedError for a recurrence that needs more than the steps so far."""
-        lying, bound = (
-            {(frames.place, frames.rate) for frames in framed},
-            recurrence.op.inputs[len(recurrence.sequences) :],
-        )
+        lying = {(frames.place, frames.rate) for frames in framed}
+        bound = recurrence.op.inputs[len(recurrence.sequences) :]
         windows = [state for state in recurrence.states if state.window != 1 or state.offset not in (None, 0)]
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
