@@ -389,7 +389,6 @@ def distances_of_calls(
     return found
 
 
-Arrays = Mapping[str, Array]
 LIMIT = 1e-8  # the largest difference of float64 that is rounding, over the largest value
 
 

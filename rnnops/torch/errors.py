@@ -75,8 +75,8 @@ def failed_step(
     text = str(error).partition("\n")[0].removesuffix(".")
     if "data-dependent" in text or "SymInt" in text:
         problem = "a step computes with sizes that follow from data, as with how many elements a mask picks"
-        hint = "Use torch.where; or name a mask once, m = y > 0; z = y[m], and put elements back: y[m] = f(z)."
-        return StepError(problem, came=text, hint=hint)
+        other_way = "Use torch.where; or name a mask once, m = y > 0; z = y[m], and put elements back: y[m] = f(z)."
+        return StepError(problem, came=text, hint=other_way)
     zeros = " of zeros, as init is left out" if is_left_out else ""
     sizes = ", ".join(str([*x.shape]) for x in states), ", ".join(str([*x.shape[1:]]) for x in inputs) or None
     came = f"states {sizes[0]}{zeros}, and inputs {sizes[1]} of a step"

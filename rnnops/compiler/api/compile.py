@@ -16,7 +16,7 @@ from rnnops.compiler.targets.cpu.team import check_threads, default_threads
 from rnnops.errors import ArgumentError, DeviceError, NetError
 from rnnops.kernels.cpu.processor import host, vector_width
 from rnnops.net.net import Net, require_net
-from rnnops.ops.products import FORMATS
+from rnnops.ops.linear_algebra import FORMATS
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:

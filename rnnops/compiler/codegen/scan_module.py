@@ -62,7 +62,7 @@ from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.compiler.targets.python import python_text
-from rnnops.ops.products import BYTES, INT8
+from rnnops.ops.linear_algebra import BYTES, INT8
 from rnnops.types import BOOL, Type
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
