@@ -97,7 +97,13 @@ from rnnops.ops.convolution import conv as conv, conv_transpose as conv_transpos
 from rnnops.ops.einsum import einsum as einsum
 from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
 from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
-from rnnops.ops.linear_systems import cholesky as cholesky, slogdet as slogdet, solve as solve
+from rnnops.ops.linear_algebra import (
+    cholesky as cholesky,
+    gemm as gemm,
+    matmul as matmul,
+    slogdet as slogdet,
+    solve as solve,
+)
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
     concat as concat,
@@ -124,10 +130,6 @@ from rnnops.ops.pooling import (
     global_max_pool as global_max_pool,
     lp_pool as lp_pool,
     max_pool as max_pool,
-)
-from rnnops.ops.products import (
-    gemm as gemm,
-    matmul as matmul,
 )
 from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
 from rnnops.ops.reduction import (

@@ -411,7 +411,7 @@ def compressor_bits(corpus: Corpus) -> dict[str, float]:
     """Return how many bits a held-out character adds to the compressed training text, for lzma and bz2."""
     train, held_out = (corpus.decode(part).encode("utf-8", "surrogatepass") for part in (corpus.train, corpus.held_out))
     texts = (train, train + held_out)
-    compressors: tuple[Callable[[bytes], int], ...] = (_lzma_size, _bz2_size)
+    compressors: tuple[Callable[[bytes], int], ...] = (_lzma_size, lambda data: len(bz2.compress(data)))
     with ThreadPoolExecutor(len(texts)) as pool:
         sizes = [list(pool.map(compressor, texts)) for compressor in compressors]
     differences = [(together - alone) * 8 / len(corpus.held_out) for alone, together in sizes]
@@ -422,10 +422,6 @@ def _lzma_size(data: bytes) -> int:
     dictionary = max(1 << 16, min(1 << 30, len(data)))
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": dictionary}]
     return len(lzma.compress(data, lzma.FORMAT_RAW, filters=filters))
-
-
-def _bz2_size(data: bytes) -> int:
-    return len(bz2.compress(data))
 
 
 def _grams(text: Indices, length: int, alphabet_size: int) -> Keys:

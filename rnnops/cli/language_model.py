@@ -269,7 +269,7 @@ def evaluate(model: LanguageModel, text: Array, limit: int | None = None, weight
         limit: score only the first part of every stream, about so many characters in all.
         weights: what weights of products are kept as, as `Run.bind` says; None for what they are.
     """
-    read = _model_step(model) if weights is None else _bound_step(model, weights)
+    read = partial(model.run, model.train_one_batch) if weights is None else _bound_step(model, weights)
     streams = Streams(text, *window_size(len(text)))
     states = model.start_states(streams.streams)
     bits, scored = 0.0, 0
@@ -280,11 +280,6 @@ def evaluate(model: LanguageModel, text: Array, limit: int | None = None, weight
         if limit is not None and scored >= limit:
             break
     return Score(bits / scored, scored)
-
-
-def _model_step(model: LanguageModel) -> Step:
-    """The outputs of a model for a window."""
-    return lambda *window: model.run(model.train_one_batch, *window)
 
 
 def _bound_step(model: LanguageModel, weights: str) -> Step:

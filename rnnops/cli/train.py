@@ -41,8 +41,8 @@ def print_text(corpus: Corpus) -> None:
 
 def print_model(session: TrainingSession) -> None:
     """Say what is trained."""
-    step = session.trainer.model.step_count
-    show(f"model: {model_text(session)}, {parameter_count(session):,} parameters")
+    step, arrays = session.trainer.model.step_count, session.trainer.model.arrays
+    show(f"model: {model_text(session)}, {sum(array.size for array in arrays.values()):,} parameters")
     if step:
         show(f"resumed: step {step:,}, {session.trainer.characters:,} characters seen")
 
@@ -75,21 +75,12 @@ def print_held_out(score: Score, tables: Mapping[str, float], rounded: Score | N
         show(f"  {name + kind:<20}{bits:{digits + 4}.{digits}f}{'  <--' if name in own else ''}")
 
 
-def print_sample(text: str, temperature: float) -> None:
-    """Print generated text."""
-    show(f"\nsample of {len(text):,} characters at temperature {temperature:g}:\n{text}")
-
-
 def model_text(session: TrainingSession) -> str:
     """`gru, 2 layers of 128`, and what products are rounded to, where they are."""
     settings = session.settings
     products = "" if settings.precision == "float32" else f", products of {settings.precision}"
     layers = "1 layer" if settings.layers == 1 else f"{settings.layers} layers"
     return f"{settings.cell}, {layers} of {settings.hidden}{products}"
-
-
-def parameter_count(session: TrainingSession) -> int:
-    return sum(array.size for array in session.trainer.model.arrays.values())
 
 
 Curve: TypeAlias = Sequence[Sequence[float]]  # pairs of characters seen and bits per character
@@ -333,7 +324,8 @@ def finish(session: TrainingSession, options: TrainOptions) -> None:
     if options.sample:
         _compile_sampling(session)
         drawn = trainer.sample(options.sample, options.temperature)
-        print_sample(session.corpus.decode(drawn), options.temperature)
+        text = session.corpus.decode(drawn)
+        show(f"\nsample of {len(text):,} characters at temperature {options.temperature:g}:\n{text}")
     if options.plot is not None:
         held_out = [*trainer.state.held_out, [trainer.characters, score.bits]]
         save_learning_curve(options.plot, trainer.state.training, held_out, tables, model_text(session))

@@ -15,9 +15,9 @@ from rnnops.ops.activation import elu, gelu, hard_sigmoid, sigmoid, softplus, ta
 from rnnops.ops.arithmetic import abs as abs_, log, reciprocal, sqrt
 from rnnops.ops.comparison import and_, cast, equal, greater, greater_or_equal, less, less_or_equal, not_, or_, where
 from rnnops.ops.indexing import gather
+from rnnops.ops.linear_algebra import gemm, matmul
 from rnnops.ops.movement import concat, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.products import gemm, matmul
 from rnnops.ops.reduction import reduce_mean, reduce_prod, reduce_sum
 from rnnops.ops.shapes import range as range_, shape
 from rnnops.types import BOOL, is_float

@@ -20,10 +20,10 @@ from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
 from rnnops.ops.indexing import gather, slice as slice_
+from rnnops.ops.linear_algebra import matmul
 from rnnops.ops.loss import one_hot
 from rnnops.ops.movement import concat, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.ordering import argmax, cumprod, cumsum, topk
-from rnnops.ops.products import matmul
 from rnnops.ops.scatter import scatter_elements
 from rnnops.ops.shapes import range as range_, shape
 from rnnops.types import Array, is_float

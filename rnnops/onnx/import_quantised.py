@@ -28,8 +28,8 @@ from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.ops.activation import leaky_relu, sigmoid
 from rnnops.ops.arithmetic import round as round_
 from rnnops.ops.comparison import cast, clip, equal, max as max_, min as min_, where
+from rnnops.ops.linear_algebra import matmul
 from rnnops.ops.movement import concat, reshape, tile, transpose, unsqueeze
-from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_max, reduce_min
 from rnnops.ops.shapes import shape
 from rnnops.types import FLOAT, Array, Shape, is_float

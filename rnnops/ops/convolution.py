@@ -18,8 +18,8 @@ from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.base import Unary, choice, quiet
 from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import sum_to
+from rnnops.ops.linear_algebra import matmul
 from rnnops.ops.movement import concat, reshape_to, split, transpose
-from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_sum, sum_of_products
 from rnnops.ops.windows import (
     AUTO_PADS,

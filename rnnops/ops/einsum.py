@@ -20,9 +20,9 @@ from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.ops.base import quiet
 from rnnops.ops.comparison import and_, equal, identity, where
+from rnnops.ops.linear_algebra import matmul
 from rnnops.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.ordering import numbered
-from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_sum
 from rnnops.types import NUMERIC, Array, Shape, is_float
 

@@ -36,19 +36,8 @@ def _square_by_its_slope(x: Blob) -> Blob:
 
 
 UNARY: tuple[tuple[Callable[[Blob], Blob], Bound], ...] = (
-    (ro.neg, _same),
-    (ro.abs, _same),
-    (ro.identity, _same),
-    (ro.relu, _same),
-    (ro.elu, _same),
-    (ro.gelu, _same),
-    (ro.sigmoid, _one),
-    (ro.tanh, _one),
-    (ro.softsign, _one),
-    (ro.hard_sigmoid, _one),
-    (ro.erf, _one),
-    (ro.sin, _one),
-    (ro.cos, _one),
+    *((function, _same) for function in (ro.neg, ro.abs, ro.identity, ro.relu, ro.elu, ro.gelu)),
+    *((function, _one) for function in (ro.sigmoid, ro.tanh, ro.softsign, ro.hard_sigmoid, ro.erf, ro.sin, ro.cos)),
     (ro.softplus, _more),
     (ro.selu, lambda bound: 1.1 * bound + 1.8),
     (lambda x: ro.leaky_relu(x, alpha=0.3), _same),
@@ -155,7 +144,6 @@ def counted(builder: Builder) -> None:
     item = builder.choose(builder.integers)
     function = builder.draw.pick(INTEGER)
     builder.add(function(item.blob), 2 * item.bound + 3)
-    return None
 
 
 def decided(builder: Builder) -> None:
@@ -196,7 +184,6 @@ def as_float(builder: Builder) -> None:
     blob = ro.cast(item.blob, "float") * weight
     partner = builder.partner(item.shape)
     builder.add(blob * partner.blob if builder.draw.chance(0.6) else blob + partner.blob, partner.bound + 1.0)
-    return None
 
 
 def clipped(builder: Builder) -> None:
@@ -249,7 +236,6 @@ def concat(builder: Builder) -> None:
     other = builder.operand(lambda other: other.shape == item.shape)
     blob = other.blob if other.shape == item.shape else fit(builder, other, item.shape)
     builder.add(ro.concat([item.blob, blob], axis=axis), max(item.bound, other.bound))
-    return None
 
 
 def sliced(builder: Builder) -> None:
@@ -304,7 +290,6 @@ def widened(builder: Builder) -> None:
         pads = [draw.integer(0, 1), draw.integer(-1, 1) if item.shape[axis] > 1 else 1]
         value = builder.parameter(()).blob if draw.chance(0.3) else draw.number()
         builder.add(ro.pad(item.blob, pads, value, mode=mode, axes=[axis]), max(item.bound, 1.0))
-    return None
 
 
 def gathered(builder: Builder) -> None:
@@ -452,7 +437,6 @@ def mixed(builder: Builder) -> None:
     turned = ro.transpose(blob, perm=[*range(item.rank - 2), item.rank - 1, item.rank - 2])
     pair = (item.blob, turned) if builder.draw.chance(0.5) else (turned, item.blob)
     builder.add(pair[0] @ pair[1], 3.0 * item.bound * max(item.bound, other.bound))
-    return None
 
 
 def general_product(builder: Builder) -> None:
@@ -467,7 +451,6 @@ def general_product(builder: Builder) -> None:
     options = {"transA": trans_a, "transB": trans_b, "alpha": draw.number(0.3, 0.9), "beta": draw.number()}
     blob = ro.gemm(item.blob, weight.blob, bias, **options)  # type: ignore[arg-type]
     builder.add(blob, k * item.bound + 1.0)
-    return None
 
 
 def classified(builder: Builder) -> None:

@@ -24,42 +24,21 @@ from rnnops.errors import FeedError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.recurrent import Link, recurrent_net
-from rnnops.testing import random_makers
+from rnnops.testing import random_makers as makers
 from rnnops.testing.random_builder import TAME, Builder, Draw, Item, fit
 from rnnops.testing.random_makers import Maker
 from rnnops.types import FLOAT, Array, Shape, is_float
 
-MAKERS: dict[Maker, int] = {
-    random_makers.unary: 6,
-    random_makers.binary: 6,
-    random_makers.scaled: 3,
-    random_makers.compared: 1,
-    random_makers.truncated: 1,
-    random_makers.counted: 1,
-    random_makers.decided: 1,
-    random_makers.chosen: 2,
-    random_makers.as_float: 1,
-    random_makers.clipped: 1,
-    random_makers.dropped: 1,
-    random_makers.constant: 1,
-    random_makers.split: 1,
-    random_makers.concat: 1,
-    random_makers.sliced: 1,
-    random_makers.reshaped: 2,
-    random_makers.transposed: 1,
-    random_makers.widened: 2,
-    random_makers.gathered: 1,
-    random_makers.scattered: 1,
-    random_makers.reduced: 3,
-    random_makers.normalized: 2,
-    random_makers.ordered: 1,
-    random_makers.multiplied: 4,
-    random_makers.mixed: 2,
-    random_makers.general_product: 1,
-    random_makers.classified: 1,
-    random_makers.convolved: 2,
-    random_makers.pooled: 2,
-}
+MAKERS: dict[Maker, int] = {  # how often each is drawn
+    **dict.fromkeys((makers.unary, makers.binary), 6), makers.scaled: 3,
+    **dict.fromkeys((makers.compared, makers.truncated, makers.counted, makers.decided), 1), makers.chosen: 2,
+    **dict.fromkeys((makers.as_float, makers.clipped, makers.dropped, makers.constant, makers.split), 1),
+    **dict.fromkeys((makers.concat, makers.sliced), 1), makers.reshaped: 2, makers.transposed: 1, makers.widened: 2,
+    **dict.fromkeys((makers.gathered, makers.scattered), 1), makers.reduced: 3, makers.normalized: 2,
+    makers.ordered: 1, makers.multiplied: 4, makers.mixed: 2,
+    **dict.fromkeys((makers.general_product, makers.classified), 1),
+    **dict.fromkeys((makers.convolved, makers.pooled), 2),
+}  # fmt: skip
 _DRAWN = [maker for maker, weight in MAKERS.items() for _ in range(weight)]
 
 

@@ -434,7 +434,7 @@ def _is_counter(change: Change, codes: Sequence[CodeType]) -> bool:
 
 def _only_adds(code: CodeType, name: str) -> bool:
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL")]
-    if kind_of(code.co_filename) == USER and name in _texts(code):
+    if kind_of(code.co_filename) == USER and name in [text for text in code.co_consts if isinstance(text, str)]:
         return False
     for number, instruction in enumerate(instructions):
         if instruction.argval != name or not isinstance(instruction.argval, str):
@@ -444,10 +444,6 @@ def _only_adds(code: CodeType, name: str) -> bool:
         if not (is_store and _follows_addition(instructions, number)) and not is_added:
             return False
     return True
-
-
-def _texts(code: CodeType) -> Iterator[str]:
-    return (constant for constant in code.co_consts if isinstance(constant, str))
 
 
 def _follows_addition(instructions: list[dis.Instruction], number: int) -> bool:

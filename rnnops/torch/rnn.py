@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import operator
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,7 @@ def _copied_function(function: types.FunctionType, memo: dict[int, Any]) -> type
     cells = [_copied_cell(name, cell, memo) for name, cell in zip(names, function.__closure__ or (), strict=True)]
     defaults = _copied("a default", function.__defaults__, memo)
     named = _copied("a default", function.__kwdefaults__, memo)
-    is_same = all(map(_is, cells, function.__closure__ or ())) and defaults is function.__defaults__
+    is_same = all(map(operator.is_, cells, function.__closure__ or ())) and defaults is function.__defaults__
     if is_same and named == function.__kwdefaults__:
         return function
     made = types.FunctionType(function.__code__, function.__globals__, function.__name__, defaults, tuple(cells))
@@ -94,10 +95,6 @@ def _copied_function(function: types.FunctionType, memo: dict[int, Any]) -> type
     made.__dict__.update(function.__dict__)
     memo[id(function)] = made
     return made
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _copied_cell(name: str, cell: types.CellType, memo: dict[int, Any]) -> types.CellType:
@@ -406,16 +403,13 @@ class RNN(Module):
         known = None if held else self._known_request(cell)
         if known is not None:
             return known
-        again = self._recheck is not None and self._is_due(self._recheck)
+        self._calls += self._recheck is not None
+        again = self._recheck is not None and self._calls % self._recheck == 0
         recent: Any = {} if self._recheck is None and not held else None
         roots = {"step": self.step, "cell": cell}
         made = ScanRequest(roots, self._settings.now(), self._assume, self.batch_axis, cell, held, again, recent)
         self._made = None if recent is None else made
         return made
-
-    def _is_due(self, recheck: int) -> bool:
-        self._calls += 1
-        return self._calls % recheck == 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}, "_made": None, "_taken": None}

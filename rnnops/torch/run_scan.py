@@ -362,15 +362,12 @@ def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
     settings, dtype = made.settings, torch.get_autocast_dtype(kind)
     if is_cast and wide == torch.float32 and (dtype == torch.bfloat16 or kind == "cuda"):
         settings = settings._replace(cast=dtype)
-    trees = [TensorTree([_without_narrow(x, wide) for x in tree.leaves], tree.tree) for tree in (given.carry, given.xs)]
-    asked = None if is_mixed else given  # which PyTorch's loop would refuse
-    return Given(trees[0], trees[1], given.lengths), made._replace(
-        settings=settings, recent=None, wide=wide, asked=asked
+    carry, xs = (
+        TensorTree([x.to(wide) if x.dtype in NARROW else x for x in tree.leaves], tree.tree)
+        for tree in (given.carry, given.xs)
     )
-
-
-def _without_narrow(x: Tensor, wide: torch.dtype) -> Tensor:
-    return x.to(wide) if x.dtype in NARROW else x
+    asked = None if is_mixed else given  # which PyTorch's loop would refuse
+    return Given(carry, xs, given.lengths), made._replace(settings=settings, recent=None, wide=wide, asked=asked)
 
 
 def _is_narrower(cell: Module | None, floats: set[torch.dtype]) -> bool:

@@ -79,22 +79,6 @@ def _normal_numbers(draw: Draw, like: Tensor) -> Tensor:
     return radius * torch.cos(2.0 * pi * draw(like))
 
 
-def _rand(draw: Draw, *size: Any, **options: Any) -> Tensor:
-    return draw(torch.empty(*size, **_kept(options)))
-
-
-def _rand_like(draw: Draw, x: Tensor, **options: Any) -> Tensor:
-    return draw(torch.empty_like(x, **_kept(options)))
-
-
-def _randn(draw: Draw, *size: Any, **options: Any) -> Tensor:
-    return _normal_numbers(draw, torch.empty(*size, **_kept(options)))
-
-
-def _randn_like(draw: Draw, x: Tensor, **options: Any) -> Tensor:
-    return _normal_numbers(draw, torch.empty_like(x, **_kept(options)))
-
-
 def _normal(draw: Draw, mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
     if size is not None:
         like = torch.empty(size, **_kept(options))
@@ -119,10 +103,6 @@ def _dropout(draw: Draw, x: Tensor, p: float = 0.5, training: bool = True, inpla
     return x.copy_(result) if inplace else result
 
 
-def _dropout_in_place(draw: Draw, x: Tensor, p: float, training: bool) -> Tensor:
-    return _dropout(draw, x, p, training, inplace=True)
-
-
 def _alpha_dropout(draw: Draw, x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Klambauer and others, NeurIPS 2017: dropped elements are what SELU has at minus infinity; mean 0, variance 1."""
     if not training or p == 0:
@@ -131,22 +111,6 @@ def _alpha_dropout(draw: Draw, x: Tensor, p: float = 0.5, training: bool = False
     scale = ((1 - p) * (1 + p * low**2)) ** -0.5
     result = scale * (x * kept + low * (1 - kept)) - scale * low * p
     return x.copy_(result) if inplace else result
-
-
-def _uniform_in_place(draw: Draw, x: Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> Tensor:
-    return x.copy_(low + (high - low) * draw(x))
-
-
-def _normal_in_place(draw: Draw, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
-    return x.copy_(mean + std * _normal_numbers(draw, x))
-
-
-def _bernoulli_in_place(draw: Draw, x: Tensor, p: Any = 0.5, **_: Any) -> Tensor:
-    return x.copy_((draw(x) < p).to(x.dtype))
-
-
-def _exponential_in_place(draw: Draw, x: Tensor, rate: float = 1.0, **_: Any) -> Tensor:
-    return x.copy_(-torch.log1p(-draw(x)) / rate)
 
 
 def _randint(draw: Draw, low: int, high: Any = None, size: Any = None, **options: Any) -> Tensor:
@@ -180,17 +144,9 @@ def _gumbel_softmax(
     return choice - soft.detach() + soft
 
 
-def _floor_divide(draw: Draw, a: Any, b: Any, **_: Any) -> Tensor:
+def _floor_divide(_: Draw, a: Any, b: Any) -> Tensor:
     """As PyTorch has no derivative for it: it is 0."""
     return torch.div(a, b, rounding_mode="floor")
-
-
-def _floor_divide_in_place(draw: Draw, a: Tensor, b: Any) -> Tensor:
-    return a.div_(b, rounding_mode="floor")
-
-
-def _floor_divided(draw: Draw, b: Tensor, a: Any) -> Tensor:
-    return torch.div(torch.as_tensor(a, device=b.device), b, rounding_mode="floor")
 
 
 def _heaviside(draw: Draw, x: Tensor, at_zero: Tensor) -> Tensor:
@@ -198,34 +154,35 @@ def _heaviside(draw: Draw, x: Tensor, at_zero: Tensor) -> Tensor:
     return torch.where(x == 0, at_zero.detach(), (x > 0).to(x.dtype))
 
 
-FUNCTIONS: dict[Any, Callable[..., Tensor]] = {
-    torch.floor_divide: _floor_divide,
-    torch.Tensor.floor_divide: _floor_divide,
-    torch.Tensor.__floordiv__: _floor_divide,
-    torch.Tensor.__rfloordiv__: _floor_divided,
-    torch.Tensor.floor_divide_: _floor_divide_in_place,
-    torch.heaviside: _heaviside,
-    torch.Tensor.heaviside: _heaviside,
-    torch.rand: _rand,
-    torch.rand_like: _rand_like,
-    torch.randint: _randint,
-    torch.randn: _randn,
-    torch.randn_like: _randn_like,
-    torch.normal: _normal,
-    torch.bernoulli: _bernoulli,
-    torch.Tensor.bernoulli: _bernoulli,
-    torch.multinomial: _multinomial,
-    torch.Tensor.multinomial: _multinomial,
-    torch.dropout: _dropout,
-    torch.dropout_: _dropout_in_place,
-    torch.Tensor.uniform_: _uniform_in_place,
-    torch.Tensor.normal_: _normal_in_place,
-    torch.Tensor.bernoulli_: _bernoulli_in_place,
-    torch.Tensor.exponential_: _exponential_in_place,
-    F.dropout: _dropout,
-    F.alpha_dropout: _alpha_dropout,
-    F.gumbel_softmax: _gumbel_softmax,
-}
+def _by_names(table: dict[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """The functions of these names, each in all places where PyTorch has it."""
+    places = (torch, Tensor, F)
+    return {getattr(place, name): made for name, made in table.items() for place in places if hasattr(place, name)}
+
+
+FUNCTIONS = _by_names({
+    "floor_divide": _floor_divide,
+    "__floordiv__": _floor_divide,
+    "__rfloordiv__": lambda draw, b, a: _floor_divide(draw, torch.as_tensor(a, device=b.device), b),
+    "floor_divide_": lambda draw, a, b: a.div_(b, rounding_mode="floor"),
+    "heaviside": _heaviside,
+    "rand": lambda draw, *size, **options: draw(torch.empty(*size, **_kept(options))),
+    "rand_like": lambda draw, x, **options: draw(torch.empty_like(x, **_kept(options))),
+    "randint": _randint,
+    "randn": lambda draw, *size, **options: _normal_numbers(draw, torch.empty(*size, **_kept(options))),
+    "randn_like": lambda draw, x, **options: _normal_numbers(draw, torch.empty_like(x, **_kept(options))),
+    "normal": _normal,
+    "bernoulli": _bernoulli,
+    "multinomial": _multinomial,
+    "dropout": _dropout,
+    "dropout_": lambda draw, x, p, training: _dropout(draw, x, p, training, inplace=True),
+    "uniform_": lambda draw, x, low=0.0, high=1.0, **_: x.copy_(low + (high - low) * draw(x)),
+    "normal_": lambda draw, x, mean=0.0, std=1.0, **_: x.copy_(mean + std * _normal_numbers(draw, x)),
+    "bernoulli_": lambda draw, x, p=0.5, **_: x.copy_((draw(x) < p).to(x.dtype)),
+    "exponential_": lambda draw, x, rate=1.0, **_: x.copy_(-torch.log1p(-draw(x)) / rate),
+    "alpha_dropout": _alpha_dropout,
+    "gumbel_softmax": _gumbel_softmax,
+})  # fmt: skip
 
 
 detach = torch.ops.aten.detach.default
@@ -435,17 +392,13 @@ def _full(tensor: Tensor, size: Any, fill_value: Any, dtype: Any = None, **_: An
     return tensor.new_full(size, fill_value, dtype=dtype or torch.tensor(fill_value).dtype)
 
 
-def _new(_: Tensor, x: Tensor, *size: Any) -> Tensor:
-    return x.new_empty(*size)
-
-
 SYMBOL_REFUSED = "SymInt"  # said by an op that gets a symbol and no tensor that knows it
 FACTORIES: dict[Any, Callable[..., Tensor]] = {
     torch.empty: _factory("new_empty"),
     torch.zeros: _factory("new_zeros"),
     torch.ones: _factory("new_ones"),
     torch.full: _full,
-    torch.Tensor.new: _new,
+    Tensor.new: lambda _, x, *size: x.new_empty(*size),
 }
 
 
@@ -457,26 +410,22 @@ class PlainCells(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if cell is None else cell(*args, **(kwargs or {}))
 
 
-def _gates(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    return torch.nn.functional.linear(x, w, b)
-
-
 def _lstm_cell(x: Tensor, states: Any, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Any:
     h, c = states
-    i, f, g, o = (_gates(x, w_x, b_x) + _gates(h, w_h, b_h)).chunk(4, 1)
+    i, f, g, o = (F.linear(x, w_x, b_x) + F.linear(h, w_h, b_h)).chunk(4, 1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
 def _gru_cell(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:
-    (r, z, n), (r_h, z_h, n_h) = _gates(x, w_x, b_x).chunk(3, 1), _gates(h, w_h, b_h).chunk(3, 1)
+    (r, z, n), (r_h, z_h, n_h) = F.linear(x, w_x, b_x).chunk(3, 1), F.linear(h, w_h, b_h).chunk(3, 1)
     n = (n + (r + r_h).sigmoid() * n_h).tanh()
     return (h - n) * (z + z_h).sigmoid() + n
 
 
 def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     def cell(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:
-        return activation(_gates(x, w_x, b_x) + _gates(h, w_h, b_h))
+        return activation(F.linear(x, w_x, b_x) + F.linear(h, w_h, b_h))
 
     return cell
 
@@ -503,10 +452,6 @@ def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     return _solve_triangular(lower.mT, _solve_triangular(lower, b, upper=False), upper=True)
 
 
-def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
-    return _cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor, upper)
-
-
 def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     if (offset, dim1, dim2) != (0, -2, -1):
         return torch.diag_embed(x, offset, dim1, dim2)
@@ -514,21 +459,22 @@ def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return torch.where(unit, x[..., None], torch.zeros((), dtype=x.dtype, device=x.device))
 
 
-CELLS: dict[Any, Callable[..., Any]] = {
-    torch.diag_embed: _diag_embed,
-    torch.Tensor.diag_embed: _diag_embed,
-    torch.cholesky_inverse: _cholesky_inverse,
-    torch.cholesky_solve: _cholesky_solve,
-    torch.Tensor.cholesky_solve: _cholesky_solve,
+CELLS = {
     torch.linalg.solve_triangular: _solve_triangular,
-    F.cosine_similarity: _cosine_similarity,
-    torch.baddbmm: _baddbmm,
-    torch.Tensor.baddbmm: _baddbmm,
-    torch.lstm_cell: _lstm_cell,
-    torch.gru_cell: _gru_cell,
-    torch.rnn_tanh_cell: _plain_cell(torch.tanh),
-    torch.rnn_relu_cell: _plain_cell(torch.relu),
-}
+    **_by_names({
+        "diag_embed": _diag_embed,
+        "cholesky_inverse": lambda x, *given, **options: _cholesky_solve(
+            torch.eye(x.shape[-1], dtype=x.dtype, device=x.device), x, *given, **options
+        ),
+        "cholesky_solve": _cholesky_solve,
+        "cosine_similarity": _cosine_similarity,
+        "baddbmm": _baddbmm,
+        "lstm_cell": _lstm_cell,
+        "gru_cell": _gru_cell,
+        "rnn_tanh_cell": _plain_cell(torch.tanh),
+        "rnn_relu_cell": _plain_cell(torch.relu),
+    }),
+}  # fmt: skip
 
 
 class ElementwiseFunctions:

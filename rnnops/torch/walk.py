@@ -300,19 +300,6 @@ class Walk:
             else:
                 self.key.append(MISSING)
 
-    def _method(self, value: types.MethodType, path: Path) -> None:
-        self.key.append(type(value))
-        self._fetch_attributes(value, ("__func__", "__self__"), path)
-
-    def _descriptor(self, value: Any, path: Path) -> None:
-        self.key.append(type(value))
-        names = ("fget", "fset", "fdel") if isinstance(value, property) else ("__func__",)
-        self._fetch_attributes(value, names, path)
-
-    def _partial(self, value: Any, path: Path) -> None:
-        self.key.append(type(value))
-        self._fetch_attributes(value, ("func", "args", "keywords"), path)
-
     def _cached(self, value: Any, path: Path) -> None:
         """A function of `functools.lru_cache`: what it reads counts as read, as it may have its result already."""
         function = value.__wrapped__
@@ -507,14 +494,25 @@ def text_of(path: Path) -> str:
     return "".join(reversed(parts)) or "what it reads"
 
 
+def _made_of(*names: str) -> Callable[[Walk, Any, Path], None]:
+    """The handler for what consists of these attributes."""
+
+    def visit(walk: Walk, value: Any, path: Path) -> None:
+        walk.key.append(type(value))
+        walk._fetch_attributes(value, names, path)
+
+    return visit
+
+
 _HANDLERS: list[tuple[Any, Any]] = [
     (Tensor, Walk._tensor),
     (Module, Walk._module),
     (type, Walk._class),
     (types.FunctionType, Walk._function),
-    (types.MethodType, Walk._method),
-    (property | staticmethod | classmethod, Walk._descriptor),
-    (functools.partial, Walk._partial),
+    (types.MethodType, _made_of("__func__", "__self__")),
+    (property, _made_of("fget", "fset", "fdel")),
+    (staticmethod | classmethod, _made_of("__func__")),
+    (functools.partial, _made_of("func", "args", "keywords")),
     (functools._lru_cache_wrapper, Walk._cached),
     (types.ModuleType, Walk._package),
     (np.ndarray | array | bytearray, Walk._array),

@@ -24,7 +24,7 @@ from rnnops.kernels.cuda.tensor_cores import (
     place_in_c,
     values,
 )
-from rnnops.ops.products import rounded
+from rnnops.ops.linear_algebra import rounded
 
 pytestmark = on_cuda
 ALL = list(INSTRUCTIONS.values())

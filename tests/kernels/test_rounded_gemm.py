@@ -14,7 +14,7 @@ from rnnops.kernels.cpu.native import way_of
 from rnnops.kernels.cpu.packing import Products, rounded_products_of
 from rnnops.kernels.cpu.pointwise import round_bfloat16
 from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, TargetProcessor, has_pairs, host
-from rnnops.ops.products import rounded
+from rnnops.ops.linear_algebra import rounded
 
 LEAST = float(np.finfo(np.float32).tiny)  # the smallest normal number
 KERNELS = [(width, SINGLES) for width in WIDTHS] + [(512, PAIRS)]

@@ -10,7 +10,7 @@ from op_cases import EDGES, SHAPES, Array, Case, Shapes, appended, floats, integ
 from rnnops.ops.base import quiet
 from rnnops.ops.indexing import mask_rows
 from rnnops.ops.internal import from_bfloat16, scatter_add, scatter_slice, sum_to, to_bfloat16
-from rnnops.ops.products import scale_columns
+from rnnops.ops.linear_algebra import scale_columns
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.reduction import sum_of_products
 

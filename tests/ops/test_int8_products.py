@@ -11,7 +11,7 @@ from devices import DEVICES
 import rnnops as ro
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.processor import has_quads, vector_width
-from rnnops.ops.products import as_int8, byte_matmul, int8_matmul, scale_columns
+from rnnops.ops.linear_algebra import as_int8, byte_matmul, int8_matmul, scale_columns
 
 Array = Any
 

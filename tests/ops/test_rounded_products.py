@@ -12,7 +12,7 @@ from rounding import as_bfloat16, assert_rounded_alike
 
 import rnnops as ro
 from rnnops.errors import NetError, TypeRuleError
-from rnnops.ops.products import BFLOAT16, rounded
+from rnnops.ops.linear_algebra import BFLOAT16, rounded
 
 Array = Any
 rounded_matmul = appended("RoundedMatMul", operands=BFLOAT16)

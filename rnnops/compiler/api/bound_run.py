@@ -44,7 +44,7 @@ from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
-from rnnops.ops.products import BYTES
+from rnnops.ops.linear_algebra import BYTES
 from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property

@@ -37,7 +37,7 @@ from rnnops.errors import (
 from rnnops.kernels.cpu.processor import host, vector_width
 from rnnops.net.net import Net, require_net
 from rnnops.net.schema import Call, RunContext
-from rnnops.ops.products import FORMATS
+from rnnops.ops.linear_algebra import FORMATS
 from rnnops.types import Array
 from rnnops.util import cached_property
 

@@ -20,7 +20,7 @@ from rnnops.kernels.cpu.processor import MIB, has_room, held_back
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Input
-from rnnops.ops.products import FORMATS, INT8
+from rnnops.ops.linear_algebra import FORMATS, INT8
 from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, is_float, is_too_large, type_of
 
 Feeds = Mapping[str, Any]

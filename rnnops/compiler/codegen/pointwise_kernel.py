@@ -56,7 +56,7 @@ from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 from rnnops.compiler.schedule.product_axes import CalledMatrix, MatrixCall
 from rnnops.net.loop_forms import Reduction
 from rnnops.net.schema import form_of
-from rnnops.ops.products import BYTES, INT8
+from rnnops.ops.linear_algebra import BYTES, INT8
 from rnnops.types import BOOL, FLOATS, Shape, Type
 
 Fold = Callable[[Expr, Expr], Expr]

@@ -74,7 +74,7 @@ from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, Residen
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.kernels.cpu.processor import REVISION
 from rnnops.kernels.scalar_functions import import_lines
-from rnnops.ops.products import BYTES, INT8
+from rnnops.ops.linear_algebra import BYTES, INT8
 from rnnops.types import BOOL, Type
 
 IMPORTS = """\

@@ -6,7 +6,7 @@ given (not those of the batch) and that follow, with all that the convolution re
 
 Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
 
-**Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/products.py`)**. A
+**Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/linear_algebra.py`)**. A
 weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What else
 reads it reads it as it was.
 
@@ -32,7 +32,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import schema_of
 from rnnops.net.text import free_name
-from rnnops.ops.products import Columns, as_int8
+from rnnops.ops.linear_algebra import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune

@@ -20,7 +20,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register
 from rnnops.net.text import free_name
-from rnnops.ops.products import ROUNDED
+from rnnops.ops.linear_algebra import ROUNDED
 from rnnops.rewrites import prune
 from rnnops.types import Array, Shape, Type
 from rnnops.util import makers_before, topological_order

@@ -40,7 +40,7 @@ from rnnops.kernels.cpu.packing import products_of, rounded_products_of
 from rnnops.kernels.cpu.processor import QUADS
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
-from rnnops.ops.products import BFLOAT16, BYTES, INT8
+from rnnops.ops.linear_algebra import BFLOAT16, BYTES, INT8
 from rnnops.symbolic.fill import Own, Shared
 from rnnops.symbolic.sizes import lazy_text
 from rnnops.types import Array, Shape, Type

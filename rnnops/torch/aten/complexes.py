@@ -114,9 +114,7 @@ def _add(node: AtenNode, a: Any, b: Any, alpha: Any = 1) -> Pair:
     return _plus(node, a, b if node.name == "add" else Pair(*map(_negative, b)))
 
 
-@pair_rule("mul")
-def _mul(node: AtenNode, a: Any, b: Any) -> Pair:
-    return _product(_pair(node, a), _pair(node, b))
+PAIR_RULES["mul"] = lambda node, a, b: _product(_pair(node, a), _pair(node, b))
 
 
 @pair_rule("addcmul")
@@ -166,14 +164,15 @@ def _addmm(node: AtenNode, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any 
 # Parts
 
 
-@pair_rule("complex")
-def _complex(node: AtenNode, re: Any, im: Any) -> Pair:
-    return Pair(_spread(node, re), _spread(node, im))
-
-
-@pair_rule("polar")
-def _polar(node: AtenNode, size: Any, angle: Any) -> Pair:
-    return Pair(size * ro.cos(angle), size * ro.sin(angle))
+PAIR_RULES.update(
+    {
+        "complex": lambda node, re, im: Pair(_spread(node, re), _spread(node, im)),
+        "polar": lambda node, size, angle: Pair(size * ro.cos(angle), size * ro.sin(angle)),
+        "real": lambda node, x: _whole(node, x.re, node.out_shape),
+        "imag": lambda node, x: _whole(node, x.im, node.out_shape),
+        **dict.fromkeys(("_conj", "_conj_physical"), lambda node, x: Pair(x.re, _negative(x.im))),
+    }
+)
 
 
 @pair_rule("view_as_complex")
@@ -187,16 +186,6 @@ def _view_as_complex(node: AtenNode, x: Blob | Pair) -> Pair:
 def _view_as_real(node: AtenNode, x: Pair) -> Blob:
     sizes = node.shape_of(0)
     return ro.concat([ro.unsqueeze(_whole(node, part, sizes), [len(sizes)]) for part in x], axis=-1)
-
-
-@pair_rule("real", "imag")
-def _one_part(node: AtenNode, x: Pair) -> Blob:
-    return _whole(node, getattr(x, node.name[:2]), node.out_shape)
-
-
-@pair_rule("_conj", "_conj_physical")
-def _conjugate(node: AtenNode, x: Pair) -> Pair:
-    return Pair(x.re, _negative(x.im))
 
 
 @pair_rule("_to_copy")
@@ -311,10 +300,6 @@ def _sinh(node: AtenNode, x: Pair) -> Pair:
     return Pair(ro.sinh(re) * ro.cos(im), ro.cosh(re) * ro.sin(im))
 
 
-def _cos(node: AtenNode, x: Pair) -> Pair:
-    return _cosh(node, Pair(_negative(x.im), x.re))
-
-
 def _sin(node: AtenNode, x: Pair) -> Pair:
     re, im = _sinh(node, Pair(_negative(x.im), x.re))
     return Pair(im, ro.neg(re))
@@ -334,8 +319,9 @@ def _sigmoid(node: AtenNode, x: Pair) -> Pair:
 
 
 FUNCTIONS: dict[str, Callable[[AtenNode, Pair], Any]] = {
-    "abs": _size, "angle": _angle, "exp": _exp, "log": _log, "sgn": _sgn, "sqrt": _sqrt, "cos": _cos, "sin": _sin,
-    "cosh": _cosh, "sinh": _sinh, "tanh": _tanh, "sigmoid": _sigmoid,
+    "abs": _size, "angle": _angle, "exp": _exp, "log": _log, "sgn": _sgn, "sqrt": _sqrt, "cosh": _cosh, "sinh": _sinh,
+    "sin": _sin, "tanh": _tanh, "sigmoid": _sigmoid,
+    "cos": lambda node, x: _cosh(node, Pair(_negative(x.im), x.re)),
     "rsqrt": lambda node, x: _quotient(node, Pair(1.0, None), _sqrt(node, x)),
 }  # fmt: skip
 
@@ -366,9 +352,9 @@ def _var(node: AtenNode, x: Pair, *given: Any, **options: Any) -> Blob:
     return _sum(*(None if part is None else RULES["var"](node, part, *given, **options) for part in x))
 
 
-@pair_rule("linalg_vector_norm")
-def _norm(node: AtenNode, x: Pair, *given: Any, **options: Any) -> Blob:
-    return RULES[node.name](node, _size(node, x), *given, **options)
+PAIR_RULES["linalg_vector_norm"] = lambda node, x, *given, **options: RULES[node.name](
+    node, _size(node, x), *given, **options
+)
 
 
 @pair_rule("eq", "ne")

@@ -100,11 +100,6 @@ def _floor_of_quotient(node: AtenNode, a: Blob, b: Blob) -> Blob:
     return whole if node.out_kind != "float" else ro.stop_gradient(ro.where(ro.equal(b, 0), a / b, ro.round(whole)))
 
 
-@rule("fmod", "remainder")
-def _mod(node: AtenNode, a: Any, b: Any) -> Blob:
-    return ro.mod(node.blob(a), node.blob(b), int(node.name == "fmod"))
-
-
 @rule("atan2")
 def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
@@ -160,11 +155,6 @@ def _with_slope(value: Blob, x: Blob, slope: Blob) -> Blob:
     return ro.with_gradient(ro.stop_gradient(value), x, slope)
 
 
-@rule("hypot")
-def _hypot(node: AtenNode, a: Any, b: Any) -> Blob:
-    return hypotenuse(node.spread(a), node.spread(b))
-
-
 def hypotenuse(a: Blob, b: Blob, root: Callable[[Blob], Blob] = ro.sqrt) -> Blob:
     """The larger number times a root, so that no square overflows."""
     size = ro.max(ro.abs(a), ro.abs(b))
@@ -179,16 +169,6 @@ def _round(node: AtenNode, x: Blob, decimals: int = 0) -> Blob:
         return ro.round(node.blob(x))
     scale = 10.0 ** abs(decimals)
     return ro.round(x * scale) / scale if decimals > 0 else ro.round(x / scale) * scale
-
-
-@rule("log_sigmoid_forward")
-def _log_sigmoid(node: AtenNode, x: Blob) -> tuple[Blob, None]:
-    return ro.neg(ro.softplus(ro.neg(x))), None
-
-
-@rule("log2", "log10")
-def _log_of_base(node: AtenNode, x: Blob) -> Blob:
-    return ro.log(node.blob(x)) * (1 / log(2.0 if node.name == "log2" else 10.0))
 
 
 @rule("sinc")
@@ -261,40 +241,31 @@ def _digamma(x: Blob) -> Blob:
 RULES.update({"lgamma": _in_doubles(_log_gamma), "digamma": _in_doubles(_digamma)})
 
 
-@rule("isnan")
-def _isnan(node: AtenNode, x: Blob) -> Blob:
-    return ~ro.equal(x, x)
-
-
-@rule("signbit")
-def _signbit(node: AtenNode, x: Blob) -> Blob:
-    return _is_signed(x)
-
-
 @rule("copysign")
 def _copysign(node: AtenNode, x: Any, sign: Any) -> Blob:
     size = ro.abs(node.blob(x))
     return ro.where(_is_signed(node.blob(sign)), ro.neg(size), size)
 
 
-@rule("isinf")
-def _isinf(node: AtenNode, x: Blob) -> Blob:
-    return ro.equal(ro.abs(x), float("inf"))
-
-
-@rule("pow")
-def _pow(node: AtenNode, a: Any, b: Any) -> Blob:
-    return ro.pow(node.blob(a), node.number_or_blob(b))
-
-
-@rule("addcmul")
-def _addcmul(node: AtenNode, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
-    return x + (a * b if value == 1 else a * b * value)
-
-
-@rule("addcdiv")
-def _addcdiv(node: AtenNode, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
-    return x + (a / b if value == 1 else a / b * value)
+RULES.update(
+    {
+        "addcmul": lambda node, x, a, b, value=1: x + (a * b if value == 1 else a * b * value),
+        "addcdiv": lambda node, x, a, b, value=1: x + (a / b if value == 1 else a / b * value),
+        "fmod": lambda node, a, b: ro.mod(node.blob(a), node.blob(b), 1),
+        "gelu": lambda node, x, approximate="none": ro.gelu(x, approximate),
+        "hypot": lambda node, a, b: hypotenuse(node.spread(a), node.spread(b)),
+        "isinf": lambda node, x: ro.equal(ro.abs(x), inf),
+        "isnan": lambda node, x: ~ro.equal(x, x),
+        "log_sigmoid_forward": lambda node, x: (ro.neg(ro.softplus(ro.neg(x))), None),
+        "log2": lambda node, x: ro.log(node.blob(x)) * (1 / log(2.0)),
+        "log10": lambda node, x: ro.log(node.blob(x)) * (1 / log(10.0)),
+        "masked_fill": lambda node, x, mask, value: ro.where(mask, node.blob(value), x),
+        "pow": lambda node, a, b: ro.pow(node.blob(a), node.number_or_blob(b)),
+        "remainder": lambda node, a, b: ro.mod(node.blob(a), node.blob(b)),
+        "signbit": lambda node, x: _is_signed(x),
+        "where": lambda node, condition, a, b: ro.where(condition, node.blob(a), node.blob(b)),
+    }
+)
 
 
 COMPARISONS: dict[str, Callable[..., Blob]] = {
@@ -311,46 +282,19 @@ def _compare(node: AtenNode, a: Any, b: Any) -> Blob:
     return COMPARISONS[node.name](node.blob(a, kind), node.blob(b, kind))
 
 
-@rule("logical_not", "bitwise_not")
-def _not(node: AtenNode, a: Blob) -> Blob:
-    _only_bools(node, a)
-    return ~node.blob(a, "bool")
+BITS: dict[str, Callable[..., Blob]] = {
+    "not": lambda a: ~a, "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: (a | b) & ~(a & b),
+}  # fmt: skip
 
 
-@rule("logical_and", "bitwise_and")
-def _and(node: AtenNode, a: Blob, b: Blob) -> Blob:
-    _only_bools(node, a, b)
-    return node.blob(a, "bool") & node.blob(b, "bool")
-
-
-@rule("logical_or", "bitwise_or")
-def _or(node: AtenNode, a: Blob, b: Blob) -> Blob:
-    _only_bools(node, a, b)
-    return node.blob(a, "bool") | node.blob(b, "bool")
-
-
-@rule("logical_xor", "bitwise_xor")
-def _xor(node: AtenNode, a: Blob, b: Blob) -> Blob:
-    _only_bools(node, a, b)
-    a, b = node.blob(a, "bool"), node.blob(b, "bool")
-    return (a | b) & ~(a & b)
-
-
-def _only_bools(node: AtenNode, *values: Any) -> None:
+@rule(*(f"{kind}_{name}" for kind in ("logical", "bitwise") for name in BITS))
+def _bits(node: AtenNode, *values: Any) -> Blob:
     """Bits of integers have no op here; of other numbers only whether they are zero counts."""
     kinds = [value.dtype if isinstance(value, Blob) else "bool" for value in values]
-    if node.name.startswith("bitwise") and set(kinds) != {"bool"}:
+    kind, _, name = node.name.partition("_")
+    if kind == "bitwise" and set(kinds) != {"bool"}:
         node.fail("bits of integers are not translated", wanted="bools", came=", ".join(kinds))
-
-
-@rule("where")
-def _where(node: AtenNode, condition: Blob, a: Any, b: Any) -> Blob:
-    return ro.where(condition, node.blob(a), node.blob(b))
-
-
-@rule("masked_fill")
-def _masked_fill(node: AtenNode, x: Blob, mask: Blob, value: Any) -> Blob:
-    return ro.where(mask, node.blob(value), x)
+    return BITS[name](*(node.blob(value, "bool") for value in values))
 
 
 @rule("clamp", "clamp_min", "clamp_max")
@@ -373,11 +317,6 @@ def _elu(node: AtenNode, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_
     node.known("input_scale", input_scale, 1.0)  # celu's, which has a rule
     y = ro.elu(x, alpha)
     return y if scale == 1 else y * scale
-
-
-@rule("gelu")
-def _gelu(node: AtenNode, x: Blob, approximate: str = "none") -> Blob:
-    return ro.gelu(x, approximate)
 
 
 @rule("softplus")
@@ -448,9 +387,7 @@ def _var(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim:
     return (var, mean if keepdim else ro.squeeze(mean, axes)) if node.name == "var_mean" else var
 
 
-@rule("std")
-def _std(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
-    return root_of(_var(node, x, dim, correction, keepdim))
+RULES["std"] = lambda node, *given, **options: root_of(_var(node, *given, **options))
 
 
 def root_of(square: Blob) -> Blob:
@@ -464,7 +401,7 @@ def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: boo
     axes, keep = _axes(dim), int(keepdim)
     if order == 2:
         return root_of(ro.reduce_sum_square(x, axes, keepdims=keep))
-    node.known("order of a norm", order, 1, 2, float("inf"))
+    node.known("order of a norm", order, 1, 2, inf)
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
     )
@@ -481,21 +418,11 @@ def _distances(node: AtenNode, x: Blob, *more: Any) -> Blob:
     return _norm(node, ro.gather(x, pairs[0]) - ro.gather(x, pairs[1]), order, -1)
 
 
-@rule("_softmax")
-def _softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
-    return ro.softmax(x, dim)
-
-
 @rule("_safe_softmax")
 def _safe_softmax(node: AtenNode, x: Blob, dim: int, *_: Any) -> Blob:
     """0 where a mask leaves nothing, and no gradient there."""
     none = ro.equal(ro.reduce_max(x, [dim]), -inf)
     return ro.where(none, 0.0, ro.softmax(ro.where(none, 0.0, x), dim))
-
-
-@rule("_log_softmax")
-def _log_softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
-    return ro.log_softmax(x, dim)
 
 
 def _normalized(
@@ -505,11 +432,13 @@ def _normalized(
     return ro.layer_normalization(x, ones, bias, -len(sizes), float(epsilon))
 
 
-@rule("native_layer_norm")
-def _layer_norm(
-    node: AtenNode, x: Blob, sizes: Sequence[int], scale: Blob | None, bias: Blob | None, epsilon: float
-) -> tuple[Blob, None, None]:
-    return _normalized(node, x, sizes, scale, bias, epsilon), None, None
+RULES.update(
+    {
+        "_softmax": lambda node, x, dim, half_to_float: ro.softmax(x, dim),
+        "_log_softmax": lambda node, x, dim, half_to_float: ro.log_softmax(x, dim),
+        "native_layer_norm": lambda node, *given: (_normalized(node, *given), None, None),
+    }
+)
 
 
 @rule("native_group_norm")

@@ -11,8 +11,8 @@ import torch
 
 import rnnops as ro
 from rnnops.net.blob import Blob
-from rnnops.ops.products import swap_last_axes
-from rnnops.torch.aten.table import AtenNode, normal_axis, rule
+from rnnops.ops.linear_algebra import swap_last_axes
+from rnnops.torch.aten.table import RULES, AtenNode, normal_axis, rule
 
 VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 UNSET = ("empty", "empty_like", "empty_permuted", "new_empty", "empty_strided")
@@ -40,14 +40,26 @@ def _arange(node: AtenNode, *bounds: Any, **_: Any) -> Blob:
     return node.net.constant(values.numpy(), node.out_kind)
 
 
-@rule("_to_copy", "to")
-def _to(node: AtenNode, x: Blob, *_: Any, **__: Any) -> Blob:
-    return node.blob(x)
-
-
-@rule("detach")
-def _detach(node: AtenNode, x: Blob) -> Blob:
-    return ro.stop_gradient(x) if node.out_kind == "float" else x
+RULES.update(
+    {
+        **dict.fromkeys(("_to_copy", "to"), lambda node, x, *_, **__: node.blob(x)),
+        **dict.fromkeys(
+            ("clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "lift"), lambda node, x, **_: x
+        ),
+        "detach": lambda node, x: ro.stop_gradient(x) if node.out_kind == "float" else x,
+        "embedding": lambda node, weight, indices, *_: ro.gather(weight, indices, axis=0),
+        "expand": lambda node, x, *_, **__: x if node.out_shape == node.shape_of(0) else ro.expand(x, node.out_shape),
+        "index_select": lambda node, x, dim, indices: ro.gather(x, indices, axis=dim),
+        "permute": lambda node, x, order: ro.transpose(x, [normal_axis(axis, len(order)) for axis in order]),
+        "rand_like": lambda node, x, **_: ro.random_uniform_like(node.full(0.0, node.out_shape, node.out_kind)),
+        "t": lambda node, x: ro.transpose(x, [1, 0]) if len(node.shape_of(0)) == 2 else x,
+        **dict.fromkeys(("mm", "bmm", "mv", "dot"), lambda node, a, b: a @ b),
+        "linalg_inv_ex": lambda node, x, **_: (
+            ro.solve(x, node.net.constant(np.eye(node.shape_of(0)[-1]), "float")),
+            None,
+        ),
+    }
+)
 
 
 @rule("with_slopes")
@@ -57,25 +69,10 @@ def _with_slopes(node: AtenNode, y: Blob, xs: list[Blob], slopes: list[Blob]) ->
     return y
 
 
-@rule("rand_like")
-def _rand_like(node: AtenNode, x: Blob, **_: Any) -> Blob:
-    return ro.random_uniform_like(node.full(0.0, node.out_shape, node.out_kind))
-
-
-@rule("mm", "bmm", "mv", "dot")
-def _matmul(node: AtenNode, a: Blob, b: Blob) -> Blob:
-    return a @ b
-
-
 @rule("addmm", "baddbmm", "addmv")
 def _addmm(node: AtenNode, bias: Blob, a: Blob, b: Blob, beta: float = 1, alpha: float = 1) -> Blob:
     y = a @ b if alpha == 1 else (a @ b) * alpha
     return y if beta == 0 else y + (bias if beta == 1 else bias * beta)
-
-
-@rule("linalg_inv_ex")
-def _inverse(node: AtenNode, x: Blob, **_: Any) -> tuple[Blob, None]:
-    return ro.solve(x, node.net.constant(np.eye(node.shape_of(0)[-1]), "float")), None
 
 
 @rule("_linalg_solve_ex")
@@ -204,20 +201,10 @@ def _resizing(node: AtenNode, count: int, sizes: Sequence[int], place: int, opti
 END = 2**62  # beyond any axis
 
 
-@rule("clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "lift")
-def _same(node: AtenNode, x: Blob, **_: Any) -> Blob:
-    return x
-
-
 @rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
 def _reshape(node: AtenNode, x: Blob, *_: Any) -> Blob:
     shape = node.out_shape
     return x if shape == node.shape_of(0) else ro.reshape(x, shape, allowzero=int(0 in shape))
-
-
-@rule("t")
-def _t(node: AtenNode, x: Blob) -> Blob:
-    return ro.transpose(x, [1, 0]) if len(node.shape_of(0)) == 2 else x
 
 
 @rule("transpose")
@@ -226,16 +213,6 @@ def _transpose(node: AtenNode, x: Blob, i: int, j: int) -> Blob:
     if order:
         order[i], order[j] = order[j], order[i]
     return ro.transpose(x, order)
-
-
-@rule("permute")
-def _permute(node: AtenNode, x: Blob, order: Sequence[int]) -> Blob:
-    return ro.transpose(x, [normal_axis(axis, len(order)) for axis in order])
-
-
-@rule("expand")
-def _expand(node: AtenNode, x: Blob, *_: Any, **__: Any) -> Blob:
-    return x if node.out_shape == node.shape_of(0) else ro.expand(x, node.out_shape)
 
 
 @rule("slice")
@@ -323,16 +300,6 @@ def _repeat(node: AtenNode, x: Blob, repeats: Sequence[int]) -> Blob:
 def _copy(node: AtenNode, old: Blob, new: Blob, *_: Any) -> Blob:
     cast = node.blob(new)
     return cast if node.shape_of(1) == node.out_shape else ro.expand(cast, node.out_shape)
-
-
-@rule("embedding")
-def _embedding(node: AtenNode, weight: Blob, indices: Blob, *_: Any) -> Blob:
-    return ro.gather(weight, indices, axis=0)
-
-
-@rule("index_select")
-def _index_select(node: AtenNode, x: Blob, dim: int, indices: Blob) -> Blob:
-    return ro.gather(x, indices, axis=dim)
 
 
 @rule("index")
@@ -488,11 +455,6 @@ def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blo
     return _ordered(node, x, node.shape_of(0), node.shape_of(0)[dim], dim, descending)
 
 
-@rule("argsort")
-def _argsort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> Blob:
-    return _sort(node, x, *order, **named)[1]
-
-
 @rule("median", "kthvalue")
 def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
     """The lower one of two in the middle. Without an axis equal elements share the gradient."""
@@ -516,16 +478,8 @@ def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
     return ro.reduce_max(ro.where(x > ro.stop_gradient(parts[0]), -inf, x), keepdims=0)
 
 
-@rule("topk")
-def _topk(
-    node: AtenNode,
-    x: Blob,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,  # noqa: A002
-) -> tuple[Blob, Blob]:
-    return _ordered(node, x, node.shape_of(0), k, dim, largest)
+RULES["argsort"] = lambda node, x, *order, **named: _sort(node, x, *order, **named)[1]
+RULES["topk"] = lambda node, x, k, dim=-1, largest=True, *_, **__: _ordered(node, x, node.shape_of(0), k, dim, largest)
 
 
 def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:

@@ -104,16 +104,9 @@ class AtenNode:
 
     def full(self, value: Any, shape: Sequence[int], kind: str) -> Blob:
         """A blob of this shape with one number everywhere."""
-        filled = ro.constant_of_shape(
-            self.net, list(shape), 1 if kind == "bool" else value, "int64" if kind == "bool" else kind
-        )
-        return (
-            ro.cast(filled, "bool")
-            if kind == "bool" and value
-            else ~ro.cast(filled, "bool")
-            if kind == "bool"
-            else filled
-        )
+        if kind != "bool":
+            return ro.constant_of_shape(self.net, list(shape), value, kind)
+        return ro.cast(ro.constant_of_shape(self.net, list(shape), int(bool(value)), "int64"), kind)
 
     def spread(self, value: Any) -> Blob:
         """An operand or a number as a blob of the result's shape."""

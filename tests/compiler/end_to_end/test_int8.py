@@ -15,7 +15,7 @@ from native_programs import exported, needs_compiler
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.errors import FeedError
-from rnnops.ops.products import as_int8
+from rnnops.ops.linear_algebra import as_int8
 from rnnops.testing import random_net
 
 Arrays = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 import rnnops as ro
 from rnnops.compiler.rewrite.bound_weights import int8_weights
 from rnnops.errors import FeedError
-from rnnops.ops.products import as_int8
+from rnnops.ops.linear_algebra import as_int8
 from rnnops.recurrent.cell_rewrites import without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 
