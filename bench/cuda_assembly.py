@@ -408,8 +408,7 @@ def page(cells: Sequence[str], capabilities: Sequence[tuple[int, int]]) -> Itera
     yield "# Kernels as machine code, and what a step should cost\n"
     yield "No GPU has run them. Counts are of the instructions of the loop over steps as they stand, not as they run.\n"
     yield from assembly_table([one for cell in cells for cc in capabilities for one in assembled(cell, cc)])
-    yield "\nMicroseconds of a step of the loop on an H100, by the cost model (`targets/cuda/step_cost.py`, and"
-    yield "`tensor_cost.py` for operands that are rounded):\n"
+    yield "\nMicroseconds of a step of the loop on an H100, by the cost model in `targets/cuda/share_blocks.py`:\n"
     yield from cost_table(cells)
 
 

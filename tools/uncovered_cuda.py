@@ -14,10 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILES = (
-    *(f"kernels/cuda/{name}.py" for name in (
-        "facade", "streams", "device_memory", "device_array", "memory", "lenders", "host_numbers", "launches",
-        "replays", "exchange", "dlpack", "move", "blas",
-    )),
+    *(f"kernels/cuda/{name}.py" for name in ("facade", "memory", "device_array", "gemm", "launches")),
     *(f"rnnops/torch/{name}.py" for name in ("cuda_calls", "cuda_side", "sides")),
 )  # fmt: skip
 TESTS = (

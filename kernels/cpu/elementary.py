@@ -422,6 +422,10 @@ def definitions(called: Mapping[str, tuple[str, tuple[str, ...], str]], declared
 def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[tuple[str, str], ...]:
     """A scalar function, and what it declares, by name."""
     holder = ir.Module(name)
-    traced = {**implementations("cpu"), "uniform": uniform, "round_bfloat16": round_bfloat16}
+    traced: dict[str, Callable[..., Any]] = {
+        **implementations("cpu"),
+        "uniform": uniform,
+        "round_bfloat16": round_bfloat16,
+    }
     define(holder, traced[function], name, dtypes, result)
     return tuple((one, str(text)) for one, text in holder.globals.items())

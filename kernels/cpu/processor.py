@@ -113,6 +113,8 @@ if "llvmlite.binding" not in sys.modules:
 
 import llvmlite.binding as llvm  # noqa: E402
 
+__all__ = ["llvm"]
+
 VARIABLE, NATIVE = "RNNOPS_CPU", "native"
 X86 = ("x86_64", "amd64", "i386", "i686")
 ARM = ("aarch64", "arm64")

@@ -347,7 +347,7 @@ def _launch(products: Sequence[Product], stream: Any) -> None:
     numbers = tuple(number for one in products for number in one.numbers)
     ends = (*starts, *[len(products)] * (TOGETHER + 1 - len(starts)))
     dtype = str(products[0].c.array.dtype)
-    kernel_of = tensor_kernel(rounding, NUMBERS) if rounding else product_kernel(dtype, TILING)
+    kernel_of = tensor_kernel(rounding) if rounding else product_kernel(dtype, TILING)
     launch(kernel_of, blocks, tiling.threads, 0, stream, ends, numbers, *arrays)
 
 
@@ -469,16 +469,12 @@ TENSOR_TILING = choose(TensorTiling(), TensorTiling(1, 1, 1, 2, 16))
 
 
 @cache
-def tensor_kernel(rounding: str, numbers: int) -> Any:
-    """The kernel for one format; its arguments are those of `product_kernel`.
-
-    Args:
-        numbers: that it reads of each product.
-    """
-    return kernel(tensor_function(rounding, TENSOR_TILING, numbers), fastmath=False)
+def tensor_kernel(rounding: str) -> Any:
+    """The kernel for one format; its arguments are those of `product_kernel`."""
+    return kernel(tensor_function(rounding, TENSOR_TILING), fastmath=False)
 
 
-def tensor_function(rounding: str, tiling: TensorTiling, numbers: int) -> Any:
+def tensor_function(rounding: str, tiling: TensorTiling) -> Any:
     """The kernel's Python function."""
     bits, left_fragment, multiply = (
         getattr(tensor_cores, f"{name}_{rounding}") for name in ("bits", "left", "multiply")
@@ -497,7 +493,7 @@ def tensor_function(rounding: str, tiling: TensorTiling, numbers: int) -> Any:
         first_row, first_column = cuda.blockIdx.y * tile_rows, cuda.blockIdx.x * tile_columns
         own_row, own_k = y * own_rows + lane // OF_LANE, lane % OF_LANE * OF_LANE
         for z in range(ends[cuda.blockIdx.z], ends[cuda.blockIdx.z + 1]):
-            s, a, b, addends, c = z * numbers, lefts[z], rights[z], biases[z], targets[z]
+            s, a, b, addends, c = z * NUMBERS, lefts[z], rights[z], biases[z], targets[z]
             a_start, a_row, a_step = sizes[s], sizes[s + 1], sizes[s + 2]
             b_start, b_step, b_column = sizes[s + 3], sizes[s + 4], sizes[s + 5]
             c_start, c_row, bias_start = sizes[s + 6], sizes[s + 7], sizes[s + 8]

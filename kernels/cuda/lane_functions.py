@@ -249,7 +249,7 @@ FUNCTIONS = (turn_of, arrive, await_group)
 
 
 def groups_source() -> str:
-    """The text of the functions, for modules that define `cuda`, `device_function` and what `async_copy.py` has."""
+    """The text of the functions, for modules that define `cuda`, `device_function` and what this file has."""
     return "\n\n\n".join([f"HALF = {HALF}", *device_functions(FUNCTIONS)])
 
 

@@ -48,6 +48,23 @@ def test_llvm_is_not_entered_where_there_is_no_room(what: str, monkeypatch: pyte
         getattr(native, what)(given, *([["f"]] if what == "linked" else []))
 
 
+IMPORT = """
+import resource
+import rnnops
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (24 << 20),) * 2)
+try:
+    import rnnops.kernels.cpu.processor
+except rnnops.OutOfMemoryError as error:
+    print(error)
+"""
+
+
+def test_the_library_of_llvm_is_not_loaded_where_there_is_no_room() -> None:
+    ran = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True)
+    assert "memory has no room to load LLVM's library; wanted " in ran.stdout, ran.stderr
+
+
 def test_errors_that_say_that_memory_ran_out_are_named() -> None:
     said = [
         MemoryError(),

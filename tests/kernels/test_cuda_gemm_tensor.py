@@ -71,10 +71,10 @@ def test_products_that_round_alike_share_launches() -> None:
 
 
 COMPILE = """
-from rnnops.kernels.cuda.gemm import NUMBERS, product_signature
+from rnnops.kernels.cuda.gemm import product_signature
 from rnnops.kernels.cuda.gemm import TensorTiling, tensor_function
 for rounding, least in (("tfloat32", 16), ("bfloat16", 8), ("float16", 8)):  # CUDA 13 unrolls more
-    text = facade.ptx(tensor_function(rounding, TensorTiling(), NUMBERS), product_signature("float32", 3), (8, 0))
+    text = facade.ptx(tensor_function(rounding, TensorTiling()), product_signature("float32", 3), (8, 0))
     print(len(re.findall("mma[.]sync", text)) >= least, ".local" in text, "ld.shared.v4" in text, "align 16" in text)
 """
 

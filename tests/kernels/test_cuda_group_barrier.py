@@ -12,7 +12,7 @@ from whole_grid import DeadlockError, RaceError, whole_grid
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
-from rnnops.kernels.cuda.lane_functions import HALF, WORDS, source
+from rnnops.kernels.cuda.lane_functions import HALF, WORDS, groups_source
 
 pytestmark = on_cuda
 simulated = pytest.mark.skipif(not facade.SIMULATED, reason="the race check is for the simulator")
@@ -66,7 +66,7 @@ def test_members_see_what_others_wrote(groups: int, members: int, steps: int, se
     counters = on_device(np.zeros(WORDS * groups, np.uint32))
     for launches in (1, 2):
         with whole_grid(check=True, seed=seed):
-            x = launch(KERNEL.format(functions=source()), groups, members, steps, counters)
+            x = launch(KERNEL.format(functions=groups_source()), groups, members, steps, counters)
         np.testing.assert_array_equal(x[:, -1], expected(groups, members, steps))
         turned = HALF * (steps * launches % 2) if members > 1 else 0
         np.testing.assert_array_equal(counters.to_host()[::WORDS], turned)
@@ -88,7 +88,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_barrier_that_lacks_something_is_caught(name: str, seed: int | None) -> None:
     right, wrong = BROKEN[name]
-    functions = source()
+    functions = groups_source()
     assert functions.count(right) == 1
     counters = on_device(np.zeros(WORDS * 2, np.uint32))
     with whole_grid(check=True, seed=seed, seconds=1.0), pytest.raises((RaceError, DeadlockError)):
@@ -97,6 +97,6 @@ def test_a_barrier_that_lacks_something_is_caught(name: str, seed: int | None) -
 
 @simulated
 def test_a_member_that_does_not_come_is_told() -> None:
-    text = KERNEL.format(functions=source()).replace("range(steps)", "range(steps - member)")
+    text = KERNEL.format(functions=groups_source()).replace("range(steps)", "range(steps - member)")
     with whole_grid(seconds=0.5), pytest.raises(DeadlockError):
         launch(text, 2, 2, 2, on_device(np.zeros(WORDS * 2, np.uint32)))

@@ -18,7 +18,7 @@ from rnnops.compiler.targets.cuda.kernel_parts import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.lane_functions import source
+from rnnops.kernels.cuda.lane_functions import folds_source
 from rnnops.kernels.scalar_functions import import_lines
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a device has functions of its own")]
@@ -97,7 +97,7 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     parameters = [*outside, *program.pointers.values(), *values]
     arguments = ", ".join([*program.scalars, *program.pointers.values(), *program.sizes])
     head = HEAD.format(functions="\n".join(import_lines("cpu")))
-    text = [head, *constants.lines(), source(), *programs_text(program.folds, [program.function(lowered.types)])]
+    text = [head, *constants.lines(), folds_source(), *programs_text(program.folds, [program.function(lowered.types)])]
     filled = {"parameters": ", ".join(parameters), "arguments": arguments, "teams": "\n    ".join(TEAMS)}
     module = load_module("\n\n".join(text) + KERNEL.format(**filled))
     memory = {
