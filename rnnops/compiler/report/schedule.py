@@ -15,15 +15,7 @@ from rnnops.compiler.codegen.scan_module import COLUMNS
 from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.memory.memory import KINDS, PACKED
-from rnnops.compiler.report.describe import (
-    buffers_of,
-    compiled_ops,
-    facts_of,
-    others,
-    programs_of,
-    said_of_parts,
-    written,
-)
+from rnnops.compiler.report import describe
 from rnnops.compiler.run.backward import BackwardScan
 from rnnops.compiler.run.compile_programs import Runner, Stepped
 from rnnops.compiler.run.compiled_scan import CompiledScan
@@ -184,7 +176,7 @@ class Schedule(svg.Picture):
 def plan_schedule(plan: ForwardPlan | TrainingPlan, device: str) -> Schedule:
     """The schedule of a plan for a device."""
     around = "in the interpreter" if device != "cuda" else "as views, copies or through the host"
-    programs = programs_of(plan)
+    programs = describe.programs_of(plan)
     compiled = _by_call(plan, programs.values())
     passes = [PassSchedule(name, tuple(_parts(one.calls, compiled, around, name))) for name, one in programs.items()]
     return Schedule(f"net {plan.program.net.name} on device '{device}': what runs when", tuple(passes))
@@ -194,7 +186,7 @@ def _by_call(plan: ForwardPlan | TrainingPlan, programs: Iterable[Program]) -> d
     """Id of a call of a pass -> itself, if it is compiled, and what runs within it."""
     outer, key = {id(call) for program in programs for call in program.calls}, 0
     found: dict[int, list[Entry]] = {}
-    for entry in compiled_ops(plan):  # what runs within an op comes right behind it
+    for entry in describe.compiled_ops(plan):  # what runs within an op comes right behind it
         key = id(entry[1]) if id(entry[1]) in outer else key
         found.setdefault(key, []).append(entry)
     return found
@@ -211,7 +203,7 @@ def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: s
     """Parts of a pass; neighbours that are not compiled are one."""
     for is_compiled, members in groupby(calls, key=lambda call: id(call) in compiled):
         if not is_compiled:
-            yield OpsSchedule(around, written(members))
+            yield OpsSchedule(around, describe.written(members))
             continue
         for title, call, runner in (entry for one in members for entry in compiled[id(one)]):
             yield _part(title.removesuffix(f", {name}"), call, runner)
@@ -221,7 +213,7 @@ def _part(title: str, call: Call, runner: Runner | None) -> Part:
     if isinstance(runner, ForwardScan | BackwardScan | RowPass):
         return _scan(title, call, runner)
     if isinstance(runner, Stepped) and runner.reason:
-        ops = written(others(runner.program))
+        ops = describe.written(describe.others(runner.program))
         return OpsSchedule(f"{title}, steps one by one, as {runner.reason}; in the interpreter at each step", ops)
     inner = call.op.attributes.get("body") or call.op.attributes.get("cell")
     return OpsSchedule(f"{title}, in the interpreter", tuple(op.type for op in inner.ops) if inner is not None else ())
@@ -235,7 +227,7 @@ def _scan(title: str, call: Call, runner: ForwardScan | BackwardScan | RowPass) 
     stages = [_lane(stage, steps, stepless) for stage in plan.stages]
     over = [_lane(stage, steps, stepless, OVER) for stage in plan.past_end]
     lanes = [*_first(compiled, before), *(over + stages if compiled.scan.reverse else stages + over), *_last(compiled)]
-    facts = (*said_of_parts(call), *facts_of(compiled, stepless))
+    facts = (*describe.said_of_parts(call), *describe.facts_of(compiled, stepless))
     known = (0, 0, False) if stepless else (steps, compiled.tile, compiled.scan.reverse)
     return ScanSchedule(title, facts, *known, tuple(lanes), _shares(compiled), _nbytes(runner))
 
@@ -291,7 +283,7 @@ def _nbytes(runner: Runner) -> dict[str, int]:
     demand = runner.demand()
     if demand is None:
         return {}
-    found = {kind: sum(one.nbytes for one in buffers_of(demand) if one.kind == kind) for kind in KINDS}
+    found = {kind: sum(one.nbytes for one in describe.buffers_of(demand) if one.kind == kind) for kind in KINDS}
     return {kind: nbytes for kind, nbytes in found.items() if nbytes}
 
 

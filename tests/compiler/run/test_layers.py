@@ -14,6 +14,7 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
+from rnnops import interpreter
 from rnnops.compiler.run import layer_plan
 from rnnops.interpreter import Program
 from rnnops.testing.gradient_check import difference, tolerance_of
@@ -308,6 +309,17 @@ def test_an_error_on_the_way_gives_outputs_back(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MemoryError):
         next(pullback.layers({"h_all": np.ones_like(out["h_all"])}))
     assert all(array.flags.writeable for array in out.values())
+
+
+def test_memory_that_runs_out_names_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    net = perceptron(2)
+    pullback, dy = start(on_device(net), feeds_of(net, x=(2, 5)))
+    monkeypatch.setattr(interpreter, "run_call", fails)
+    with pytest.raises(ro.OutOfMemoryError, match=r"op '\w+ -> "):
+        next(pullback.layers(dy))
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
