@@ -13,6 +13,7 @@ Limits: loops of the main graph, with states, of four steps or more; nodes with 
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,8 +30,15 @@ from rnnops.types import Array
 
 LEAST = 4  # steps of a loop
 RANDOM = ("Bernoulli", "Dropout", "Multinomial")  # and those that begin with the word
+GIVEN = "pkg.torch.export.graph_signature.InputSpec.kind"  # marks parameters and buffers of the module
 Copies: TypeAlias = tuple[int, int]  # nodes of all steps: what they compute of their step, and which of several
 Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
+
+
+def folded_weights(graph: onnx.GraphProto) -> set[str]:
+    """Initializers that PyTorch's exporter computed, as one transposed weight for each step: it marks all others."""
+    given = {value.name for value in graph.value_info if any(entry.key == GIVEN for entry in value.metadata_props)}
+    return {tensor.name for tensor in graph.initializer if given and tensor.name not in given}
 
 
 def first_result(node: onnx.NodeProto) -> str:
@@ -92,13 +100,14 @@ class GraphView:
 
     Args:
         dims: value -> its sizes, as far as they are known.
+        folded: initializers that are no parameters, as `folded_weights` gives them.
 
     Attributes:
         nodes: those that compute what none before computes; makers: value -> its node; places: value -> what it is.
     """
 
-    def __init__(self, graph: onnx.GraphProto, dims: Mapping[str, Dims | None]) -> None:
-        self.graph, self.dims = graph, dims
+    def __init__(self, graph: onnx.GraphProto, dims: Mapping[str, Dims | None], folded: Collection[str] = ()) -> None:
+        self.graph, self.dims, self.folded = graph, dims, folded
         self.same: dict[str, str] = {}
         self.makers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[str, Array] = {}
@@ -144,8 +153,9 @@ class GraphView:
         equal = dict[tuple[object, ...], str]()
         for name, array, least in self._arrays():
             self.constants[name] = array
-            if array.dtype.kind != "f" or array.ndim == 0 or array.size < least:
-                self.same[name] = equal.setdefault((array.dtype.str, array.shape, array.tobytes()), name)
+            if array.dtype.kind != "f" or array.ndim == 0 or array.size < least or name in self.folded:
+                key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
+                self.same[name] = equal.setdefault(key, name)
 
     def _arrays(self) -> Iterator[tuple[str, Array, int]]:
         """The constants of a graph: name, array, and elements from which on it is a parameter."""

@@ -15,6 +15,7 @@ from unrolled_loops import EITHER, LEFT, ROLLED, STEPS, random_model
 
 import rnnops as ro
 from rnnops.onnx import OnnxModel, load_model
+from rnnops.onnx.unrolled import GIVEN
 from rnnops.rewrites import prune
 
 LOAD = importlib.import_module("rnnops.onnx.load")
@@ -85,6 +86,21 @@ def test_parameters_with_equal_numbers_are_parameters_of_their_own(tmp_path: Pat
     ):
         model, _ = read(text, tmp_path)
         assert model.params.keys() >= own
+
+
+def test_a_weight_that_an_exporter_computed_for_each_step_is_one_parameter(tmp_path: Path) -> None:
+    """PyTorch's exporter marks initializers of the module, and leaves a transposed weight for each step."""
+    path = saved(LEFT["weights of each step that are equal"], tmp_path)
+    proto = onnx.load(path)
+    for tensor in proto.graph.initializer:
+        if not tensor.name.startswith("w"):
+            given = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            given.metadata_props.add(key=GIVEN, value="PARAMETER")
+            proto.graph.value_info.append(given)
+    onnx.save(proto, path)
+    model = load_model(path)
+    assert recurrences(model) == 1
+    assert sorted(model.params) == ["b", "u", "w"]
 
 
 def test_a_weight_that_nodes_of_each_step_turn_is_one_parameter(tmp_path: Path) -> None:
