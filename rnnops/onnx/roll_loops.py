@@ -33,9 +33,9 @@ from rnnops.onnx.unrolled import (
     UnrolledLoop,
     attribute_of,
     first_result,
-    folded_weights,
     loops_of,
     replace_nodes,
+    sources_of,
 )
 from rnnops.types import Array
 
@@ -53,12 +53,12 @@ def with_loops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto | None:
         opset < 11 or max([*reads.values(), *parts], default=0) < LEAST or max(made.values(), default=0) > 1
     ):  # which is refused
         return None
-    rolled, found, folded = deepcopy(model), False, folded_weights(model.graph)
+    rolled, found, sources = deepcopy(model), False, sources_of(model.graph)
     del rolled.graph.value_info[:]  # sizes are inferred, not believed
     typed = graph_with_types(rolled)
     dims = {value.name: dims_of(value) for value in (*typed.input, *typed.value_info)}
     dims |= {tensor.name: tuple(tensor.dims) for tensor in typed.initializer}
-    while (loop := next(loops_of(GraphView(rolled.graph, dims, folded)), None)) is not None:
+    while (loop := next(loops_of(GraphView(rolled.graph, dims, sources)), None)) is not None:
         LoopWriter(loop, opset).write()
         found = True
     return rolled if found else None

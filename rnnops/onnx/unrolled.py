@@ -30,15 +30,15 @@ from rnnops.types import Array
 
 LEAST = 4  # steps of a loop
 RANDOM = ("Bernoulli", "Dropout", "Multinomial")  # and those that begin with the word
-GIVEN = "pkg.torch.export.graph_signature.InputSpec.kind"  # marks parameters and buffers of the module
+FOLDED = "pkg.onnxscript.optimizer.folded_from"  # names what an initializer was computed from
 Copies: TypeAlias = tuple[int, int]  # nodes of all steps: what they compute of their step, and which of several
 Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
 
 
-def folded_weights(graph: onnx.GraphProto) -> set[str]:
-    """Initializers that PyTorch's exporter computed, as one transposed weight for each step: it marks all others."""
-    given = {value.name for value in graph.value_info if any(entry.key == GIVEN for entry in value.metadata_props)}
-    return {tensor.name for tensor in graph.initializer if given and tensor.name not in given}
+def sources_of(graph: onnx.GraphProto) -> dict[str, str]:
+    """Initializers that PyTorch's exporter computed, as a transposed weight for each step -> the source that it names."""
+    marks = ((value.name, entry) for value in graph.value_info for entry in value.metadata_props)
+    return {name: entry.value for name, entry in marks if entry.key == FOLDED}
 
 
 def first_result(node: onnx.NodeProto) -> str:
@@ -100,14 +100,16 @@ class GraphView:
 
     Args:
         dims: value -> its sizes, as far as they are known.
-        folded: initializers that are no parameters, as `folded_weights` gives them.
+        sources: of initializers that were computed, as `sources_of` gives them: equal ones of one source are one.
 
     Attributes:
         nodes: those that compute what none before computes; makers: value -> its node; places: value -> what it is.
     """
 
-    def __init__(self, graph: onnx.GraphProto, dims: Mapping[str, Dims | None], folded: Collection[str] = ()) -> None:
-        self.graph, self.dims, self.folded = graph, dims, folded
+    def __init__(
+        self, graph: onnx.GraphProto, dims: Mapping[str, Dims | None], sources: Mapping[str, str] | None = None
+    ) -> None:
+        self.graph, self.dims, self.sources = graph, dims, sources or {}
         self.same: dict[str, str] = {}
         self.makers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[str, Array] = {}
@@ -153,8 +155,9 @@ class GraphView:
         equal = dict[tuple[object, ...], str]()
         for name, array, least in self._arrays():
             self.constants[name] = array
-            if array.dtype.kind != "f" or array.ndim == 0 or array.size < least or name in self.folded:
-                key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
+            if array.dtype.kind != "f" or array.ndim == 0 or array.size < least or name in self.sources:
+                numbers = hashlib.sha256(array.tobytes()).digest()
+                key = (array.dtype.str, array.shape, numbers, self.sources.get(name))
                 self.same[name] = equal.setdefault(key, name)
 
     def _arrays(self) -> Iterator[tuple[str, Array, int]]:

@@ -15,7 +15,7 @@ from unrolled_loops import EITHER, LEFT, ROLLED, STEPS, random_model
 
 import rnnops as ro
 from rnnops.onnx import OnnxModel, load_model
-from rnnops.onnx.unrolled import GIVEN
+from rnnops.onnx.unrolled import FOLDED
 from rnnops.rewrites import prune
 
 LOAD = importlib.import_module("rnnops.onnx.load")
@@ -88,19 +88,18 @@ def test_parameters_with_equal_numbers_are_parameters_of_their_own(tmp_path: Pat
         assert model.params.keys() >= own
 
 
-def test_a_weight_that_an_exporter_computed_for_each_step_is_one_parameter(tmp_path: Path) -> None:
-    """PyTorch's exporter marks initializers of the module, and leaves a transposed weight for each step."""
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_weight_that_an_exporter_computed_for_each_step_is_one_parameter(sources: int, tmp_path: Path) -> None:
+    """PyTorch's exporter writes a transposed weight for each step, and names what each came from."""
     path = saved(LEFT["weights of each step that are equal"], tmp_path)
     proto = onnx.load(path)
-    for tensor in proto.graph.initializer:
-        if not tensor.name.startswith("w"):
-            given = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            given.metadata_props.add(key=GIVEN, value="PARAMETER")
-            proto.graph.value_info.append(given)
+    for t in range(STEPS):
+        made = onnx.helper.make_tensor_value_info(f"w{t}", onnx.TensorProto.FLOAT, [2, 3])
+        made.metadata_props.add(key=FOLDED, value=f"['weight_{t % sources}']")
+        proto.graph.value_info.append(made)
     onnx.save(proto, path)
     model = load_model(path)
-    assert recurrences(model) == 1
-    assert sorted(model.params) == ["b", "u", "w"]
+    assert recurrences(model) == (sources == 1)
 
 
 def test_a_weight_that_nodes_of_each_step_turn_is_one_parameter(tmp_path: Path) -> None:
