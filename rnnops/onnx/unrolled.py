@@ -36,7 +36,7 @@ Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
 
 
 def sources_of(graph: onnx.GraphProto) -> dict[str, str]:
-    """Initializers that PyTorch's exporter computed, as a transposed weight for each step -> the source that it names."""
+    """Initializers that PyTorch's exporter computed, as a transposed weight for each step -> the source it names."""
     marks = ((value.name, entry) for value in graph.value_info for entry in value.metadata_props)
     return {name: entry.value for name, entry in marks if entry.key == FOLDED}
 
