@@ -295,7 +295,7 @@ class RNNCell(ABC):
         return []
 
     def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        """A hook on the whole input sequence before the recurrence; products over all steps need none, plans join them.
+        """A hook on the whole input sequence before the recurrence; plans join products of the input without it.
 
         Args:
             net: the outer net.

@@ -36,8 +36,8 @@ class SizedCell(RNNCell):
     Each state without a given start has one more parameter, its value before the first step: for `hidden_t`
     it is `initial_hidden_state [H]`, and starts with zeros.
 
-    A subclass sets `default_name`, and `state_names` where it has other states, and says `step`; where it takes options
-    of its own it takes `**options`, too, and hands them on. Its signature then has both, and so has its docstring.
+    A subclass sets `default_name`, and `state_names` where it has other states, and defines `step`. One with options of
+    its own also takes `**options` and hands them on. Its signature and docstring then list its own options and these.
     `training_options` are those with which `rnnops train` makes the cell.
 
     Args:

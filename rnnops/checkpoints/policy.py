@@ -4,10 +4,10 @@
 model; it is asked at every level, by the outer net and by each cell.
 
 **Residual choice**: which forward blobs are kept for the backward pass, and which ops are run again there. By default
-no product runs again. A set of blobs will do if elementwise ops and views give all that backward reads from it. The
-smallest such set is kept (a minimum cut); of several, the one that leaves the fewest ops to run again. Listed blobs,
-and what follows from them by elementwise ops and views, are not kept; their producers run again, transitively, each
-once.
+no product runs again. A set of blobs suffices if elementwise ops and views can compute from it all that backward reads.
+The smallest such set is kept (a minimum cut); of several, the one that leaves the fewest ops to run again. Listed
+blobs, and what follows from them by elementwise ops and views, are not kept; their producers run again, transitively,
+each once.
 """
 
 from __future__ import annotations
@@ -258,9 +258,9 @@ def choose_residuals(
 ) -> Residuals:
     """Choose what to keep of a net for its backward pass, as `ro.compile` does: for those who write such passes.
 
-    By default no product runs again. A set of blobs will do if elementwise ops and views give all that backward reads
-    from it. The smallest such set is kept, by a minimum cut; of several, the one that leaves the fewest ops to run
-    again.
+    By default no product runs again. A set of blobs suffices if elementwise ops and views can compute from it all that
+    backward reads. The smallest such set is kept, by a minimum cut; of several, the one that leaves the fewest ops to
+    run again.
 
     Args:
         program: a net whose types are all known, as `rnnops.interpreter.prepare` gives it.
@@ -421,7 +421,7 @@ class _Rerun:
 
     Args:
         free: blobs that cost nothing to keep.
-        again: blobs whose ops run again as a whole, whatever `redone` says.
+        again: blobs that must not be kept; their ops run again as a whole, whatever `redone` says.
         redone: whether an op may run again as a whole; others as their schemas say (`replay`).
     """
 

@@ -13,7 +13,7 @@ A safetensors file is a JSON header with the dtype, shape and place of each arra
 places that overlap, leave gaps or lie outside of the file. Its metadata hold here:
 
     format     "rnnops model"
-    version    of this layout, 2; older ones are read through `rnnops.model.store`
+    version    of this layout, 2; files of older ones are read, too (`migrated`)
     document   JSON: the user's state but for its arrays
     sha256     over the document and every array's name, dtype, shape and bytes
 

@@ -1,9 +1,8 @@
 """Loop forms: how an op says that it runs as a loop, their texts, and the contract of an op.
 
 **Forms**. An op has a loop form, or none: then it runs by its reference on every device, and plans say so. A form says
-all that is needed to compile an op; none is compiled by its name, though passes know some library ops by name, to
-rewrite them. `Pointwise` and `View` are cheap to redo on the backward pass; all else is not (design: "no product is
-redone").
+all that is needed to compile an op. Passes that rewrite nets know some library ops by name. `Pointwise` and `View` are
+cheap to compute again on the backward pass; other forms are not.
 
 **Texts** of forms are read as expressions. A text is Python over numbers, places in braces, arithmetic (`+ - * /`),
 comparisons, `and or not`, `x if c else y`, `inf` and the scalar functions of `rnnops.kernels.scalar_functions`. Nothing
@@ -79,7 +78,7 @@ class Reduction:
         element: of operands `{0}`, `{1}`, ..., which broadcast to the first.
         finish: of `{acc}`, and the number of elements, `{count}`.
 
-    All three may name attributes that are numbers.
+    `combine`, `element` and `finish` may name attributes that are numbers.
     """
 
     combine: str

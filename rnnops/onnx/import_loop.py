@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
 TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
-Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
+Rows = tuple[
+    tuple[int, ...], ...
+]  # the sizes of a first axis, which may be several: for each of two choices of open sizes
 
 
 def read_loop(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
@@ -411,7 +413,8 @@ class LoopSteps:
         """Append a carried array after the last trip: its first value with all that trips write.
 
         Args:
-            every: the values of all trips, in the order of the array where it is one step each; their places.
+            every: two blobs: the values of all trips, in the order of the array if each trip writes one step; and
+                the places that they are written to.
         """
         if write.step is None:
             node = deepcopy(write.node)

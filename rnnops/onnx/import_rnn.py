@@ -258,7 +258,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 @dataclass
 class RnnNode:
-    """A node's attributes and inputs under their names; `weights` etc. hold one blob for each direction."""
+    """A recurrent node and its attributes, checked."""
 
     node: Node
     kind: CellKind
@@ -333,7 +333,7 @@ def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:
 
 
 def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
-    """For each direction, what its cell reads besides x, under the cell's names, and its initial states."""
+    """For each direction the weights, biases and peepholes of its cell, under the cell's names."""
     node, linear = layer.node, layer.options.linear_before_reset
     parts = [
         matrices(layer.kind, w, r, linear)

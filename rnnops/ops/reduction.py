@@ -25,7 +25,7 @@ from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, limit
 
 
 class Reduce(OpSchema):
-    """Base of all reductions: the shape rule, and gradients and results with the reduced axes as size 1.
+    """Base of all reductions: the shape rule, and helpers that give arrays the reduced axes again, with size 1.
 
     Args:
         data: [...] {dtypes}.

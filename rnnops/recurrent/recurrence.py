@@ -5,8 +5,9 @@ sequences, then the initial states, then the references; its outputs are `all` a
 other step output, then (in training form) the step workspaces. A step output in `sums` has the sum over all steps in
 place of `all`, and no `last`.
 
-A step output may be a state as the step reads it: the state input, or one step `seen[j]` of a window. It is not stored:
-its steps are a view of the state's, which begin with the initial ones (`Recurrence.before`).
+A step output may be a state as the step reads it: the state input, or one step `seen[j]` of a window. Such an
+output is not stored. The state's tensor begins with its initial steps, so the output is a view of it
+(`Recurrence.before`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Link:
     Args:
         output: the cell's output that the state input follows.
         window: how many steps it sees at once; more than one adds a leading axis `[window, N, ...]`.
-        offset: first step it sees, less t, counted in the state tensor `[L + T, N, ...]`, whose first L are initial
+        offset: the first step it sees is t + offset of the state tensor `[L + T, N, ...]`, whose first L are initial
             values. Left out, it is 0, and L must be `window`: the input sees the `window` steps just before t.
 
     Raises:
@@ -122,7 +123,7 @@ class Recurrence:
 
     @cached_property
     def row_sequences(self) -> tuple[str, ...]:
-        """Cell inputs that read sequences `[T, N, ...]`; `loose` ones are `[T, ...]`, with rows anywhere or nowhere."""
+        """Cell inputs that read sequences `[T, N, ...]`; those in `loose` are `[T, ...]` and need no axis of rows."""
         loose = self.op.attributes.get("loose", ())
         return tuple(name for name in self.sequences if name not in loose)
 

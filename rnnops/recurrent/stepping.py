@@ -1,7 +1,7 @@
 """The reference passes of a recurrence, forward and backward, step by step in NumPy.
 
-**Arrays**. Steps, states and checkpoints are views and copies of arrays of all kinds, which know indexing, assignment,
-`+=` and `copy` themselves. Work for which NumPy has functions is asked of the place that makes the arrays.
+**Arrays**. Steps, states and checkpoints are views and copies of arrays. The arrays may be NumPy's or a device's: both
+have indexing, assignment, `+=` and `copy`. Other work is done by the memory that made the arrays (`StepMemory`).
 
 **The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. Lookups go step
 workspace -> shared workspace -> references. A step workspace holds what backward reads of its step. All else lives in

@@ -114,7 +114,7 @@ class CompiledStep:
     """A step compiled for a batch size.
 
     Args:
-        numbers: of the tensors that it closes over among those that its trace reads, None for constants.
+        numbers: for each tensor that it closes over, its place among those that the trace reads; None for a constant.
         outputs: which output of the run each last state and each result of the steps is.
         resized: the run of the same trace for another batch size.
         of_rows: the step compiled for more rows than one, by a trace of its own; None where it has none.
@@ -452,7 +452,7 @@ class Prepared:
                 break
             try:
                 found.append((*self._trace(step, layout), layout))
-            except Exception:  # of a step that takes a plain number for N: one row has no symbol for it
+            except Exception:  # this layout fails where a step needs N as a plain number; the next one has it
                 if not found and layout is layouts[-1]:
                     raise
                 continue
@@ -471,7 +471,9 @@ class Prepared:
         of_rows: Callable[[], CompiledStep | None] = lambda: None,
     ) -> CompiledStep | PlainLoop:
         full = traced.effects.full(layout)
-        if traced.trace is None or (lengths and full.batch != layout.batch):  # what the step sets has no rows
+        if traced.trace is None or (
+            lengths and full.batch != layout.batch
+        ):  # or tensors that the step sets have no axis of rows
             loop = PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
             return loop.refuse("truncate= needs a step that is compiled") if self.settings.truncate else loop
         reverse, truncate = self.settings.reverse, self.settings.truncate

@@ -353,7 +353,7 @@ def repeated(made: ScanRequest, init: Any, xs: Any) -> tuple[Any, Any] | None:
 
 
 def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
-    """A scan in a dtype of kernels, where tensors are narrower or autocast is on: products are rounded as it says."""
+    """A scan in float32 or float64, where tensors are narrower or autocast, which rounds products, is on."""
     kind, floats = side_of(given.tensors).kind, {x.dtype for x in given.leaves if x.is_floating_point()}
     wide = torch.float64 if torch.float64 in floats else torch.float32
     is_cast, is_mixed = torch.is_autocast_enabled(kind), _is_narrower(made.cell, floats)

@@ -276,7 +276,7 @@ class Translation:
         cell: one step.
         names: of states, inputs, lengths where there are, then tensors that the step closes over.
         float_dtype: of all that is a float.
-        closed_over: those tensors, a complex one twice, and one of pairs `[..., 2]` that becomes complex.
+        closed_over: those tensors. A complex one, or one of pairs `[..., 2]` that becomes complex, is there twice.
         parts: by name which part of it is read.
         last, steps: the net's output for each last state, and for each result of the steps.
         result_kinds: dtype and shape of each result of one step.

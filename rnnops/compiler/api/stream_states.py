@@ -138,7 +138,7 @@ class States:
 
         Args:
             mask: of the rows; None for all.
-            shared: whether states without an axis of rows are put where there is a mask, too.
+            shared: whether states without an axis of rows get their new values even if a mask leaves rows out.
         """
         if mask is None:
             return States(self.places, read_only({**self.arrays, **new}))

@@ -507,7 +507,7 @@ def _reset(name: str, plan: MemoryMap) -> str:
 
 
 def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
-    """Words of its own for arguments: those of the header may be names of what is called here."""
+    """The function `NAME_run`; its arguments are a0, a1, ..., as it may call functions with words of the header."""
     taken = ", ".join(["void *memory", *(str(replace(one, name=f"a{n}")) for n, one in arguments.items())])
     given = [
         f"(char *)a{n}" if n in arguments else f"(char *)memory + {plan.state_offsets[plan.state_of[n]]}"
