@@ -388,8 +388,8 @@ def _with_split_cell(call: Call) -> Op:
     return replace(call.op, attributes={**call.op.attributes, "cell": cell, "recompute": recompute})
 
 
-def _waiting_states(recurrence: Recurrence, step: Program) -> Collection[str]:
-    """States that follow from states of an earlier step; others, such as the input before, are known for all steps."""
+def _waiting_states(recurrence: Recurrence, step: Program) -> Mapping[str, str]:
+    """States that follow from states of an earlier step, with their next values; others are known for all steps."""
     waiting = {state.input: step.net.output_blobs[state.output] for state in recurrence.states}
     while True:
         carried = _Places.of(step, (), recurrence.references, waiting).carried
@@ -398,22 +398,38 @@ def _waiting_states(recurrence: Recurrence, step: Program) -> Collection[str]:
         waiting = {name: blob for name, blob in waiting.items() if blob in carried}
 
 
-def split_in_step(step: Program, weights: Collection[str], states: Collection[str], stay: Collection[str]) -> Net:
+def split_in_step(step: Program, weights: Collection[str], states: Mapping[str, str], stay: Collection[str]) -> Net:
     """A step whose products of joined operands are sums of products; the net itself where there are none.
+
+    A product that does not follow from itself leaves the loop in any case: it is split only if that saves the joining.
 
     Args:
         weights: inputs that are the same at every step.
-        states: inputs that depend on an earlier step.
+        states: inputs that depend on an earlier step, with their next values.
         stay: blobs that somebody asked for, whose products stay as they are.
     """
     places = _Places.of(step, (), weights, states)
     joins = {c.op.key: runs for c in step.calls if c.op.key not in stay and (runs := _runs(c, places))}
+    operands = {c.op.key: c.op.inputs[0] for c in step.calls if c.op.type in SPLIT and c.rank(1) == 2}
+    split = {c.op.key for c in step.calls if operands.get(c.op.key) in joins and c.op.inputs[1] in places.fixed}
+    others = {name for op in step.net.ops if op.key not in split for name in op.inputs}
     taken, ops = set(step.types), list[Op]()
-    for call in step.calls:
-        split = call.op.type in SPLIT and call.op.inputs[0] in joins and call.rank(1) == 2
-        whole = not split or call.op.inputs[1] not in places.fixed
-        ops += [call.op] if whole else _split_product(call.op, joins[call.op.inputs[0]], taken)
+    for op in step.net.ops:
+        pays = op.key in split and (op.inputs[0] not in others or op.key in _followed(step, states, op.inputs[0]))
+        ops += _split_product(op, joins[op.inputs[0]], taken) if pays else [op]
     return step.net if len(ops) == len(step.calls) else prune(step.net.with_ops(ops))
+
+
+def _followed(step: Program, states: Mapping[str, str], name: str) -> set[str]:
+    """The blobs that a blob follows from, of this step and of earlier ones."""
+    inputs = {made: op.inputs for op in step.net.ops for made in op.outputs}
+    found, left = set[str](), [name]
+    while left:
+        blob = left.pop()
+        if blob not in found:
+            found.add(blob)
+            left += inputs.get(blob, [states[blob]] if blob in states else [])
+    return found
 
 
 SPLIT = ("MatMul", "RoundedMatMul")

@@ -148,8 +148,9 @@ class Recurrence:
         blobs = self.cell.output_blobs
         elsewhere = {*self.keep, *self.cell.input_names, *(blobs[state.output] for state in self.states)}
         found_there = self.backward_reads - elsewhere
-        others = (name for name in self.step_outputs if name not in self.sums and name not in self.before)
-        return tuple(name for name in others if name in self.read_outputs or blobs[name] in found_there)
+        others = (name for name in self.step_outputs if name not in self.sums)
+        read = self.read_outputs - self.before.keys()
+        return tuple(name for name in others if name in read or blobs[name] in found_there)
 
     @cached_property
     def read_outputs(self) -> frozenset[str]:

@@ -136,17 +136,7 @@ EVERY_CELL: Nets = {
     **{f"attention {kind}": partial(of_attention, kind) for kind in ATTENTION_TYPES},
 }
 OTHER_ORDER = {"window of 2 of 3", "window from the first", "window of all", "window backwards"}  # of sums of gradients
-OTHER_ORDER |= {"GRU", "gru", "retention", "gla", "delta_net", "gated_delta_net", "mlstm", "sru", "qrnn"}  # in a cell
-OTHER_ORDER |= {
-    "selective_ssm",
-    "rwkv7",
-    "hgrn2",
-    "mlstm_sigmoid",
-    "mamba2",
-    "kda",
-    "gated_delta_product",
-    "ttt_linear",
-}
+OTHER_ORDER |= {"GRU", "gru", "rwkv7"}  # in a cell
 SURROGATES = ("lif", "alif")  # whose gradients are no derivatives
 
 

@@ -107,6 +107,26 @@ def test_the_inputs_before_are_known_for_all_steps() -> None:
     assert [one.type for one in op.attributes["cell"].ops if one.type == "MatMul"] == ["MatMul"]
 
 
+@pytest.mark.parametrize(("read_by_others", "parts"), [(False, 2), (True, 1)])
+def test_a_product_behind_the_loop_is_split_where_that_saves_the_joining(read_by_others: bool, parts: int) -> None:
+    """No state follows from it, but from the state `g`, which only another output reads."""
+    cell = ro.Net("cell")
+    x, h, g, w = cell.inputs("x", "h", "g", "w")
+    a = ro.concat([x, h], axis=-1)
+    product = a @ w
+    total = {"total": ro.reduce_sum(a, axes=[-1])} if read_by_others else {}
+    cell.outputs(h_t=ro.tanh(h + x[:, :1]), g_t=g * 0.5 + product, y=ro.exp(g), **total)
+    net = ro.Net("model")
+    xs, h0, g0, weight = net.inputs("xs", "h0", "g0", "weight")
+    states = [("h", h0), ("g", g0)]
+    results = ro.recurrent_net(net, cell, [("x", xs)], states, {"h": "h_t", "g": "g_t"}, references={"w": weight})
+    net.outputs(*(blob for blob in results if blob.name.endswith("_all")))
+    kinds = {"xs": (T, N, D), "h0": (N, H), "g0": (N, H), "weight": (D + H, H)}
+    split = split_products(prepare(net, {name: Type("float64", shape) for name, shape in kinds.items()}, "float64"))
+    (op,) = (op for op in split.ops if op.holds_net)
+    assert [one.type for one in op.attributes["cell"].ops].count("MatMul") == parts
+
+
 def test_a_joined_operand_that_somebody_asked_for_stays() -> None:
     """By its name, or by `net.checkpoint`: it is kept for the backward pass, and can be looked at."""
 
