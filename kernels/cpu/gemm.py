@@ -16,11 +16,11 @@ into few sets of L1 and L2 (a fifth slower in place than copied); that costs 6 t
 come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
 
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
-order, a sum that goes on from block to block in C. Where the product is added to C, k is one block: then it is the same
-sum, and adding in place has the bits of adding later. An element of `gemm_tn` is C, then for each block of k the sum of
-its products; blocks of k depend only on K. Any cut of rows or columns, any order of parts, any vector width gives the
-same bits. Nothing is allocated but 96 KiB of stack, and 512 KiB in `gemm_tn`, and the interpreter's lock is not held:
-threads may share one C.
+order, a sum that goes on from block to block in C. Where the product is added to C, k is one block. The sum of products
+is then complete before C is added to it, so the bits are those of a product and an addition. An element of `gemm_tn` is
+C, then for each block of k the sum of its products; blocks of k depend only on K. Any cut of rows or columns, any order
+of parts, any vector width gives the same bits. Nothing is allocated but 96 KiB of stack, and 512 KiB in `gemm_tn`, and
+the interpreter's lock is not held: threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
 one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21

@@ -1,8 +1,8 @@
 """The residuals of a training plan: policies, segments, predicted times and byte budgets.
 
-**Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes**.
-Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more forward pass
-over what lies in it. Products are not computed again: only cells without any come into question.
+**Segments**: a recurrence computes the steps of a segment again, instead of keeping their states, if that moves fewer
+bytes. Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more
+forward pass over what lies in it. Products are not computed again: only cells without any come into question.
 
 The plan says how long a segment is, or that none is possible (`run/segments.py`).
 

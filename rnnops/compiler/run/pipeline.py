@@ -363,7 +363,7 @@ class _Structure(Generic[AnyPlan]):
         try:
             return _Made(free, Template(prepared(make(kinds)), symbols))
         except Exception:  # of whatever cannot be done with symbols, only a plan for these sizes says what is wrong
-            self.waits = 2**self.unused  # what has no template at one size (parts under a budget) hardly has at another
+            self.waits = 2**self.unused  # a net without a template at one size hardly has one at another: try rarely
             return None
 
 

@@ -22,11 +22,11 @@ steps that it lasts, and through those past its end. The choice goes by shape an
 may be rounded another way. Limits: rows stay within steps where the loop holds products, where a step sees several
 steps of a state, where several rows add to one sum, and where rows end by lengths and there is more than the loop.
 
-Two changes make such a loop quick. Heads become rows: an axis behind that of the batch which nothing folds or mixes is
-part of it. Each row has less of a state then, and a batch of one row has more rows for threads to share. States become
-resident: a row's state lies in one place of its thread, and steps change it there. An element is written when all that
-reads it has read it. Two places in turn would be twice the memory, and where they lie a power of two apart they fight
-for the same lines of the cache.
+Two changes make such a loop quick. Heads become rows: the axis behind the batch's becomes part of it if no op folds or
+mixes its places. Each row has less of a state then, and a batch of one row has more rows for threads to share. States
+become resident: a row's state lies in one place of its thread, and steps change it there. An element is written when
+all that reads it has read it. Two places in turn would be twice the memory, and where they lie a power of two apart
+they fight for the same lines of the cache.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _is_within_row(layout: Layout, row: int, stride: int, size: int) -> bool:
 
 
 def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tuple[int, int] | None = None) -> None:
-    """Put rows in an order whose stretches all hold about as many rows that last until step t.
+    """Order rows so that threads, which take a stretch each, have about equally many unfinished rows at every step.
 
     Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
 

@@ -91,7 +91,7 @@ def _given(scan: Scan, invariant: Iterable[str]) -> set[str]:
 
 
 def _as_read(types: Mapping[str, Type], accumulators: Mapping[str, bool], batch: int) -> dict[str, Type]:
-    """Types of owners as statements see them: sums in parts have a place for each row, whoever shares it."""
+    """Types of owners as statements see them: sums in parts have a place for each row, though rows may share one."""
     parts = {owner: types[owner] for owner, in_parts in accumulators.items() if in_parts}
     return {**types, **{owner: Type(kind.dtype, (batch, *kind.shape[1:])) for owner, kind in parts.items()}}
 

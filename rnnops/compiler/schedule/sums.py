@@ -1,7 +1,7 @@
 """Sums of a step over axes, rows and time.
 
-**Folds in registers** need an order of axes. A fold gets its folded axes last. What it reads is computed in the order
-in which it goes through it, and so is what is made of that: all of it then fits one nest of loops, and needs no memory.
+**Folds in registers** need an order of axes. A fold gets its folded axes last. The values that a fold reads, and those
+made of its result, are computed in the order of its axes: they then share one nest of loops, and need no memory.
 Limits: what two folds read in different orders is computed in that of the first.
 
 **Values that are linear in sums over rows** are computed once, from totals over all steps. The gradient of a weight is
@@ -133,8 +133,8 @@ def _places_of_axes(source: Access, maker: Statement) -> tuple[int, ...] | None:
 def contract_sums(step: LoweredStep) -> LoweredStep:
     """Turn products that are summed into products over a whole tile of steps, and other sums over rows into parts.
 
-    rewrite: `dw[i, j] += x[n, i] * dy[n, j]`  -->  `dw += x^T @ dy`; where rows are independent and it is none,
-        `db[j] += dy[n, j]`  -->  `db[part of n, j] += dy[n, j]`
+    rewrite: `dw[i, j] += x[n, i] * dy[n, j]`  -->  `dw += x^T @ dy`; where rows are independent, a sum without
+        product, `db[j] += dy[n, j]`  -->  `db[part of n, j] += dy[n, j]`
     """
     lowered, axes, accumulators = step.lowered.copy(), dict(step.batch_axes), dict(step.accumulators)
     sizes, contractions = step.sizes(), list[Contraction]()
