@@ -19,10 +19,10 @@ MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*
 
 # From the ground up; a module imports from its own line or lines above only.
 LAYERS = (
-    {"errors", "symbolic", "util"},
+    {"errors", "sizes", "svg", "templates", "util"},
     {"types"},
     {"kernels"},
-    {"net", "pictures"},  # a net is drawn by `pictures`, which it loads when somebody looks at it
+    {"net"},
     {"ops", "rewrites"},
     {"interpreter"},
     {"autodiff"},

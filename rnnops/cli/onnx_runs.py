@@ -19,7 +19,7 @@ from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
-from rnnops.pictures.drawing import draw_net
+from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors
 from rnnops.net.net import Net
 from rnnops.net.op import Op

@@ -41,8 +41,8 @@ from rnnops.kernels.cpu.processor import QUADS
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.linear_algebra import BFLOAT16, BYTES, INT8
-from rnnops.symbolic.fill import Own, Shared
-from rnnops.symbolic.sizes import lazy_text
+from rnnops.sizes import lazy_text
+from rnnops.templates import Own, Shared
 from rnnops.types import Array, Shape, Type
 from rnnops.util import cached_property, told_if_long
 

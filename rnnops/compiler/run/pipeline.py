@@ -3,7 +3,7 @@
 Plans are made once and kept in a bounded cache, those for new sizes by structure, with symbols for sizes, and filled in
 for each T and N. A structure is what feeds agree in: their dtypes and ranks, which sizes are 0, 1 or the same, and all
 sizes of inputs that are bound or declared with a shape. The first plan of a structure is made only for its sizes, as
-most runs see no others. The second is made with symbols (`rnnops/symbolic/sizes.py`) for the sizes that have changed.
+most runs see no others. The second is made with symbols (`rnnops/sizes.py`) for the sizes that have changed.
 It serves every size that leads to the same decisions: tiles, threads, what is kept, the order of ops. For others
 another is made.
 """
@@ -30,8 +30,8 @@ from rnnops.net.net import Net
 from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
 from rnnops.recurrent.split_states import split_states
 from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
-from rnnops.symbolic.fill import Fresh, Template
-from rnnops.symbolic.sizes import Symbols
+from rnnops.sizes import Symbols
+from rnnops.templates import Fresh, Template
 from rnnops.types import Type
 
 
