@@ -1,7 +1,7 @@
 """Where frames and rows lie in the blobs of a net, and the parts of a streamed net that keep earlier frames.
 
-**Places**. An axis of a blob holds the elements of an axis of the inputs in order, or it is that axis with others
-merged into it, as the batch of `[N * T, F, C]`. Each op is asked where the elements of its operands go. What moves
+**Places**. An axis of a blob holds the elements in order, or it is that axis with others merged into it, as the batch
+of `[N * T, F, C]`. Each op is asked where the elements of its operands go. What moves
 elements is read off its reference, run on element numbers. An op that is made of simpler ops carries what these carry,
 and a recurrence what its cell does. Limits: an op that mixes elements of the axis, or spreads them over two axes, is an
 error.

@@ -9,7 +9,7 @@ drivers and kernels of a scan are given: parameters, numbers of a step, a thread
 
 **Row shares**: how a driver goes through the rows of a thread, all of them, or those whose sequence has not ended. A
 thread keeps its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and
-short rows alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
+short rows alternate (`ends`, `order`). `list_rows` writes down for each step of a tile which rows are not over.
 """
 
 from __future__ import annotations
