@@ -490,7 +490,7 @@ def compile_programs(
     """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is.
 
     Args:
-        segments: plans of recurrences that go in segments.
+        segments: plans of recurrences that go in segments; made where they are wanted if left out.
     """
     found = Compiled()
     passes = [(forward, found.forward), *([(backward, found.backward)] if backward else [])]
