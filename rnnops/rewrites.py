@@ -14,7 +14,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import schema_of
 from rnnops.net.text import is_net
-from rnnops.symbolic.sizes import Size
+from rnnops.sizes import Size
 
 
 def rewritten(

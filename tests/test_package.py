@@ -19,10 +19,10 @@ MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*
 
 # From the ground up; a module imports from its own line or lines above only.
 LAYERS = (
-    {"errors", "symbolic", "util"},
+    {"errors", "sizes", "svg", "templates", "util"},
     {"types"},
     {"kernels"},
-    {"net", "pictures"},  # a net is drawn by `pictures`, which it loads when somebody looks at it
+    {"net"},
     {"ops", "rewrites"},
     {"interpreter"},
     {"autodiff"},
@@ -204,6 +204,31 @@ def test_every_folder_is_a_package_that_is_installed() -> None:
 def test_import_loads_nothing_heavy() -> None:
     loaded = run_python("import sys, rnnops; print(' '.join(sys.modules))").split()
     assert not {"numba", "scipy", "onnx", "torch", "matplotlib", "tqdm"} & {name.split(".")[0] for name in loaded}
+
+
+BACKWARD = (
+    "rnnops.compiler.memory.choose_saved", "rnnops.compiler.run.backward", "rnnops.compiler.run.segments",
+    "rnnops.recurrent.parts", "rnnops.recurrent.training_form",
+)  # fmt: skip
+
+
+def test_a_forward_pass_loads_nothing_of_the_backward_side() -> None:
+    code = """
+import sys
+import numpy as np
+import rnnops as ro
+net = ro.Net("m")
+net.outputs(y=ro.LSTM(net, net.input("x"), None, None, 2, 3)[0])
+feeds = {**ro.init_params(net, seed=0), "x": np.ones((2, 2, 2), "float32")}
+run = ro.compile(net, threads=1)
+run(feeds)
+print(*sys.modules)
+run.vjp(feeds)
+print(*sys.modules)
+"""
+    forward, both = (set(line.split()) for line in run_python(code).split("\n"))
+    assert not {*BACKWARD} & forward
+    assert {*BACKWARD} <= both  # else the names are no longer those of modules
 
 
 def test_numba_is_for_cuda_alone() -> None:

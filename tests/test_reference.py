@@ -58,7 +58,7 @@ RETURNED = (  # classes of objects that users get and do not make: their methods
     "rnnops.compiler.report.profile.SavedResiduals",
     "rnnops.net.op.Input",
     "rnnops.net.op.Op",
-    "rnnops.pictures.drawing.Drawing",
+    "rnnops.net.drawing.Drawing",
     "rnnops.recurrent.scan.CellFunction",
     "rnnops.types.Type",
 )

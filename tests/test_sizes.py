@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.symbolic.sizes import Size, Symbols, guarded, is_symbolic, lazy_text, whole
+from rnnops.sizes import Size, Symbols, guarded, is_symbolic, lazy_text, whole
 
 ARITHMETIC: list[Callable[[Any, Any], Any]] = [
     operator.add,

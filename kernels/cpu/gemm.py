@@ -31,7 +31,7 @@ Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no o
 (`packing.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
 **Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
-C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`packing.py`) on the
+C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`panels.py`) on the
 stack, once for all panels of B: one vector of work beside N / 2 vectors of multiply-adds of pairs. Weight gradients
 round panels of B the same way, once for each block of rows of C.
 
@@ -69,7 +69,8 @@ from rnnops.kernels.cpu.micro_kernel import (
     micro_kernels,
     zeros_name,
 )
-from rnnops.kernels.cpu.packing import (
+from rnnops.kernels.cpu.packing import K_BLOCK
+from rnnops.kernels.cpu.panels import (
     columns_part,
     define_rounding,
     first_panel,
@@ -84,7 +85,6 @@ from rnnops.kernels.cpu.packing import (
 from rnnops.kernels.cpu.processor import ITEM_SIZES, NUMBERS, PAIRS, QUADS, SINGLES, lanes
 from rnnops.kernels.cpu.words import Address, ModulePart, address_of, copied, room, text_of, zeroed
 
-K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # a block prefetches one row of the next panel with each k, in 2^32 parts of a row
 

@@ -39,7 +39,7 @@ import numpy as np
 from rnnops.errors import CheckpointError
 from rnnops.interpreter import Program
 from rnnops.net.op import Op
-from rnnops.symbolic.sizes import guarded
+from rnnops.sizes import guarded
 from rnnops.types import Array
 
 

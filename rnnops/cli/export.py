@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnnops.cli import readers, trainer as states
+from rnnops.cli import trainer as states
 from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
+from rnnops.cli.onnx_command import pair_of
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.compiler.api.stream_parts import FRAMES
@@ -107,7 +108,6 @@ def _checkpoint(path: Path) -> ReadModel:
     return ReadModel(net, params, shapes, {}, saved.settings.dtype, (note,))
 
 
-HELP = "write a model as an object file or C99 source, a C header, weights and a manifest"
 SOURCES = ("object", "c99")
 WEIGHTS = ("int8",)
 
@@ -134,26 +134,6 @@ class ExportOptions:
     weights: str | None
 
 
-def add_export(commands: Any) -> None:
-    """Add the command to a parser's commands."""
-    parser = commands.add_parser("export", help=HELP, description=f"{HELP}.")
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file, or a checkpoint of `rnnops train`")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go; made if it is not there")
-    parser.add_argument("--name", metavar="NAME", help="that files and functions begin with (default: the net's)")
-    shape = "sizes of an input, where the file leaves them open"
-    readers.add_repeated(parser, "--shape", "INPUT=1,1,40", readers.shape, shape, "shapes")
-    value = "value of an input of an ONNX file that decides sizes or branches: numbers"
-    readers.add_repeated(parser, "--constants", "NAME=1,2", readers.constant, value, "constants")
-    state = "an output that the next call takes as an input: both stay in memory"
-    readers.add_repeated(parser, "--state", "OUTPUT=INPUT", str, state, "states")
-    steps = "the open size that counts frames: the program reads them in chunks, of the size that --shape says"
-    parser.add_argument("--steps", metavar="NAME", help=steps)
-    source = "code for this processor, or C99 for others (default: %(default)s)"
-    parser.add_argument("--source", choices=SOURCES, default="object", help=source)
-    kept = "weights of products as whole numbers of a byte, with a scale for each column; floats if left out"
-    parser.add_argument("--weights", choices=WEIGHTS, help=kept)
-
-
 def export(options: ExportOptions) -> int:
     """Write the files, say how they are used, and return the exit code."""
     given = dict(options.shapes)
@@ -161,7 +141,7 @@ def export(options: ExportOptions) -> int:
     shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
-    states = dict(readers.state(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
+    states = dict(pair_of(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
     if options.steps is not None:
         model, shapes, states = _streamed(model, options.steps, shapes, states)
     run = compile_net(model.net).bind(**model.params, weights=options.weights)

@@ -1,14 +1,18 @@
-"""`rnnops onnx`: its options, and its report of what a file holds."""
+"""`rnnops onnx`: its options, and its report of what a file holds.
+
+Hints of the library say `load(path, sizes={'N': ...})`; on the command line that is an option.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnnops.cli import readers
 from rnnops.cli.train import show
+from rnnops.errors import ArgumentError
 from rnnops.types import Shape
 from rnnops.util import LazyModule, counted
 
@@ -132,12 +136,7 @@ def plain(text: str | bytes, most: int = LONGEST) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
 
 
-HELP = "say what an ONNX file holds, draw it, and run it beside ONNX Runtime"
 RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
-EXIT_CODES = """\
-exit codes: 0 the file can be read, and all that was asked for was right; 1 a difference is larger than the tolerance;
-2 for an error, in one line; 3 it is an ONNX file that rnnops does not read: the report says why; 130 where Ctrl-C ended
-it."""
 TOLERANCE = 1e-4
 
 
@@ -172,38 +171,6 @@ class OnnxOptions:
     seed: int
 
 
-def add_onnx(commands: Any) -> None:
-    """Add the command to a parser's commands."""
-    parser = commands.add_parser("onnx", help=HELP, description=f"{HELP}.", epilog=EXIT_CODES)
-    parser.add_argument("file", type=Path, metavar="FILE", help="an ONNX file")
-    value = "value of an input that decides sizes or branches: numbers"
-    readers.add_repeated(parser, "--constants", "NAME=1,2", readers.constant, value, "constants")
-    size = "an open size, by its name, or INPUT.AXIS where it has none: the file is read as though it had it"
-    readers.add_repeated(parser, "--sizes", "NAME=SIZE", readers.sizes, size, "sizes")
-    bounds = "lowest and highest number that is fed; else floats are normal, integers 0 or 1"
-    readers.add_repeated(parser, "--range", "INPUT=LOW,HIGH", readers.bounds, bounds, "ranges")
-    fed = "of what is fed (default: %(default)s)"
-    parser.add_argument("--seed", type=readers.count, default=0, metavar="N", help=fed)
-    _add_work(parser.add_argument_group("what is done beside the report"))
-
-
-def _add_work(group: Any) -> None:
-    group.add_argument("--draw", type=Path, metavar="FILE.svg", help="draw the net")
-    group.add_argument("--plan", action="store_true", help="print how the net is computed, with its sizes")
-    group.add_argument("--check", action="store_true", help="compare outputs with those of ONNX Runtime")
-    group.add_argument("--speed", action="store_true", help="time a call of both, one thread each")
-    stream = "run it call by call, its states handed on, compare with other ways to do so, and time a call"
-    group.add_argument("--stream", action="store_true", help=stream)
-    state = "a state: what --stream feeds back; what recurrences begin and end with, if left out"
-    readers.add_repeated(group, "--state", "OUTPUT=INPUT", str, state, "states")
-    steps = "the size that counts steps, which stays open: --stream feeds one at a time, beside one call of them all"
-    group.add_argument("--steps", metavar="NAME", help=steps)
-    rows = "feed K rows at once and one by one, compare, and name the op that mixes rows; NAME is their open size"
-    group.add_argument("--rows", type=readers.rows, metavar="[NAME=]K", help=rows)
-    limit = "the largest difference that is right, over the largest value (default: %(default)g)"
-    group.add_argument("--tolerance", type=readers.positive, default=TOLERANCE, metavar="X", help=limit)
-
-
 def onnx(options: OnnxOptions) -> int:
     """Print the report, do what is asked for, and return the exit code."""
     file = onnx_runs.read_file(options)
@@ -211,10 +178,35 @@ def onnx(options: OnnxOptions) -> int:
     try:
         model = onnx_files.load_model(options.file, dict(options.constants), file.fixed)
     except onnx_files.OnnxError as error:
-        print_reading(file.outline, None, readers.in_options(str(error)))
+        print_reading(file.outline, None, in_options(str(error)))
         return NOT_READ
     print_reading(file.outline, model, "")
     right = onnx_runs.OnnxRuns(options, file, model).all()
     if not (options.check or options.speed or options.stream or options.rows):
         show("not run: --check compares its outputs with those of ONNX Runtime")
     return RIGHT if right else DIFFERENT
+
+
+CALL = re.compile(r"load\(path, (constants|sizes)=\{(.*?)\}\)")
+NAME = re.compile(r"'(.*?)': ")
+
+
+def in_options(text: str, command: str = "onnx") -> str:
+    """A text with options of a command in place of calls."""
+
+    def option(call: re.Match[str]) -> str:
+        kind, names = call[1], NAME.findall(call[2])
+        if kind == "sizes" and command == "export":
+            return f"--shape INPUT=1,1,40 ({', '.join(names)})" if names else "--shape INPUT=1,1,40"
+        return " ".join(f"--{kind} {name}=..." for name in names or ["NAME"])
+
+    return CALL.sub(option, text)
+
+
+def pair_of(text: str, net: str, outputs: Iterable[str], inputs: Iterable[str]) -> tuple[str, str]:
+    """`OUTPUT=INPUT` as two names, which may have `=` in them. Raises ArgumentError for others."""
+    pairs = [(output, name) for output in outputs for name in inputs if f"{output}={name}" == text]
+    if len(pairs) != 1:
+        wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
+        raise ArgumentError("--state names no pair", net=net, wanted=wanted, came=text)
+    return pairs[0]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rnnops.cli import readers
-from rnnops.cli.onnx_command import plain, print_table, print_times
+from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
+from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors
 from rnnops.net.net import Net
 from rnnops.net.op import Op
@@ -53,7 +53,6 @@ from rnnops.onnx.open_sizes import (
 )
 from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
-from rnnops.pictures.drawing import draw_net
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property
 
@@ -348,7 +347,7 @@ def links_of(runs: OnnxRuns) -> dict[str, str]:
     if not runs.options.states:
         return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
     net = runs.model.net
-    return dict(readers.state(text, net.name, net.output_blobs, runs.types) for text in runs.options.states)
+    return dict(pair_of(text, net.name, net.output_blobs, runs.types) for text in runs.options.states)
 
 
 def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]:

@@ -26,7 +26,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.op import Initializer, Input, Op, some_of
 from rnnops.net.schema import Call, OpSchema, schema_of
 from rnnops.net.text import Labels, check_name, scoped
-from rnnops.symbolic.sizes import is_symbolic
+from rnnops.sizes import is_symbolic
 from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
 from rnnops.util import counted
 

@@ -24,10 +24,10 @@ from rnnops.types import COMPLEX, FLOAT, Array, Shape, Type, dtype_name, is_floa
 from rnnops.util import LazyModule, preformatted
 
 if TYPE_CHECKING:
-    from rnnops.pictures import drawing as drawing
-    from rnnops.pictures.drawing import Drawing
+    from rnnops.net import drawing as drawing
+    from rnnops.net.drawing import Drawing
 else:  # most nets are never drawn
-    drawing = LazyModule("rnnops.pictures.drawing")
+    drawing = LazyModule("rnnops.net.drawing")
 
 
 class Net(NetTables):

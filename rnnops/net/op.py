@@ -18,8 +18,8 @@ import numpy as np
 from rnnops.errors import FeedError, NetError, named_arguments, op_label
 from rnnops.net.schema import REQUIRED, schema_of
 from rnnops.net.text import format_value, is_net
-from rnnops.symbolic.fill import Shared
-from rnnops.symbolic.sizes import whole
+from rnnops.sizes import whole
+from rnnops.templates import Shared
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import LazyModule, cached_property
 

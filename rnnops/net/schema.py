@@ -28,7 +28,7 @@ from rnnops.errors import (
 )
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import LoopForm, check_form, check_op, is_cheap
-from rnnops.symbolic.fill import Shared
+from rnnops.templates import Shared
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, Type, broadcast_shapes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rnnops.net.blob import Blob, Operand
 from rnnops.net.loop_forms import ADDING, LoopForm, Pointwise, arguments_problem
 from rnnops.net.net import Net, common_net
 from rnnops.net.schema import Call, Gradients, OpSchema
-from rnnops.symbolic.sizes import whole
+from rnnops.sizes import whole
 from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
 
 MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep

@@ -24,7 +24,7 @@ from rnnops.ops.base import Unary, choice
 from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import scatter_add
 from rnnops.ops.movement import reshape_to
-from rnnops.symbolic.sizes import whole
+from rnnops.sizes import whole
 from rnnops.types import ANY, Array, Shape
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")

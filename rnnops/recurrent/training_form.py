@@ -47,7 +47,7 @@ from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, step_of_window
 from rnnops.rewrites import prune, rewritten
-from rnnops.symbolic.fill import agreed
+from rnnops.templates import agreed
 from rnnops.types import Array, Shape, is_float
 
 Axes = Sequence[int | None]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.symbolic.fill import Fresh, Shared
-from rnnops.symbolic.sizes import Size
+from rnnops.sizes import Size
+from rnnops.templates import Fresh, Shared
 
 WORKED_OUT = ("derived", "memory")  # at the first use
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from rnnops.pictures.svg import SIZE, SIZES, text_width
+from rnnops.svg import SIZE, SIZES, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 STEP = 16  # pieces of a curve that are looked at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnops.pictures.svg import Frame, bar, byte_ticks, ticks_up_to
+from rnnops.svg import Frame, bar, byte_ticks, ticks_up_to
 
 
 def test_ticks_are_round_and_reach_the_most() -> None:

@@ -14,13 +14,13 @@ from each import check_each
 from rejection import rejects
 
 import rnnops as ro
+from rnnops import svg
 from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate
 from rnnops.compiler.report.memory_timeline import MemoryCurve
 from rnnops.compiler.report.profile import PassProfile, Profile
 from rnnops.compiler.report.schedule import Schedule
+from rnnops.net.drawing import Drawing, Marks, draw_typed
 from rnnops.net.text import format_subscript
-from rnnops.pictures import svg
-from rnnops.pictures.drawing import Drawing, Marks, draw_typed
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,8 +13,8 @@ from picture_browser import measured
 
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.pictures.drawing import Drawing
-from rnnops.pictures.svg import Picture
+from rnnops.net.drawing import Drawing
+from rnnops.svg import Picture
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 DOCS = Path(__file__).parent.parent.parent / "docs" / "pictures"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.pictures.svg import DrawingLayout, Size, lay_out
+from rnnops.svg import DrawingLayout, Size, lay_out
 
 Edges = list[tuple[str, str]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from rnnops.pictures.svg import COLOURS, LETTER, cut, document, group, legend, legend_size, rect, text, text_width
+from rnnops.svg import COLOURS, LETTER, cut, document, group, legend, legend_size, rect, text, text_width
 
 
 def test_wide_letters_count_for_two_and_marks_for_none() -> None:

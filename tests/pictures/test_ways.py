@@ -12,7 +12,7 @@ from gallery import GALLERY
 from geometry import Area, Line, Point, Seen, seen_in
 
 import rnnops as ro
-from rnnops.pictures.drawing import Drawing
+from rnnops.net.drawing import Drawing
 from rnnops.testing import random_net
 
 SLACK = 1.0  # pixels: numbers in pictures are rounded

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -36,9 +36,7 @@ from rnnops.interpreter import Program, Workspace, execute
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
 from rnnops.ops.internal import numbers_of
-from rnnops.recurrent.parts import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
-from rnnops.recurrent.training_form import rounded_blobs
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
@@ -46,11 +44,11 @@ if TYPE_CHECKING:
     from rnnops.compiler.api import derivative_nets as derivative_nets
     from rnnops.compiler.run import layer_plan as layer_plan
     from rnnops.compiler.run.layer_plan import LayerGradients
+    from rnnops.recurrent import parts as in_parts, training_form as training_form
 else:  # a first call, and a backward pass in one piece, do without
     derivative_nets = LazyModule("rnnops.compiler.api.derivative_nets")
     layer_plan = LazyModule("rnnops.compiler.run.layer_plan")
-
-RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
+    in_parts, training_form = LazyModule("rnnops.recurrent.parts"), LazyModule("rnnops.recurrent.training_form")
 
 
 class Pullback(Attributes):
@@ -229,7 +227,7 @@ class Pullback(Attributes):
         """
         arrays: dict[str, Array] = {}
         for name, value in (self._held or {}).items():
-            parts = value.named_arrays() if isinstance(value, RESIDUALS) else {"": value}
+            parts = value.named_arrays() if _is_left(value) else {"": value}
             arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
         return arrays
 
@@ -238,8 +236,8 @@ class Pullback(Attributes):
         arrays: dict[tuple[str, str], Callable[[], Array]] = {}
         for call in self._plan.program.calls:
             held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
-            if isinstance(held, RESIDUALS):
-                rounded = rounded_blobs(call.op.attributes["cell"])
+            if _is_left(held):
+                rounded = training_form.rounded_blobs(call.op.attributes["cell"])
                 for blob, stack in held.stacks(call.op).items():
                     numbers = partial(_numbers_of, stack) if blob in rounded else stack
                     arrays[call.op.key, rounded.get(blob, blob)] = numbers
@@ -317,9 +315,14 @@ def _numbers_of(stack: Callable[[], Array]) -> Array:
     return numbers_of(on_host(stack()))
 
 
+def _is_left(value: object) -> TypeGuard[StepWorkspaces | ScanResiduals | in_parts.PartedResiduals]:
+    """True for an object that a recurrence leaves for its backward pass."""
+    return isinstance(value, StepWorkspaces | ScanResiduals | in_parts.PartedResiduals)
+
+
 def _parts(value: Any) -> Iterable[Array]:
     """The arrays that a kept blob consists of."""
-    return value.arrays() if isinstance(value, RESIDUALS) else [value]
+    return value.arrays() if _is_left(value) else [value]
 
 
 Arrays = dict[str, Array]  # by name

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.net import parse
-    from rnnops.pictures.drawing import Drawing
+    from rnnops.net.drawing import Drawing
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from rnnops.compiler.api.planned_run import (
     made_again,
     vjp_by_plan,
 )
-from rnnops.compiler.memory.choose_saved import Saved, fit_budget
 from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
@@ -54,6 +53,8 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
+    from rnnops.compiler.memory import choose_saved as choose_saved
+    from rnnops.compiler.memory.choose_saved import Saved
     from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
     from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
     from rnnops.compiler.report.profile import Profile, SavedResiduals
@@ -61,12 +62,13 @@ if TYPE_CHECKING:
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
+    choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
     profile = LazyModule("rnnops.compiler.report.profile")
     repeated_training = LazyModule("rnnops.compiler.api.repeated_training")
     streams = LazyModule("rnnops.compiler.api.stream")
 
 CUDA = "cuda"
-SavedBy = tuple[Callable[[Policy], Saved], Callable[[int, int], int]]
+SavedBy: TypeAlias = "tuple[Callable[[Policy], Saved], Callable[[int, int], int]]"
 Outputs = dict[str, Array]  # by name
 PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 
@@ -458,7 +460,7 @@ class Run(ForwardMode):
         policy, (saved, tile) = self._saving.policy, self._saved_by(dicts, wrt, dtype, feeds)
         policy = policy if checkpoints is None else as_policy(checkpoints, self.net)
         if checkpoints is None and self._saving.budget is not None:
-            policy = fit_budget(saved, self._saving.budget, tile).policy
+            policy = choose_saved.fit_budget(saved, self._saving.budget, tile).policy
         return budget_curve.estimate_of(saved, policy)
 
     @memory_named(of_run)

@@ -2,8 +2,7 @@
 
 Each op of a net for whole sequences becomes what it is for a chunk of frames. An op that keeps frames apart stays as it
 is. Windows over frames get the frames before the chunk, a recurrence begins with its last states. Look-ahead is a
-delay, and paths that meet wait for the latest one (`stream_parts.py`). Where frames and rows lie follows from the ops
-(`places.py`).
+delay, and paths that meet wait for the latest one. Where frames and rows lie follows from the ops (`stream_parts.py`).
 
 Limits: an op that needs all frames, as a sum over them, attention, or a sequence that is read backwards, is an error,
 and so is one that computes with the number of frames. A fill other than a constant is one, too.
@@ -19,17 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.api.places import AxisPlace, Places, carried, is_windowed
 from rnnops.compiler.api.stream_parts import (
     EVERYTHING,
     EXAMPLE_ROWS,
     FRAMES,
     MERGED,
     ROWS,
+    AxisPlace,
     Dims,
     Frames,
+    Places,
     StreamParts,
+    carried,
     dims_of,
+    is_windowed,
     programs_of,
     types_of,
 )

@@ -17,12 +17,16 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.codegen.addresses import (
+from rnnops.compiler.codegen.places import (
     DRIVER_PARAMETERS,
     SCALARS,
     Addresses,
     AllRows,
+    BorderPlace,
     LastingRows,
+    Layouts,
+    Place,
+    ResidentPlace,
     RowsPastEnd,
     RowsToEnd,
     array_parameters,
@@ -70,7 +74,6 @@ from rnnops.compiler.lower.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import copies, is_row_loop
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.kernels.cpu.processor import REVISION
 from rnnops.kernels.scalar_functions import import_lines

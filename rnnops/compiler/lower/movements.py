@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from rnnops import templates as fill
 from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Layout, Number, Statement, affine, box, dense, split_axes
 from rnnops.errors import OpError
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
-from rnnops.symbolic import fill
-from rnnops.symbolic.sizes import Size, Symbols, Values, sizes_in
+from rnnops.sizes import Size, Symbols, Values, sizes_in
 from rnnops.types import Array, Shape, Type
 
 FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them

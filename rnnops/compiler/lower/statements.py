@@ -24,7 +24,7 @@ import numpy as np
 
 from rnnops.net.loop_forms import Reduction, normal_text, places_of
 from rnnops.net.schema import Call
-from rnnops.symbolic.sizes import is_symbolic
+from rnnops.sizes import is_symbolic
 from rnnops.types import Array, Shape, is_signed
 
 

@@ -22,17 +22,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from operator import itemgetter
 from random import Random
+from typing import TYPE_CHECKING
 
 from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.lower.scan import Role, TensorName
 from rnnops.compiler.memory.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, read_by_backward, rounded
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import OPAQUE, Type
-from rnnops.util import makers_before, topological_order
+from rnnops.util import LazyModule, makers_before, topological_order
+
+if TYPE_CHECKING:
+    from rnnops.recurrent import parts as in_parts
+else:  # a forward pass does without
+    in_parts = LazyModule("rnnops.recurrent.parts")
 
 
 @dataclass(frozen=True)
@@ -358,7 +363,7 @@ class PartBytes:
     def keep(self, steps: int) -> Call:
         """The op of a part of so many steps that keeps what backward reads."""
         every = ((True, True),) * (len(self.call.output_types) // 2)
-        parts = Parts(self.call, every, min(steps, self.steps))
+        parts = in_parts.Parts(self.call, every, min(steps, self.steps))
         return parts.calls(parts.unit).keep
 
     def sizes(self, steps: int) -> tuple[int, int]:
@@ -388,7 +393,7 @@ def held_in_parts(call: Call) -> int:
 
 def part_bytes(call: Call) -> PartBytes:
     """The bytes of a RecurrentNetwork op in training form."""
-    parts = Parts(call, (), 1)
+    parts = in_parts.Parts(call, (), 1)
     return PartBytes(call, *parts.size, sum(kind.nbytes for kind in parts.initial.values()))
 
 

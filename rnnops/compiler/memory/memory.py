@@ -39,7 +39,7 @@ from rnnops.compiler.lower.statements import Access, Layout, dense
 from rnnops.kernels.cpu.threads import memory_address
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.recurrent.stepping import StepMemory, tensor_shape
-from rnnops.symbolic.fill import Shared
+from rnnops.templates import Shared
 from rnnops.types import Array, Shape, Type
 from rnnops.util import cached_property
 

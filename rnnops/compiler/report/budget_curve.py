@@ -12,11 +12,11 @@ from functools import cache
 from itertools import pairwise
 from math import log2
 
+from rnnops import svg
 from rnnops.checkpoints.policy import Policy, Slots
 from rnnops.compiler.memory.allocations import part_bytes
 from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, step_cost, ways
 from rnnops.errors import BudgetError
-from rnnops.pictures import svg
 from rnnops.recurrent.recurrence import runs_in_parts
 from rnnops.util import aligned, readable, spaced, table
 

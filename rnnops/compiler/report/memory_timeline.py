@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 
+from rnnops import svg
 from rnnops.compiler.memory.allocations import MOMENTS, Allocation, Demands, allocations_by, last_moments, most_at_once
 from rnnops.compiler.memory.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
 from rnnops.compiler.run.compile_programs import (
@@ -31,7 +32,6 @@ from rnnops.compiler.run.compile_programs import (
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.pictures import svg
 from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
 from rnnops.types import OPAQUE, Shape
 from rnnops.util import aligned, cached_property, preformatted, readable, spaced, table

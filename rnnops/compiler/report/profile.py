@@ -29,9 +29,9 @@ from rnnops.compiler.run.compile_programs import Runners, demands_of, runner_sho
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.errors import FeedError
 from rnnops.interpreter import Program, run_reference
+from rnnops.net.drawing import Drawing, Marks, draw_typed
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import Call, RunContext, form_of, schema_of
-from rnnops.pictures.drawing import Drawing, Marks, draw_typed
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
 from rnnops.types import OPAQUE, Array, Shape

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from textwrap import wrap
 
+from rnnops import svg
 from rnnops.compiler.codegen.scan_module import COLUMNS
 from rnnops.compiler.lower.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, StepProduct
@@ -23,7 +24,6 @@ from rnnops.compiler.run.forward import ForwardScan, RowPass
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call
-from rnnops.pictures import svg
 from rnnops.util import counted, readable
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once

@@ -24,27 +24,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rnnops.checkpoints.slot_schedule import slots
 from rnnops.compiler.lower.scan import NothingToDoError, Role, TensorName, UnsupportedError
 from rnnops.compiler.memory.allocations import MOMENTS, Allocation, allocations_of, intervals_of, plan_arena
 from rnnops.compiler.memory.memory import SCRATCH, SMALL, Block, Buffer, Demand, Memory, Pool, allocate, block_bytes
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
-from rnnops.compiler.run.backward import compile_backward
 from rnnops.compiler.run.compiled_scan import Carry, CompiledScan, Once, Options
 from rnnops.compiler.run.forward import ForwardScan, compile_forward, compile_groups
-from rnnops.compiler.run.segments import SegmentPlans, compile_in_segments
 from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.compiler.targets.cpu.team import wake_workers
 from rnnops.compiler.targets.target import PROCESSOR, Target
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call, RunContext
-from rnnops.recurrent.parts import Part, PartCalls, Parted, Parts, Segments
 from rnnops.recurrent.recurrence import Recurrence, backward_program, cell_program, runs_in_parts
 from rnnops.recurrent.stepping import HOST, run_backward, run_forward
 from rnnops.types import Array, is_float
-from rnnops.util import cached_property
+from rnnops.util import LazyModule, cached_property
+
+if TYPE_CHECKING:
+    from rnnops.compiler.run import backward as gradients, segments as in_segments
+    from rnnops.compiler.run.segments import SegmentPlans
+    from rnnops.recurrent import parts as in_parts
+    from rnnops.recurrent.parts import Part, PartCalls, Segments
+else:  # a forward pass does without
+    gradients, in_segments = LazyModule("rnnops.compiler.run.backward"), LazyModule("rnnops.compiler.run.segments")
+    in_parts = LazyModule("rnnops.recurrent.parts")
 
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 Kernels = Mapping[str, Any]
@@ -427,10 +433,11 @@ def compile_parts(
         compile_step: compiles the steps of recurrences that are not scans.
     """
     unit, m, kind, cost = call.op.attributes["schedule"]
-    parts = Parts(call, _given(call, backward_call), unit)
+    parts = in_parts.Parts(call, _given(call, backward_call), unit)
     calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
     runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
-    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), options.target.memory)
+    order, runs = slots(parts.count, m, kind, cost), _segment_runs(runners, options)
+    parted = in_parts.Parted(parts, order, runs, options.target.memory)
     last = runners[parts.part(parts.count - 1).steps]
     ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
     found.forward[call.op.key] = InParts(parted.forward, ahead)
@@ -451,7 +458,7 @@ def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep)
     if options.interpreted:
         return _interpreted(calls)
     try:
-        backward = compile_backward(calls.backward, options)
+        backward = gradients.compile_backward(calls.backward, options)
         advance, keep = (compile_forward(call, options) for call in (calls.advance, calls.keep))
         return PartRunners(advance, keep, backward)
     except NothingToDoError:  # as without a schedule
@@ -483,11 +490,11 @@ def compile_programs(
     """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is.
 
     Args:
-        segments: plans of recurrences that go in segments.
+        segments: plans of recurrences that go in segments; made where they are wanted if left out.
     """
-    found, segments = Compiled(), segments or SegmentPlans(options)
+    found = Compiled()
     passes = [(forward, found.forward), *([(backward, found.backward)] if backward else [])]
-    gradients = {
+    backward_calls = {
         call.op.inputs[len(call.output_types)]: call
         for call in (backward.calls if backward else ())
         if call.op.type == "RecurrentNetworkGradient"
@@ -496,11 +503,11 @@ def compile_programs(
         runners.update(compile_groups(program, options, found.interpreted))
         for call in reversed(program.calls):  # who reads what comes first
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
-                backward_call = gradients.get(call.op.outputs[-1])
+                backward_call = backward_calls.get(call.op.outputs[-1])
                 unseen = frozenset[TensorName]() if backward else frozenset(_unseen(call, program, runners))
                 _compile_recurrence(call, backward_call, options, found, runners, segments, unseen)
     for call in forward.calls:
-        backward_call = gradients.get(call.op.outputs[-1])
+        backward_call = backward_calls.get(call.op.outputs[-1])
         if backward_call is not None and runs_in_parts(call.op):
             compile_parts(call, backward_call, options, compile_programs, found)
     return found
@@ -546,7 +553,7 @@ def _compile_recurrence(
     options: Options,
     found: Compiled,
     runners: dict[str, Runner],
-    segments: SegmentPlans,
+    segments: SegmentPlans | None,
     unseen: frozenset[TensorName],
 ) -> None:
     """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps.
@@ -555,14 +562,14 @@ def _compile_recurrence(
         unseen: tensors that are not read in rows that are over, where there is no gradient op.
     """
     if backward_call is not None and call.op.attributes.get("segments"):
-        plan = segments.of(call, backward_call)
+        plan = (segments or in_segments.SegmentPlans(options)).of(call, backward_call)
         assert plan is not None, "what goes in segments was asked for its plan"
         plan = plan.of(call.op.attributes["segments"])
-        ahead, behind = compile_in_segments(call, backward_call, options, plan)
+        ahead, behind = in_segments.compile_in_segments(call, backward_call, options, plan)
         runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
         return
     try:
-        gradient = None if backward_call is None else compile_backward(backward_call, options)
+        gradient = None if backward_call is None else gradients.compile_backward(backward_call, options)
         if gradient is not None:
             kept = frozenset(map(Role.KEPT.of, Recurrence(call.op, call.net).keep))
             unseen = kept - past_end_reads(gradient.compiled.plan)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rnnops.compiler.codegen.places import Layouts
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
 from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedError
 from rnnops.compiler.lower.statements import Contraction, Statement, StepProduct, node_writes
@@ -30,7 +31,6 @@ from rnnops.compiler.memory.memory import (
     block_bytes,
 )
 from rnnops.compiler.schedule.batch_axis import ScanTeam
-from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
@@ -41,8 +41,8 @@ from rnnops.kernels.cpu.processor import QUADS
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.linear_algebra import BFLOAT16, BYTES, INT8
-from rnnops.symbolic.fill import Own, Shared
-from rnnops.symbolic.sizes import lazy_text
+from rnnops.sizes import lazy_text
+from rnnops.templates import Own, Shared
 from rnnops.types import Array, Shape, Type
 from rnnops.util import cached_property, told_if_long
 

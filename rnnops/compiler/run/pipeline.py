@@ -3,7 +3,7 @@
 Plans are made once and kept in a bounded cache, those for new sizes by structure, with symbols for sizes, and filled in
 for each T and N. A structure is what feeds agree in: their dtypes and ranks, which sizes are 0, 1 or the same, and all
 sizes of inputs that are bound or declared with a shape. The first plan of a structure is made only for its sizes, as
-most runs see no others. The second is made with symbols (`rnnops/symbolic/sizes.py`) for the sizes that have changed.
+most runs see no others. The second is made with symbols (`rnnops/sizes.py`) for the sizes that have changed.
 It serves every size that leads to the same decisions: tiles, threads, what is kept, the order of ops. For others
 another is made.
 """
@@ -14,25 +14,32 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
 from rnnops.compiler.memory.allocations import order_ops
-from rnnops.compiler.memory.choose_saved import ByPolicy, Saved, choose_saved
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, round_products, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
 from rnnops.compiler.run.compiled_scan import FEW_RESULTS, REFERENCE, Options, steps_of_tile
-from rnnops.compiler.run.segments import SegmentPlans
 from rnnops.errors import OutOfMemoryError
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net.net import Net
 from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
 from rnnops.recurrent.split_states import split_states
 from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
-from rnnops.symbolic.fill import Fresh, Template
-from rnnops.symbolic.sizes import Symbols
+from rnnops.sizes import Symbols
+from rnnops.templates import Fresh, Template
 from rnnops.types import Type
+from rnnops.util import LazyModule
+
+if TYPE_CHECKING:
+    from rnnops.compiler.memory import choose_saved
+    from rnnops.compiler.memory.choose_saved import Saved
+    from rnnops.compiler.run import segments as in_segments
+else:  # a plan of a forward pass does without
+    choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
+    in_segments = LazyModule("rnnops.compiler.run.segments")
 
 
 @dataclass(frozen=True)
@@ -155,9 +162,9 @@ def _training_plan(
 ) -> TrainingPlan:
     live = rewritten_program(net, types, float_dtype)
     options = _decided(options, live)
-    segments = SegmentPlans(options)
-    by = ByPolicy(live, types, wrt, saving.policy.residuals, segments.steps)
-    program, gradient, residuals = choose_saved(by, saving, partial(steps_of_tile, options))
+    segments = in_segments.SegmentPlans(options)
+    by = choose_saved.ByPolicy(live, types, wrt, saving.policy.residuals, segments.steps)
+    program, gradient, residuals = choose_saved.choose_saved(by, saving, partial(steps_of_tile, options))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, held = program, (*residuals.kept, *residuals.free)
@@ -228,8 +235,8 @@ def saved_by(
     net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
 ) -> Callable[[Policy], Saved]:
     """The residuals of a live net by each policy, floats of steps as `residuals`."""
-    live, segments = rewritten_program(net, types, float_dtype), SegmentPlans(options)
-    return ByPolicy(live, types, wrt, residuals, segments.steps)
+    live, segments = rewritten_program(net, types, float_dtype), in_segments.SegmentPlans(options)
+    return choose_saved.ByPolicy(live, types, wrt, residuals, segments.steps)
 
 
 def input_types(net: Net) -> dict[str, Type]:

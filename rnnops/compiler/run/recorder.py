@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
+from rnnops.compiler.codegen.places import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name
 from rnnops.compiler.lower.kernel import (

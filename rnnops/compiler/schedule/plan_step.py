@@ -37,7 +37,7 @@ from rnnops.compiler.schedule.rows import compact_rows, cut_merged_rows
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
-from rnnops.symbolic.sizes import is_symbolic
+from rnnops.sizes import is_symbolic
 from rnnops.types import Type
 
 HINT = "This is a fault of rnnops. Please report it with str(net); device='reference' computes the net meanwhile."

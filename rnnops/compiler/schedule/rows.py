@@ -37,7 +37,7 @@ from rnnops.compiler.schedule.product_axes import cut_axes
 from rnnops.compiler.schedule.stages import live_nodes, split_stages
 from rnnops.net.schema import Call, schema_of
 from rnnops.net.text import unused_name
-from rnnops.symbolic.sizes import is_symbolic
+from rnnops.sizes import is_symbolic
 from rnnops.types import Shape, Type
 
 UNCUT = ("uniform", "dropped", "labels")

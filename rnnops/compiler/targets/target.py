@@ -20,15 +20,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnops.compiler.codegen.places import Layouts, lay_out
 from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
 from rnnops.compiler.lower.kernel import Module
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.memory.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.schedule.batch_axis import ScanTeam, order_rows, share_work
-from rnnops.compiler.schedule.places import Layouts, lay_out
 from rnnops.compiler.targets.cpu.team import OpenMP, native_scan, run_in_region, run_together
 from rnnops.interpreter import Program
-from rnnops.kernels.cpu.gemm import K_BLOCK
+from rnnops.kernels.cpu.packing import K_BLOCK
 from rnnops.kernels.cpu.processor import BYTES, INT8
 from rnnops.kernels.object_cache import cache_folder, folder_of_process, reason, warn_once
 from rnnops.types import Array

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.places import Addresses, Place
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.lower.expressions import Name
-from rnnops.compiler.schedule.places import Place
 
 CASES = {
     "each step": (Place("x", step=6, over="t", row=3), "t * 6 + n * 3", "low * 6"),

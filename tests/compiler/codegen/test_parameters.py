@@ -5,7 +5,7 @@ from __future__ import annotations
 from matrix_cells import case
 
 import rnnops as ro
-from rnnops.compiler.codegen.addresses import array_parameters
+from rnnops.compiler.codegen.places import array_parameters
 
 
 def test_arrays_are_named_in_order_and_say_whose_they_are() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnnops.compiler.codegen.addresses import AllRows, LastingRows, RowsPastEnd
+from rnnops.compiler.codegen.places import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.lower.kernel import Statement
 

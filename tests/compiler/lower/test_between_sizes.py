@@ -10,7 +10,7 @@ from rnnops.compiler.lower.movements import between_sizes
 from rnnops.compiler.lower.scan import Lowered
 from rnnops.compiler.lower.statements import Layout
 from rnnops.net.schema import Call
-from rnnops.symbolic.sizes import Size, Symbols
+from rnnops.sizes import Size, Symbols
 
 
 def lowered_between(lower: Callable[[Lowered, Call], None]) -> tuple[Lowered, Symbols]:

@@ -7,7 +7,7 @@ from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.pictures.drawing import Box, Drawing
+from rnnops.net.drawing import Box, Drawing
 
 
 def run_of(net: ro.Net, **options: object) -> ro.Run:

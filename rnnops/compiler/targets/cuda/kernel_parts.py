@@ -45,7 +45,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.places import Addresses, Layouts, Place
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseWriter, SizeArguments
 from rnnops.compiler.codegen.scan_module import BACKWARDS, GOES_ON, LOW, STEP, STEPS, TRUE
 from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
@@ -66,7 +66,6 @@ from rnnops.compiler.lower.kernel import (
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.lower.statements import FOLDS, Contraction, Node, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.loop_nests import Nest
-from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST, RowNest, Share, remainder, share_lanes
 from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,

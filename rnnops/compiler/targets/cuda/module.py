@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.codegen.addresses import SCALARS, Addresses, array_parameters
+from rnnops.compiler.codegen.places import SCALARS, Addresses, Layouts, Place, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseKernel, SizeArguments
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
@@ -50,7 +50,6 @@ from rnnops.compiler.lower.kernel import (
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.kernel_parts import (
     PART,
     SHARED,

@@ -81,7 +81,7 @@ from rnnops.kernels.cuda.step_product_tensor import (
     times_of,
 )
 from rnnops.kernels.cuda.tensor_cores import CHUNK, INSTRUCTIONS, OF_TILE, ROWS, WARP
-from rnnops.symbolic.sizes import guarded
+from rnnops.sizes import guarded
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM

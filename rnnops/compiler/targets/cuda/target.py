@@ -25,12 +25,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rnnops.compiler.codegen.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.memory.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam
-from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import BY_ROWS, COPIES, Loop
 from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan

@@ -9,8 +9,8 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
+from rnnops.compiler.codegen.places import ALIGNMENT, APART, Layouts, lay_out
 from rnnops.compiler.run.compiled_scan import CompiledScan
-from rnnops.compiler.schedule.places import ALIGNMENT, APART, Layouts, lay_out
 
 T, N, D, H = 6, 3, 2, 5
 

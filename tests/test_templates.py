@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rnnops.symbolic.fill import Fresh, NoTemplateError, Own, Shared, Template, filled_now
-from rnnops.symbolic.sizes import Symbols, Values, lazy_text
+from rnnops.sizes import Symbols, Values, lazy_text
+from rnnops.templates import Fresh, NoTemplateError, Own, Shared, Template, filled_now
 from rnnops.util import cached_property
 
 

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from rnnops.errors import RnnopsError
-from rnnops.symbolic.sizes import LazyText, Size, Symbols, Values, sizes_in
+from rnnops.sizes import LazyText, Size, Symbols, Values, sizes_in
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")

@@ -1,1 +1,0 @@
-"""Pictures of nets: layered drawings as SVG, which say what `print(net)` says."""

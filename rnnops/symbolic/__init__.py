@@ -1,1 +1,0 @@
-"""Sizes as polynomials of T, N and other unknowns, and templates that are filled in with numbers."""
