@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -88,6 +89,18 @@ def mark_beside_covering(cases: list[pytest.Function]) -> None:
     kept = covering(values, *mark.args if mark else ())
     for number in {*range(len(cases))} - {*kept}:
         cases[number].add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """PyTorch's log of sizes is off: pytest would write it down, and a step that writes is not compiled."""
+    import torch
+
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "disabled", True)
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from rnnops.kernels.cpu.processor import (
 )
 from rnnops.kernels.cpu.threads import CALLED, threads_text
 from rnnops.kernels.object_cache import key_of, load_object, save_object
-from rnnops.util import LazyModule, wait_for
+from rnnops.util import LOADING, LazyModule, wait_for
 
 # Of LLVM's optimisation: generated code, straight arithmetic in loops, is as fast at 1 as at 3 and made in two thirds
 # of the time; products of a single row gain a tenth.
@@ -282,7 +282,7 @@ def _library(
 ) -> Library:
     """The library of a name, made by the first who asks while others wait."""
     if name not in _libraries:
-        with _MAKING:
+        with LOADING, _MAKING:  # in the order in which a fork takes them: what writes a library is imported here
             if name not in _libraries:
                 _libraries[name] = _make_library(name, functions, write, room)
     return _libraries[name]

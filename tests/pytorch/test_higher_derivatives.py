@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,14 +19,7 @@ D, H = 3, 4
 LENGTHS = [4, 2]  # of rows
 STEPS = 20
 Run = Callable[[Tensor], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _in_float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 class Elman(torch.nn.Module):
