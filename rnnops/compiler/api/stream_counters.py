@@ -47,7 +47,7 @@ def position_to_set(net: Net, states: Collection[str], given: Collection[str], e
 
 
 def _begun(net: Net, position: str) -> tuple[bool, set[str]]:
-    """Whether the position counts frames of windows, and the states that are read once it is above 0."""
+    """True if the position counts frames of windows; and the states that are read once it is above 0."""
     readers = [op for op in net.ops if position in op.inputs]
     counts = any(op.type not in ("Add", "Greater") for op in readers)
     flags = {name for op in readers if op.type == "Greater" for name in op.outputs}
