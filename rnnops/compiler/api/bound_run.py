@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.api.stream_counters import position_to_set
 from rnnops.compiler.api.stream_states import check_direction
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
@@ -327,6 +328,7 @@ class BoundRun(Run):
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
         if isinstance(states, Mapping):
             check_direction(self.net, states.values(), FeedError)
+            initial = self._with_position(states, initial)
         written = program.float_dtype if source else None
         return export_native.export_recorded(
             recorded,
@@ -338,6 +340,13 @@ class BoundRun(Run):
             self.net.name,
             written,
         )
+
+    def _with_position(self, states: Mapping[str, str], initial: Any) -> Any:
+        """Initial states with the position that a streamed net needs to read them."""
+        if not isinstance(initial, Mapping):
+            return initial
+        position = position_to_set(self.net, [*states.values()], initial, FeedError)
+        return initial if position is None else {**initial, position: 1}
 
     @cached_property
     def served(self) -> Run:

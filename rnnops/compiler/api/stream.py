@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
+from rnnops.compiler.api.stream_counters import position_of, position_to_set
 from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
@@ -120,6 +121,8 @@ def _opened(
     arrays = {name: on_host(read(net.name, name, value)).copy() for name, value in initial.items()}
     reader = StateReader(net, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
     links = [reader.state(output, name) for output, name in states.items()]
+    if position := position_to_set(net, [*states.values()], arrays, StreamError):
+        arrays[position] = np.ones((), np.int64)
     if rows is not None and links and all(state.axis is None for state in links):
         raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
     counted = () if frames is None else (frames.fed,)
@@ -352,8 +355,8 @@ class Stream(Attributes):
             StreamError: a name is not a state, an array does not fit, or there are no such rows.
         """
         with self._alone:
-            new = self._now.places.fitted(self._arrays(states))
-            self._now = self._now.put(new, None if rows is None else self._mask(rows))
+            mask, new = None if rows is None else self._mask(rows), self._now.places.fitted(self._arrays(states))
+            self._now = self._now.put(self._begun(new, self._now.arrays, mask), mask)
 
     def copy(self, rows: Any = None) -> Stream:
         """A stream of its own that goes on from the same states.
@@ -393,8 +396,10 @@ class Stream(Attributes):
             now = self._now.grown() if self._now.places.full else self._now
             row = int(np.argmin(now.places.present))
             mask = np.arange(now.places.rows) == row
-            new = {**now.places.started(), **now.places.fitted(self._arrays(states or {}))}
-            self._now = now.put(new, mask).with_present(now.places.present | mask)
+            first, given = now.places.started(), now.places.fitted(self._arrays(states or {}))
+            self._now = now.put({**first, **self._begun(given, first, mask)}, mask).with_present(
+                now.places.present | mask
+            )
             return row
 
     def leave(self, rows: Any) -> None:
@@ -417,6 +422,17 @@ class Stream(Attributes):
         if not isinstance(states, Mapping):
             raise self._error("states are a dict of input name -> array", came=type(states).__name__)
         return {name: on_host(self._read(self.run.net.name, name, value)) for name, value in states.items()}
+
+    def _begun(self, new: dict[str, Array], before: Arrays, mask: Array | None) -> dict[str, Array]:
+        """New states with the position that they need. Raises StreamError where it does not follow from them."""
+        names = [state.input for state in self._now.places.links]
+        counted = position_of(names)
+        if counted is not None and counted not in new:
+            old = on_host(before[counted])
+            if old[slice(None) if mask is None or old.size != mask.size else mask].all():
+                return new  # these rows have frames already
+        position = position_to_set(self.run.net, names, new, StreamError)
+        return new if position is None else {**new, position: np.maximum(on_host(before[position]), 1)}
 
     def _mask(self, rows: Any, present: bool = False) -> Array:
         """Rows as a mask. Raises StreamError for what is none, and, if they are to be present, for free places."""

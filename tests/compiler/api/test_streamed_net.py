@@ -407,3 +407,71 @@ def test_a_streamed_net_as_text_and_onnx(tmp_path: Path) -> None:
     shapes = {name: dims for name, dims in streamed.shapes.items() if name not in params}
     ro.onnx.export(streamed.net, tmp_path / "streamed.onnx", params=params, shapes=shapes)
     assert set(ro.onnx.load(tmp_path / "streamed.onnx").input_names) >= {*streamed.states.values()}
+
+
+def spotter(lookahead: int = 0) -> ro.Net:
+    """A convolution over frames before a GRU whose initial state is a parameter."""
+    net = ro.Net("spotter")
+    h = ro.conv(net.input("x"), net.parameter("w", (4, 3, 3)), pads=[2 - lookahead, lookahead])
+    net.outputs(y=ro.GRU(net, ro.transpose(h, [2, 0, 1]), None, None, 4, 5, scope="gru")[0])
+    return net
+
+
+def opened_spotter(net: ro.Net, **options: Any) -> tuple[ro.Stream, dict[str, np.ndarray]]:
+    """A stream of it after six frames, and the states without counters."""
+    params = params_of(net, "float32")
+    params["gru/initial_hidden_state"] = params["gru/initial_hidden_state"] + 1
+    stream = ro.compile(net, threads=1).bind(**params).stream(shapes=X, steps="T", **options)
+    stream(feeds_of(X, 6, stream.rows)["x"].astype("float32"))
+    return stream, {name: array for name, array in stream.states.items() if array.dtype == "float32"}
+
+
+def test_states_that_are_given_replace_the_initial_ones_of_a_recurrence() -> None:
+    stream, states = opened_spotter(spotter(), rows=2)
+    assert "stream/position" in stream.states
+    x = feeds_of(X, 1)["x"].astype("float32")
+    wanted = stream.copy()(x)["y"]
+    begun = stream.run.stream
+    shapes = {name: array.shape for name, array in stream.states.items()}
+    links = {f"{name}_next": name for name in stream.states}
+    again = begun(links, shapes=shapes | {n: ("N", *s[1:]) for n, s in shapes.items() if len(s) == 1}, initial=states)
+    np.testing.assert_array_equal(again(x)["y"], wanted)
+    stream.reset()
+    first = stream.copy()(x)["y"]
+    for rows in (None, 1):
+        loaded = stream.copy()
+        loaded.load(states, rows=rows)
+        made = loaded(x)["y"]
+        np.testing.assert_array_equal(made[:, 1], wanted[:, 1])
+        np.testing.assert_array_equal(made[:, 0], (wanted if rows is None else first)[:, 0])
+    joined = stream.copy()
+    row = joined.join({name: array.take([0], array.shape.index(2)) for name, array in states.items()})
+    np.testing.assert_array_equal(joined(x[[0, 1, 0]])["y"][:, row], wanted[:, 0])
+
+
+def test_states_without_counters_that_do_not_follow_are_refused() -> None:
+    stream, states = opened_spotter(spotter(lookahead=1))
+    stream.load(states)  # after frames, the counters are there
+    stream.reset()
+    wrong = "without those that say where it is", "stream/position"
+    rejects(ro.StreamError, lambda: stream.load(states), *wrong)
+    shapes = {"x": (1, 3, 1), "stream/fed": (1,), **{name: array.shape for name, array in stream.states.items()}}
+    links = {f"{name}_next": name for name in stream.states}
+    shapes = {name: shapes[name] for name in stream.run.net.input_names if name in shapes}
+    rejects(ro.FeedError, lambda: stream.run.export_native("c", shapes, states=links, initial=states), *wrong)
+    counters = [name for name in stream.states if name.startswith("stream/")]
+    stream.load({**states, **{name: stream.states[name] for name in counters}})
+
+
+@needs_compiler
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_initial_states_of_a_recurrence_in_c(source: str | None, tmp_path: Path) -> None:
+    stream, states = opened_spotter(spotter())
+    x = feeds_of(X, 1, 1)["x"].astype("float32")
+    wanted = stream.copy()(x)["y"]
+    shapes = {"x": (1, 3, 1), **{name: array.shape for name, array in stream.states.items()}}
+    links = {f"{name}_next": name for name in stream.states}
+    program = exported(stream.run, tmp_path, shapes, states=links, initial=states, source=source)
+    out = {"y": np.zeros_like(wanted)}
+    assert program({"x": x}, out) == 0
+    np.testing.assert_allclose(out["y"], wanted, atol=1e-6)
