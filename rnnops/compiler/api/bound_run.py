@@ -312,6 +312,9 @@ class BoundRun(Run):
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source))
         source = None if source == "object" else source
         word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
+        if (drawn := self._random_ops[False]) is not None:
+            hint = "Feed the numbers as an input: a program has no seed, and would have the same ones in each call."
+            raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         for one, kind in types.items():

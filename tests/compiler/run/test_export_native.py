@@ -254,6 +254,20 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_live_random_numbers_are_refused(source: str | None, tmp_path: Path) -> None:
+    """A program has no seed; dropout, which only training has, is exported."""
+    net = ro.Net("noisy")
+    x = net.input("x", shape=(3, 1, 4))
+    net.outputs(y=x * ro.random_uniform_like(x))
+    words = ("random ops are live", "net 'noisy'", "op 'RandomUniformLike -> ", "Feed the numbers")
+    rejects(ro.DeviceError, lambda: ro.compile(net).export_native(tmp_path / "new", source=source), *words)
+    assert not (tmp_path / "new").exists()
+    quiet = ro.Net("quiet")
+    quiet.outputs(y=ro.dropout(quiet.input("x", shape=(3, 1, 4)), ratio=0.5))
+    ro.compile(quiet).export_native(tmp_path / "new", source=source)
+
+
 def test_files_are_written_all_or_none(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
