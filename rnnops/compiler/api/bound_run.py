@@ -50,10 +50,12 @@ from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
+    from rnnops.compiler.api import places as places
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
+    places = LazyModule("rnnops.compiler.api.places")
 
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 KINDS = 8  # types of feeds whose lists are kept
@@ -331,7 +333,7 @@ class BoundRun(Run):
         if isinstance(states, Mapping):
             check_direction(self.net, states.values(), FeedError)
         written = program.float_dtype if source else None
-        return export_native.export_recorded(
+        files = export_native.export_recorded(
             recorded,
             types,
             {} if states is None else states,
@@ -340,6 +342,28 @@ class BoundRun(Run):
             word,
             self.net.name,
             written,
+        )
+        self._warn_of_single_frames(types, {} if states is None else states, program.float_dtype)
+        return files
+
+    def _warn_of_single_frames(self, types: Mapping[str, Type], states: Mapping[str, str], dtype: str) -> None:
+        """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
+
+        Args:
+            types: of the inputs that are not bound.
+        """
+        fed, declared = set(states.values()), {spec.name for spec in self.net.input_specs if spec.shape is not None}
+        ones = [
+            (name, axis)
+            for name, kind in types.items()
+            if name not in fed | declared
+            for axis, size in enumerate(kind.shape)
+            if size == 1
+        ]
+        together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
+        every = {name: type_of(array) for name, array in self._bound.items()} | dict(types)
+        places.warn_of_single_frames(
+            self._live, every, types, [*({name: axis} for name, axis in ones), *together], dtype
         )
 
     @cached_property
