@@ -6,7 +6,7 @@ reference, run on element numbers. An op that is made of simpler ops carries wha
 its cell does. Limits: an op that mixes elements of the axis, or spreads them over two axes, is an error.
 
 **Calls of one frame**. A net that is called frame by frame should keep earlier frames in states. Windows over an axis
-of one element see only their fill beside it, and a recurrence of one step whose initial state is never fed has no past.
+of one element see their fill. A recurrence of one step has no past if its initial state is not fed.
 Such ops are found by a look at the net with a second frame.
 """
 
@@ -278,13 +278,13 @@ def _single_frames(
     follows = set(given)
     for call in one.calls:
         if follows.intersection(call.op.inputs) and any(value is None for value in call.output_values):
-            follows.update(call.op.outputs)  # sizes alone do not carry what was given
+            follows.update(call.op.outputs)  # not by its sizes only
     pairs = zip(one.calls, two.calls, strict=True)
     return [call.op.label for call, other in pairs if _has_no_past(call, other, follows)]
 
 
 def _has_no_past(call: Call, longer: Call, follows: set[str]) -> bool:
-    """True for windows over one element that may be two, and for one step from a state that nobody feeds."""
+    """True for windows over one element that may be two, and for one step from a state that no call feeds."""
     if call.op.type == "RecurrentNetwork":
         recurrence = Recurrence(call.op, call.net)
         steps = [recurrence.steps_and_batch(input_types(recurrence, one))[0] for one in (call, longer)]
