@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.onnx_command import pair_of
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
+from rnnops.compiler.api.single_frames import warn_of_single_frames
 from rnnops.compiler.api.stream_parts import FRAMES
 from rnnops.compiler.api.streamed_net import streamed_net
-from rnnops.errors import FeedError, SaveError
+from rnnops.errors import FeedError, RnnopsError, SaveError
 from rnnops.net.net import Net
-from rnnops.types import Array, Shape
+from rnnops.types import FLOAT, Array, Shape, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
@@ -145,10 +147,15 @@ def export(options: ExportOptions) -> int:
     if options.steps is not None:
         model, shapes, states = _streamed(model, options.steps, shapes, states)
     run = compile_net(model.net).bind(**model.params, weights=options.weights)
-    files = run.export_native(
-        options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
-    )
-    _print_files(files, model.notes)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        files = run.export_native(
+            options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
+        )
+        if options.steps is None and not model.shapes:  # an ONNX file
+            _warn_of_single_frames(options, shapes)
+    notes = [f"warning: {one.message}" for one in warned if one.category is UserWarning]
+    _print_files(files, (*model.notes, *notes))
     return 0
 
 
@@ -169,6 +176,28 @@ def _streamed(
     made = {name: tuple(frames if size == FRAMES else int(size) for size in found.shapes[name]) for name in inputs}
     notes = [f"the first frames of {name} mean nothing: {delay}" for name, delay in found.delay.items() if delay]
     return replace(model, net=found.net, notes=(*model.notes, *notes)), made, dict(found.states)
+
+
+def _warn_of_single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> None:
+    """Warn of ops that see one frame in each call: the file is read once more, with its sizes open."""
+    try:
+        model = onnx_files.load_model(options.model, dict(options.constants))
+    except RnnopsError:  # sizes decide branches
+        return
+    axes = dict[object, dict[str, int]]()
+    sizes: dict[str, Any] = {**model.shapes, **shapes}
+    for name, dims in model.shapes.items():
+        for axis, size in enumerate(dims):
+            if not isinstance(size, int) and sizes[name][axis] == 1:
+                axes.setdefault(size or (name, axis), {})[name] = axis
+    kinds = {name: type_of(array) for name, array in model.params.items()}
+    given = {name: Type(_dtype(model, name), tuple(sizes[name])) for name in model.net.input_names if name not in kinds}
+    warn_of_single_frames(model.net, {**kinds, **given}, given, [*axes.values()], model.dtype)
+
+
+def _dtype(model: onnx_files.OnnxModel, name: str) -> str:
+    dtype = model.net.dtype_of(name)
+    return model.dtype if dtype == FLOAT else dtype
 
 
 def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:

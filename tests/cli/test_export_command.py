@@ -83,6 +83,19 @@ def test_a_file_for_whole_sequences(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "no input has the size of frames; wanted 'S'" in capsys.readouterr().err
 
 
+def test_a_frame_in_each_call_without_steps_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Windows over the frames get zeros in place of earlier ones; the net is right where it is called whole."""
+    text = """g (float[1,2,T] x) => (float[1,2,T] y) <float[2,2,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}>
+        { a = Conv<pads = [1, 1]>(x, w) y = Sigmoid(a) }"""
+    path = saved(tmp_path / "a.onnx", HEAD + text)
+    cases = [("1", [], True), ("4", [], False), ("1", ["--steps", "T"], False)]
+    for frames, steps, warned in cases:
+        assert export(path, tmp_path / "made", "--shape", f"x=1,2,{frames}", *steps, "--source", "c99") == 0
+        printed = capsys.readouterr().out
+        assert ("warning: net 'g': these ops see one frame in each call" in printed) == warned, (frames, steps)
+        assert ("calls: Conv -> a." in printed) == warned
+
+
 def test_branches_follow_from_shapes_and_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = by_window(tmp_path)
     assert export(path, tmp_path / "made") == 2

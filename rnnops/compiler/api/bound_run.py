@@ -51,10 +51,12 @@ from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
+    from rnnops.compiler.api import places as single_frames
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
+    single_frames = LazyModule("rnnops.compiler.api.single_frames")
 
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 KINDS = 8  # types of feeds whose lists are kept
@@ -313,6 +315,9 @@ class BoundRun(Run):
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source))
         source = None if source == "object" else source
         word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
+        if (drawn := self._random_ops[False]) is not None:
+            hint = "Feed the numbers as an input: a program has no seed, and would have the same ones in each call."
+            raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         for one, kind in types.items():
@@ -330,7 +335,7 @@ class BoundRun(Run):
             check_direction(self.net, states.values(), FeedError)
             initial = self._with_position(states, initial)
         written = program.float_dtype if source else None
-        return export_native.export_recorded(
+        files = export_native.export_recorded(
             recorded,
             types,
             {} if states is None else states,
@@ -339,6 +344,28 @@ class BoundRun(Run):
             word,
             self.net.name,
             written,
+        )
+        self._warn_of_single_frames(types, {} if states is None else states, program.float_dtype)
+        return files
+
+    def _warn_of_single_frames(self, types: Mapping[str, Type], states: Mapping[str, str], dtype: str) -> None:
+        """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
+
+        Args:
+            types: of the inputs that are not bound.
+        """
+        fed, declared = set(states.values()), {spec.name for spec in self.net.input_specs if spec.shape is not None}
+        ones = [
+            (name, axis)
+            for name, kind in types.items()
+            if name not in fed | declared
+            for axis, size in enumerate(kind.shape)
+            if size == 1
+        ]
+        together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
+        every = {name: type_of(array) for name, array in self._bound.items()} | dict(types)
+        single_frames.warn_of_single_frames(
+            self._live, every, types, [*({name: axis} for name, axis in ones), *together], dtype
         )
 
     def _with_position(self, states: Mapping[str, str], initial: Any) -> Any:

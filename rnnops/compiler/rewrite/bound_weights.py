@@ -36,7 +36,7 @@ from rnnops.ops.linear_algebra import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune
-from rnnops.types import FLOAT, Array, is_float
+from rnnops.types import FLOAT, Array, Shape, is_float
 
 
 def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
@@ -46,15 +46,23 @@ def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
         `y = Conv(x, w, kernel_shape=...)`  -->  `m = ConvMatrix(w); y = MatrixConv(x, m, kernel_shape=...)`
     """
     fixed, ops = set(bound), list[Op]()
+    declared = {spec.name: spec.shape for spec in net.input_specs if spec.shape is not None}
     taken = {*net.input_names, *(name for op in net.ops for name in op.outputs)}
     for op in net.ops:
         if {name for name in op.inputs if name} <= fixed and not schema_of(op.type).uses_context:
             fixed.update(op.outputs)
         elif op.type in ("Conv", "Gemm") and op.inputs[1] in fixed:
-            ops += _laid_out(op, taken)
+            ops += _laid_out(_with_kernel_shape(op, declared), taken)
             continue
         ops.append(op)
     return net.with_ops(ops).snapshot() if len(ops) > len(net.ops) else net
+
+
+def _with_kernel_shape(op: Op, declared: Mapping[str, Shape]) -> Op:
+    """A convolution with the `kernel_shape` of its weights, where these declare their shape."""
+    if op.type != "Conv" or op.attributes.get("kernel_shape") is not None or op.inputs[1] not in declared:
+        return op
+    return replace(op, attributes={**op.attributes, "kernel_shape": declared[op.inputs[1]][2:]})
 
 
 def _laid_out(op: Op, taken: set[str]) -> list[Op]:

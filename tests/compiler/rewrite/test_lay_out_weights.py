@@ -63,3 +63,14 @@ def test_results_are_the_same(device: str) -> None:
     wanted = ro.compile(net, device="reference")(feeds)["y"]
     bound = ro.compile(net, device=device).bind(**{name: feeds[name] for name in ("w", "v", "b")})
     np.testing.assert_allclose(bound(x=feeds["x"])["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_kernel_follows_from_declared_weights() -> None:
+    net = ro.Net("n")
+    net.outputs(y=ro.conv(net.input("x"), net.parameter("w", (4, 3, 5)), pads=[2, 2]))
+    split = split_bound(net, {"w"})
+    assert split is not None
+    assert [op.type for op in split.rest if op.type != "Constant"] == ["MatrixConv"]
+    x, params = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("f"), ro.init_params(net, 0)
+    wanted = ro.compile(net, device="reference")(params, x=x)["y"]
+    np.testing.assert_allclose(ro.compile(net).bind(**params)(x=x)["y"], wanted, 1e-5, 1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_weights_are_packed_though_zeros_are_out_of_range(tmp_path: Path) -> Non
 def test_header_is_c_and_cpp(tmp_path: Path) -> None:
     net = lookup_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
-    files = run.export_native(tmp_path, {"a b": (1, 1), "*/int": (1,), "restrict": ()}, name="m")
+    files = run.export_native(tmp_path, {"a b": (2, 1), "*/int": (1,), "restrict": ()}, name="m")
     for language in ("c", "c++"):
         if language == "c++" and shutil.which("c++") is None:
             continue
@@ -252,6 +253,55 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ro.DeviceError, match="CPU"):
         ro.compile(net, "reference").export_native(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_live_random_numbers_are_refused(source: str | None, tmp_path: Path) -> None:
+    """A program has no seed; dropout, which only training has, is exported."""
+    net = ro.Net("noisy")
+    x = net.input("x", shape=(3, 1, 4))
+    net.outputs(y=x * ro.random_uniform_like(x))
+    words = ("random ops are live", "net 'noisy'", "op 'RandomUniformLike -> ", "Feed the numbers")
+    rejects(ro.DeviceError, lambda: ro.compile(net).export_native(tmp_path / "new", source=source), *words)
+    assert not (tmp_path / "new").exists()
+    quiet = ro.Net("quiet")
+    quiet.outputs(y=ro.dropout(quiet.input("x", shape=(3, 1, 4)), ratio=0.5))
+    ro.compile(quiet).export_native(tmp_path / "new", source=source)
+
+
+def keyword_net(keeps: bool) -> tuple[ro.Net, Arrays]:
+    """Scores of a GRU over what a convolution sees of the frames."""
+    net = ro.Net("keyword")
+    x = net.input("x")  # [N, T, F]
+    h = net.input("h") if keeps else None
+    seen = ro.transpose(x, perm=[0, 2, 1])
+    seen = ro.conv(seen, net.parameter("w", (D, D, 3)), pads=[2, 0])
+    all_h, last = ro.GRU(net, ro.transpose(seen, perm=[2, 0, 1]), None, h, D, H, scope="gru")
+    net.outputs(y=all_h, h_last=last)
+    return net, ro.init_params(net, 0, "float32")
+
+
+def test_an_export_that_sees_one_frame_in_each_call_is_warned_of(tmp_path: Path) -> None:
+    """What begins anew is named; a chain of frames, states that are fed, and a streamed net are not."""
+    net, params = keyword_net(keeps=False)
+    run = ro.compile(net).bind(**params)
+    with pytest.warns(UserWarning, match="see one frame in each call.*Conv.*gru.*ro.streamed_net"):
+        run.export_native(tmp_path, x=(1, 1, D))
+    net, params = keyword_net(keeps=True)
+    run, states = ro.compile(net).bind(**params), {"h_last": "h"}
+    with pytest.warns(UserWarning, match="see one frame in each call") as warned:
+        run.export_native(tmp_path, x=(1, 1, D), h=(1, H), states=states)
+    assert "gru" not in str(warned[0].message)
+    assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.export_native(tmp_path, x=(1, 5, D), h=(1, H), states=states)
+        streamed = ro.streamed_net(
+            net, "T", {"x": (1, "T", D), "h": (1, H), **{n: a.shape for n, a in params.items()}}, states
+        )
+        sizes = {name: tuple(1 if size == "T" else size for size in dims) for name, dims in streamed.shapes.items()}
+        inputs = {name: shape for name, shape in sizes.items() if name not in params}
+        ro.compile(streamed.net).bind(**params).export_native(tmp_path, inputs, states=streamed.states)
 
 
 def test_files_are_written_all_or_none(tmp_path: Path) -> None:
