@@ -11,6 +11,8 @@ from random_feeds import random_feeds
 from test_gradient_net import NETS, SEED
 
 import rnnops as ro
+from bench.preset_engine import PREFIX, feeds_of, net_of
+from bench.problems import Problem, Size
 from rnnops.testing import CheckError, check_forward_mode
 from rnnops.testing.gradient_check import rotation
 
@@ -79,6 +81,14 @@ def test_jvp_is_the_transpose_of_vjp(name: str, device: str, dtype: str) -> None
     net, feeds = case(name)
     fed = {n: array.astype(dtype) if array.dtype.kind == "f" else array for n, array in feeds.items()}
     check_forward_mode(net, fed, DEVICES[device], seed=SEED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ro.cells.CELLS)
+def test_every_preset_at_full_size(name: str) -> None:
+    """Steps, rows and units as of a model that is trained, in float32: no difference quotient could tell so much."""
+    problem = Problem(f"{PREFIX}{name}", Size(100, 32, 256))
+    assert check_forward_mode(net_of(problem), feeds_of(problem)[0]) < 1e-8
 
 
 def test_a_budget_and_checkpoints_change_nothing() -> None:
