@@ -111,7 +111,7 @@ def test_dtypes_names_and_wrong_indices(dtype: str, tmp_path: Path) -> None:
 def test_symbols_are_those_of_the_header(tmp_path: Path) -> None:
     net = lookup_net()
     run = ro.compile(net).bind(**params_of(net))
-    shapes = {"jobs": (1, 1), "*/int": (1,), "memmove": ()}
+    shapes = {"jobs": (2, 1), "*/int": (1,), "memmove": ()}
     files = run.export_native(tmp_path, shapes, name="int_", source="c99")
     command = [CC, *SOURCE_FLAGS, "-c", str(files.source), "-o", str(tmp_path / "made.o")]
     subprocess.run(command, check=True)
