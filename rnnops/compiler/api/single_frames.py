@@ -34,9 +34,7 @@ def warn_of_single_frames(
     """
     found = dict.fromkeys(label for axes in open_axes for label in _single_frames(net, types, given, axes, dtype))
     if found:
-        text = (
-            f"net '{net.name}': these ops see one frame in each call and nothing of earlier calls: {', '.join(found)}"
-        )
+        text = f"net '{net.name}': these ops see one frame a call and nothing of earlier calls: {', '.join(found)}"
         hint = "steps= of run.stream, ro.streamed_net or `rnnops export --steps` keeps earlier frames in states."
         warnings.warn(f"{text}. {hint}", UserWarning, stacklevel=6)
 
