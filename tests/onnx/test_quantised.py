@@ -11,7 +11,7 @@ import pytest
 from devices import DEVICES
 from onnx import helper, numpy_helper, save
 from onnx.reference import ReferenceEvaluator
-from quantised_models import MICROSOFT, dense, lstm_node, lstm_weights, model_of, quantised_tagger
+from quantised_models import MICROSOFT, dense, in_seven_bits, lstm_node, lstm_weights, model_of, quantised_tagger
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
@@ -387,7 +387,7 @@ def test_onnxruntime_differs_by_its_rounding_of_states_alone(tmp_path: Path) -> 
     """With it, plain loops give its numbers; without it, those of the net: the difference is the quantisation's."""
     runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     draw = np.random.default_rng(12)
-    x, weights = draw.normal(size=(9, 3, 6)).astype("float32"), lstm_weights(draw, 1, 6, 8)
+    x, weights = draw.normal(size=(9, 3, 6)).astype("float32"), in_seven_bits(lstm_weights(draw, 1, 6, 8))
     weights.update(w_zero=np.zeros(1, "int8"), r_zero=np.zeros(1, "int8"))
     model = model_of([lstm_node("x", ["y"], hidden_size=8)], {"x": x}, ["y"], weights)
     model.graph.output[0].type.tensor_type.elem_type = 1
