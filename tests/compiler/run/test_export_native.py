@@ -286,22 +286,22 @@ def test_an_export_that_sees_one_frame_in_each_call_is_warned_of(tmp_path: Path)
     net, params = keyword_net(keeps=False)
     run = ro.compile(net).bind(**params)
     with pytest.warns(UserWarning, match="see one frame a call.*Conv.*gru.*ro.streamed_net"):
-        run.export_native(tmp_path, x=(1, 1, D))
+        run.export_native(tmp_path, x=(1, 1, D), source="c99")
     net, params = keyword_net(keeps=True)
     run, states = ro.compile(net).bind(**params), {"h_last": "h"}
     with pytest.warns(UserWarning, match="see one frame a call") as warned:
-        run.export_native(tmp_path, x=(1, 1, D), h=(1, H), states=states)
+        run.export_native(tmp_path, x=(1, 1, D), h=(1, H), states=states, source="c99")
     assert "gru" not in str(warned[0].message)
     assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run.export_native(tmp_path, x=(1, 5, D), h=(1, H), states=states)
+        run.export_native(tmp_path, x=(1, 5, D), h=(1, H), states=states, source="c99")
         streamed = ro.streamed_net(
             net, "T", {"x": (1, "T", D), "h": (1, H), **{n: a.shape for n, a in params.items()}}, states
         )
         sizes = {name: tuple(1 if size == "T" else size for size in dims) for name, dims in streamed.shapes.items()}
         inputs = {name: shape for name, shape in sizes.items() if name not in params}
-        ro.compile(streamed.net).bind(**params).export_native(tmp_path, inputs, states=streamed.states)
+        ro.compile(streamed.net).bind(**params).export_native(tmp_path, inputs, states=streamed.states, source="c99")
 
 
 def test_files_are_written_all_or_none(tmp_path: Path) -> None:
