@@ -16,7 +16,7 @@ from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.compiler.api.single_frames import warn_of_single_frames
 from rnnops.compiler.api.stream_parts import FRAMES
-from rnnops.compiler.api.streamed_net import streamed_net
+from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.errors import FeedError, RnnopsError, SaveError
 from rnnops.net.net import Net
 from rnnops.types import FLOAT, Array, Shape, Type, type_of
@@ -143,6 +143,7 @@ def export(options: ExportOptions) -> int:
     shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
+    states: dict[str, str] | StreamedNet
     states = dict(pair_of(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
     if options.steps is not None:
         model, shapes, states = _streamed(model, options.steps, shapes, states)
@@ -161,8 +162,8 @@ def export(options: ExportOptions) -> int:
 
 def _streamed(
     model: ReadModel, steps: str, shapes: Mapping[str, Shape], states: Mapping[str, str]
-) -> tuple[ReadModel, dict[str, Shape], dict[str, str]]:
-    """The model for a chunk of frames, shapes of its inputs, and its states."""
+) -> tuple[ReadModel, dict[str, Shape], StreamedNet]:
+    """The model for a chunk of frames, shapes of its inputs, and the streamed net that it is."""
     named = {name: enumerate(sizes.split(",")) for name, sizes in model.open_shapes.items()}
     axes = {(name, axis) for name, sizes in named.items() for axis, size in sizes if size == steps}
     dims = {n: tuple(steps if (n, i) in axes else size for i, size in enumerate(sizes)) for n, sizes in shapes.items()}
@@ -174,8 +175,7 @@ def _streamed(
         raise FeedError("--shape: no chunk of frames", wanted=f"a multiple of {found.chunk} for all inputs", came=came)
     frames, inputs = max(counts), [name for name in found.net.input_names if name not in model.params]
     made = {name: tuple(frames if size == FRAMES else int(size) for size in found.shapes[name]) for name in inputs}
-    notes = [f"the first frames of {name} mean nothing: {delay}" for name, delay in found.delay.items() if delay]
-    return replace(model, net=found.net, notes=(*model.notes, *notes)), made, dict(found.states)
+    return replace(model, net=found.net), made, found
 
 
 def _warn_of_single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> None:

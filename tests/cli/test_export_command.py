@@ -66,7 +66,8 @@ def test_a_file_for_whole_sequences(tmp_path: Path, capsys: pytest.CaptureFixtur
     given = ("--shape", "x=1,2,2", "--source", "c99", "--name", "seen")
     assert export(path, tmp_path / "made", *given, "--steps", "T") == 0
     printed = capsys.readouterr().out
-    assert "the first frames of y mean nothing: 1" in printed
+    assert "stream_fed: int64_t[1], 0 to 2: frames of this call, 0 behind the last one\n" in printed
+    assert "y: float[1, 2, 2], whose first frames mean nothing: 1 */" in printed
     files = [tmp_path / "made" / f"seen{ending}" for ending in (".c", ".h", ".weights", ".json")]
     inputs, x = {"x": "x", "stream/fed": "stream_fed"}, np.random.default_rng(0).normal(size=(1, 2, 4))
     made = Program(ExportedFiles(None, *files, inputs, {"y": "y"}), "seen")

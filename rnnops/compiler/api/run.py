@@ -53,6 +53,7 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
+    from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.memory import choose_saved as choose_saved
     from rnnops.compiler.memory.choose_saved import Saved
     from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
@@ -277,7 +278,7 @@ class Run(ForwardMode):
         folder: str | os.PathLike[str],
         *dicts: Feeds,
         name: str | None = None,
-        states: Mapping[str, str] | None = None,
+        states: Mapping[str, str] | StreamedNet | None = None,
         initial: Mapping[str, Any] | None = None,
         dtype: Any = None,
         source: str | None = None,
@@ -290,7 +291,8 @@ class Run(ForwardMode):
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
             name: that files and functions of C begin with; by default the net's name, or `model` where C cannot have
                 that: keywords of C and C++, names that C's library or compiler has taken, other letters.
-            states: output -> input of the next call: these stay in the memory of the C program.
+            states: output -> input of the next call, which stay in the memory of the C program; or a `StreamedNet`,
+                whose delay the header tells.
             initial: input of a state -> an array that broadcasts to it, which it begins with; zeros if left out.
             dtype: of floats where no arrays are given.
             source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
@@ -298,13 +300,13 @@ class Run(ForwardMode):
                 bits of a call.
 
         Returns:
-            Paths of the files, and names of inputs and outputs in C. The code is for one thread.
+            Paths of the files, and names of inputs and outputs in C. The code is for one thread. Ops that see one
+            frame in each call, and nothing of earlier calls, are a UserWarning.
 
         Raises:
             FeedError: feeds, states or names do not fit.
-            DeviceError: the device is another, or Python has a part in the plan.
-            SaveError: files cannot be written; a file of one of these names was not written by rnnops, or is of an
-                export of the other kind.
+            DeviceError: the device is another, Python has a part in the plan, or random ops are live.
+            SaveError: files cannot be written, or a file of this name is not rnnops's, or is an export of another kind.
         """
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)

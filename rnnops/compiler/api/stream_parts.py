@@ -520,7 +520,8 @@ class StreamParts:
             dims: Dims = (ROWS,) if self.has_rows else (1,)
             source, axis = next(iter(self.axes.items()))
             if name == "frames":
-                more = self.counters["fed"] = self._counted("stream/fed", dims)
+                fed = self.counters["fed"] = self._counted("stream/fed", dims)
+                more = self.op("CheckCount", fed, source, axis=axis, wrong="a call does not have so many frames")
             else:
                 more = self.op("Shape", source, start=axis, end=axis + 1)
             state = self._counted(f"stream/{name}", dims)

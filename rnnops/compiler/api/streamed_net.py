@@ -92,6 +92,11 @@ class StreamedNet:
         """Output -> how many of its first frames mean nothing."""
         return {name: frames.delay for name, frames in self.outputs.items()}
 
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Input or output -> what a program has to know of it, for headers and manifests."""
+        fed = {} if self.fed is None else {self.fed: {"meaning": "frames of this call, 0 behind the last one"}}
+        return {**fed, **{name: {"delay": delay} for name, delay in self.delay.items()}}
+
     def ending(self, frames: int) -> tuple[int, dict[str, int]]:
         """How many frames the last call has, filled up to whole chunks, and how many each output still has then."""
         left = {name: max(one.count(frames) + one.delay, 0) for name, one in self.outputs.items()}

@@ -172,15 +172,25 @@ class Argument:
         name: a word of C.
         kind: its dtype and shape; the array lies without gaps in row-major order.
         written: whether it is an output.
+        facts: what else is known of it, for the header.
     """
 
     name: str
     kind: Type
     written: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         const = "" if self.written else "const "
         return f"{const}{header_type(self.kind.dtype)} *{self.name}"
+
+    @property
+    def line(self) -> str:
+        """`fed: int64_t[1], 0 to 1: frames of this call`."""
+        facts, text = self.facts, f"{self.name}: {header_type(self.kind.dtype)}{list(self.kind.shape)}"
+        text += f", {facts['least']} to {facts['greatest']}" if "least" in facts else ""
+        text += f": {facts['meaning']}" if "meaning" in facts else ""
+        return f"{text}, whose first frames mean nothing: {facts['delay']}" if facts.get("delay") else text
 
 
 def header_type(dtype: str) -> str:
@@ -202,7 +212,7 @@ def header(
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
     keeps = f"States that stay in the memory: {states}." if states else "No state stays: each call begins anew."
-    shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
+    shapes = [f"     {one.line}" for one in arguments]
     return f"""\
 /* Written by rnnops {made}.
    Nothing else is needed but the C library. */
@@ -228,8 +238,9 @@ int {name}_set_weights(void *memory, const void *weights);
 /* Set all states to their initial values; nothing in a memory that is not prepared. */
 void {name}_reset(void *memory);
 
-/* One call; 0 if all went well, 1 where an index or a label is out of range, 2 where {name}_init has not prepared the
-   memory. One thread at a time uses a memory. An output may lie where an input lies that has the same size. {keeps}
+/* One call; 0 if all went well, 1 where an integer is out of its range (outputs and states mean nothing then), 2 where
+   {name}_init has not prepared the memory. One thread at a time uses a memory. An output may lie where an input lies
+   that has the same size. {keeps}
    Arrays have no gaps, rows first:
 {chr(10).join(shapes)} */
 int {name}_run({taken});

@@ -386,6 +386,7 @@ def export_recorded(
     name: str,
     net: str,
     products: str | None = None,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ExportedFiles:
     """Write the files; each is there whole or not at all.
 
@@ -395,6 +396,7 @@ def export_recorded(
         initial: input of a state -> what it begins with, where that is not zeros.
         net: its name, for errors.
         products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
+        facts: input or output -> its range, meaning or delay, for the header and the manifest.
 
     Raises FeedError where an output and the input that it becomes differ, DeviceError for C99 where weights would have
     their bytes in another order than it wants.
@@ -409,8 +411,11 @@ def export_recorded(
     state_of |= {len(feeds) + [*outputs].index(output): numbers[one] for output, one in states.items()}
     kept = {number: given[number].nbytes for number in sorted(set(state_of.values()))}
     free = [number for number in range(len(given)) if number not in state_of]
-    words = dict(zip(free, c_names([names[number] for number in free], name), strict=True))
-    arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
+    words, facts = dict(zip(free, c_names([names[number] for number in free], name), strict=True)), facts or {}
+    arguments = {
+        number: Argument(word, given[number], number >= len(feeds), facts.get(names[number], {}))
+        for number, word in words.items()
+    }
     first = {numbers[one]: array.tobytes() for one, array in _initial(feeds, states, initial, net).items()}
     if products is None:
         _pack(recorded, feeds)
@@ -427,7 +432,7 @@ def export_recorded(
     taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
     written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
     told = {"name": name, "net": net, "digest": digest, "memory": plan.nbytes, "weights": plan.weights_bytes}
-    told |= {"inputs": _listed(taken, feeds), "outputs": _listed(written, outputs)}
+    told |= {"inputs": _listed(taken, feeds, facts), "outputs": _listed(written, outputs, facts)}
     told["states"] = [
         {"output": output, "input": one, **_kind(feeds[one]), "offset": plan.state_offsets[numbers[one]]}
         | {"initial": "given" if numbers[one] in first else "zero"}
@@ -440,9 +445,11 @@ def export_recorded(
     return ExportedFiles(*code_files, files[".h"], files[".weights"], files[".json"], taken, written)
 
 
-def _listed(words: Mapping[str, str], kinds: Mapping[str, Type]) -> list[dict[str, Any]]:
+def _listed(
+    words: Mapping[str, str], kinds: Mapping[str, Type], facts: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Arguments of a call for the manifest, in order."""
-    return [{"name": name, "c": word, **_kind(kinds[name])} for name, word in words.items()]
+    return [{"name": name, "c": word, **_kind(kinds[name]), **facts.get(name, {})} for name, word in words.items()]
 
 
 def _kind(kind: Type) -> dict[str, Any]:
