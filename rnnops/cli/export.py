@@ -14,7 +14,7 @@ from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.onnx_command import pair_of
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
-from rnnops.compiler.api.single_frames import warn_of_single_frames
+from rnnops.compiler.api.single_frames import open_axes, single_frames
 from rnnops.compiler.api.stream_parts import FRAMES
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.errors import FeedError, RnnopsError, SaveError
@@ -153,9 +153,9 @@ def export(options: ExportOptions) -> int:
         files = run.export_native(
             options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
         )
-        if options.steps is None and not model.shapes:  # an ONNX file
-            _warn_of_single_frames(options, shapes)
     notes = [f"warning: {one.message}" for one in warned if one.category is UserWarning]
+    if options.steps is None and not model.shapes:  # an ONNX file
+        notes += _single_frames(options, shapes)
     _print_files(files, (*model.notes, *notes))
     return 0
 
@@ -178,21 +178,21 @@ def _streamed(
     return replace(model, net=found.net), made, found
 
 
-def _warn_of_single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> None:
-    """Warn of ops that see one frame in each call: the file is read once more, with its sizes open."""
+def _single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> list[str]:
+    """A warning of ops that see one frame in each call: the file is read once more, with its sizes open."""
     try:
         model = onnx_files.load_model(options.model, dict(options.constants))
     except RnnopsError:  # sizes decide branches
-        return
-    axes = dict[object, dict[str, int]]()
+        return []
     sizes: dict[str, Any] = {**model.shapes, **shapes}
-    for name, dims in model.shapes.items():
-        for axis, size in enumerate(dims):
-            if not isinstance(size, int) and sizes[name][axis] == 1:
-                axes.setdefault(size or (name, axis), {})[name] = axis
+    ones = {
+        name: [size if sizes[name][axis] == 1 else 0 for axis, size in enumerate(dims)]
+        for name, dims in model.shapes.items()
+    }
     kinds = {name: type_of(array) for name, array in model.params.items()}
     given = {name: Type(_dtype(model, name), tuple(sizes[name])) for name in model.net.input_names if name not in kinds}
-    warn_of_single_frames(model.net, {**kinds, **given}, given, [*axes.values()], model.dtype)
+    text = single_frames(model.net, {**kinds, **given}, given, open_axes(ones), model.dtype)
+    return [f"warning: {text}"] if text else []
 
 
 def _dtype(model: onnx_files.OnnxModel, name: str) -> str:

@@ -93,7 +93,7 @@ def test_a_frame_in_each_call_without_steps_is_warned_of(tmp_path: Path, capsys:
     for frames, steps, warned in cases:
         assert export(path, tmp_path / "made", "--shape", f"x=1,2,{frames}", *steps, "--source", "c99") == 0
         printed = capsys.readouterr().out
-        assert ("warning: net 'g': these ops see one frame a call" in printed) == warned, (frames, steps)
+        assert ("warning: net 'g': these ops see the frames of one call" in printed) == warned, (frames, steps)
         assert ("calls: Conv -> a." in printed) == warned
 
 

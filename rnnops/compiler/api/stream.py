@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
+from rnnops.compiler.api.single_frames import open_axes, warn_of_single_frames
 from rnnops.compiler.api.stream_counters import position_of, position_to_set
 from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
@@ -35,7 +36,7 @@ from rnnops.errors import (
     named_arguments,
 )
 from rnnops.net.net import Net
-from rnnops.types import FLOATS, Array, is_float, type_of
+from rnnops.types import FLOAT, FLOATS, Array, Type, is_float, type_of
 from rnnops.util import counted
 
 if TYPE_CHECKING:
@@ -99,13 +100,30 @@ def open_stream(
         of: a run of another net.
     """
     if steps is None:
-        return _opened(run, bound, read, states, rows, shapes, initial, dtype)
+        opened = _opened(run, bound, read, states, rows, shapes, initial, dtype)
+        _warn_of_single_frames(run.net, bound, opened, {} if shapes is None else shapes)
+        return opened
     states, shapes = {} if states is None else states, {} if shapes is None else shapes
     check_names(run.net, states, shapes, {}, bound, least=0)
     known = {**shapes, **{name: array.shape for name, array in bound.items()}}
     frames = streamed_net(run.net, steps, known, states)
     kept = {name: frames.shapes[name] for name in frames.states.values()}
     return _opened(of(frames.net), bound, read, frames.states, rows, kept, initial, dtype, frames)
+
+
+def _warn_of_single_frames(net: Net, bound: Feeds, opened: Stream, shapes: Mapping[str, Any]) -> None:
+    """Warn of ops that see nothing of earlier calls, where shapes tell which axes of the other inputs are open."""
+    states = {state.input: state.type(opened.rows) for state in opened._now.places.links}
+    fed = {name: tuple(shapes[name]) for name in opened._others if shapes.get(name) is not None}
+    axes = open_axes(fed)
+    if not axes or len(fed) < len(opened._others):
+        return
+    floats = next((kind.dtype for kind in states.values() if kind.dtype in FLOATS), "float32")
+    dtypes = {name: floats if net.dtype_of(name) == FLOAT else net.dtype_of(name) for name in fed}
+    ones = {name: Type(dtypes[name], tuple(size if is_number(size) else 1 for size in fed[name])) for name in fed}
+    given = {**states, **ones}
+    every = {**{name: type_of(on_host(array)) for name, array in bound.items()}, **given}
+    warn_of_single_frames(net, every, given, axes, floats, level=7)
 
 
 def _opened(

@@ -285,11 +285,11 @@ def test_an_export_that_sees_one_frame_in_each_call_is_warned_of(tmp_path: Path)
     """What begins anew is named; a chain of frames, states that are fed, and a streamed net are not."""
     net, params = keyword_net(keeps=False)
     run = ro.compile(net).bind(**params)
-    with pytest.warns(UserWarning, match="see one frame a call.*Conv.*gru.*ro.streamed_net"):
+    with pytest.warns(UserWarning, match="see the frames of one call.*Conv.*gru.*ro.streamed_net"):
         run.export_native(tmp_path, x=(1, 1, D))
     net, params = keyword_net(keeps=True)
     run, states = ro.compile(net).bind(**params), {"h_last": "h"}
-    with pytest.warns(UserWarning, match="see one frame a call") as warned:
+    with pytest.warns(UserWarning, match="see the frames of one call") as warned:
         run.export_native(tmp_path, x=(1, 1, D), h=(1, H), states=states)
     assert "gru" not in str(warned[0].message)
     assert warned[0].filename == __file__
