@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.compiler.run.export_native import ExportedFiles
     from rnnops.onnx import node as onnx_node, open_sizes, package as onnx_package
+    from rnnops.onnx.open_sizes import Dims
 else:  # training does without the package onnx
     onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
     open_sizes, onnx_node = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.node")
@@ -74,19 +75,23 @@ def read_model(
 
 
 def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any], steps: str | None) -> ReadModel:
-    fixed = {size: number for size, number in _sizes(path, shapes).items() if size != steps}
+    with onnx_package.about(str(path)):
+        dims = open_sizes.dims_of_inputs(onnx_node.read_proto(path)[0].graph)
+    names = [*open_sizes.names_of_open_sizes(dims)]
+    if steps is not None and steps not in names:
+        hint = "A file that fixes the axis of frames is exported anew, with the axis open (dynamic_axes of PyTorch)."
+        raise FeedError("--steps names no open size", wanted=", ".join(names) or "none", came=steps, hint=hint)
+    fixed = {size: number for size, number in _sizes(dims, shapes).items() if size != steps}
     model = onnx_files.load_model(path, dict(constants), fixed)
     left = [spec.name for spec in model.net.input_specs if spec.name not in model.params and spec.shape is None]
     sizes = {name: ["?" if size is None else str(size) for size in model.shapes.get(name, ("...",))] for name in left}
     return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype)
 
 
-def _sizes(path: Path, shapes: Mapping[str, Shape]) -> dict[str, int]:
+def _sizes(inputs: Mapping[str, Dims | None], shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
     found: dict[str, int] = {}
-    with onnx_package.about(str(path)):
-        graph = onnx_node.read_proto(path)[0].graph
-    for name, dims in open_sizes.dims_of_inputs(graph).items():
+    for name, dims in inputs.items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):
             for axis, size in open_sizes.open_sizes(name, dims).items():
                 found.setdefault(size, shapes[name][axis])

@@ -75,8 +75,9 @@ def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedE
 def _of_rows(error: RnnopsError, rows: int, arrays: Mapping[str, np.ndarray]) -> RnnopsError:
     """The error with what the stream wants and what it was fed."""
     fed = ", ".join(f"{name} {type_of(array)}" for name, array in arrays.items())
-    place = f"This stream has {counted(rows, 'row')}, so a sequence of one step is [1, {rows}, ...]"
-    hint = f"{place}; it was fed {fed}." if fed else f"{place}."
+    hint = f"This stream has {counted(rows, 'row')}"
+    hint += f", so a sequence of one step is [1, {rows}, ...]" if isinstance(error, RecurrentError) else ""
+    hint += f"; it was fed {fed}." if fed else "."
     if isinstance(error, TypeRuleError) and error.hint:
         hint = f"{error.hint} {hint}"  # that of a recurrence says how to feed states
     return type(error)(
@@ -142,7 +143,8 @@ def _opened(
     if position := position_to_set(net, [*states.values()], arrays, StreamError):
         arrays[position] = np.ones((), np.int64)
     if rows is not None and links and all(state.axis is None for state in links):
-        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
+        hint = "Leave rows= out, or open the axis of rows by a name in shapes=; a file is exported anew, with it open."
+        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows, hint=hint)
     counted = () if frames is None else (frames.fed,)
     others = tuple(name for name in net.input_names if name not in (*bound, *states.values(), *counted))
     now = first_states(net.name, links, arrays, 1 if rows is None else int(rows))
@@ -256,8 +258,10 @@ class Stream(Attributes):
                 raise self._error(problem, blob="rows", hint="Feed it in a dict: stream({'rows': array}).")
             active = self._active(rows)
             count = {}
-            if self._frames is not None and not any(self._frames.fed in feeds for feeds in given):
-                count = self._frames.count_of(self._frames.chunk_in(given), self.rows)
+            if self._frames is not None:
+                frames = self._frames.chunk_in(given, self.rows)
+                fed = any(self._frames.fed in feeds for feeds in given)
+                count = {} if fed else self._frames.count_of(frames, self.rows)
             options = {} if stream is None else {"stream": stream}
             placed = self._placed(given, count)
             states = {name: placed[name] for name in now.arrays}
@@ -289,7 +293,7 @@ class Stream(Attributes):
         if self._frames is None:
             raise self._error("the stream knows of no frames", hint="run.stream(steps=..., shapes=...) does.")
         given = (*map(self._by_name, feeds), named)
-        tail = self._frames.frames_in(given)
+        tail = self._frames.frames_in(given, self.rows)
         if self._frames.position is not None:
             ended, before = self._active(rows), on_host(self._now.arrays[self._frames.position])
             self._frames.check_ending(before if ended is None or before.size == 1 else before[ended], tail)

@@ -494,7 +494,7 @@ def test_a_number_of_frames_that_a_call_does_not_have(source: str | None, tmp_pa
     told = json.loads(program.files.manifest.read_text())
     assert told["inputs"][1] == {
         "name": "stream/fed", "c": "stream_fed", "dtype": "int64", "shape": [1],
-        "meaning": "frames of this call, 0 behind the last one", "least": 0, "greatest": 2,
+        "meaning": "frames of this call, 0 behind the last", "least": 0, "greatest": 2,
     }  # fmt: skip
     assert [one["delay"] for one in told["outputs"]] == [*streamed.delay.values()]
     x = feeds_of(X, 2, 1)["x"].astype("float32")
@@ -508,3 +508,19 @@ def test_a_number_of_frames_that_a_call_does_not_have(source: str | None, tmp_pa
             wrong = "blob 'stream/fed': a call does not have so many frames; wanted 0 to 2; got"
             rejects(ro.TypeRuleError, lambda feeds=feeds: stream(feeds), wrong)
             assert all(stream.states[name] is before[name] for name in before)
+
+
+def test_errors_say_which_sizes_a_stream_reads() -> None:
+    net = two_convolutions()
+    bound = ro.compile(net).bind(**params_of(net, "float32"))
+    stream = bound.stream(shapes=X, steps="T", rows=2)
+    for shape in ((2, 2, 1), (1, 3, 1), (3,), (2, 3)):
+        wrong = f"blob 'x': a feed of another shape; wanted [2, 3, T], of T frames; got {[*shape]}"
+        rejects(ro.StreamError, lambda shape=shape: stream(np.zeros(shape, "float32")), wrong)
+        rejects(ro.StreamError, lambda shape=shape: stream.finish(np.zeros(shape, "float32")), wrong)
+    wrong = "no input has the size of frames; wanted 'time'; got x [N, 3, T]. Name the axis of frames 'time' in shapes="
+    rejects(ro.StreamError, lambda: bound.stream(shapes=X, steps="time"), wrong)
+    wrong = "channels do not fit the weights; wanted 3; got 7680. Are frames the axis that shapes= says?"
+    rejects(ro.StreamError, lambda: bound.stream(shapes={"x": ("N", "T", 3)}, steps="T"), "Conv", wrong)
+    wrong = "no state has an axis of rows; got 1. Leave rows= out, or"
+    rejects(ro.StreamError, lambda: bound.stream(shapes={"x": (1, 3, "T")}, steps="T", rows=1), wrong)
