@@ -85,7 +85,8 @@ def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any],
     model = onnx_files.load_model(path, dict(constants), fixed)
     left = [spec.name for spec in model.net.input_specs if spec.name not in model.params and spec.shape is None]
     sizes = {name: ["?" if size is None else str(size) for size in model.shapes.get(name, ("...",))] for name in left}
-    return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype)
+    notes = () if model.dtype == "float32" else (f"the file has floats of {model.dtype}, and so has the program",)
+    return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype, notes)
 
 
 def _sizes(inputs: Mapping[str, Dims | None], shapes: Mapping[str, Shape]) -> dict[str, int]:

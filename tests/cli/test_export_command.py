@@ -47,6 +47,7 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "tag.c, tag.h, tag.weights and tag.json" in printed
     assert "int tag_run(void *memory, const double *x, double *scores);" in printed
+    assert "the file has floats of float64, and so has the program\n" in printed
     made = program(tmp_path / "made", "tag", "x", "scores")
     model = ro.onnx.load_model(onnx_file)
     run = ro.compile(model.net, "reference").bind(**model.params)

@@ -336,7 +336,12 @@ class BoundRun(Run):
             recorded = self._recorded([*types.values()], program.float_dtype, **recording)
         except NotRecordedError as reason:
             problem = f"this plan is not exported: {reason}"
-            raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
+            hint = (
+                "Write the steps of a recurrence inside of a cell as a loop of Python, and other ops as compiled ones."
+            )
+            raise DeviceError(
+                problem, net=self.net.name, wanted="a plan that is one native call", hint=hint
+            ) from reason
         if isinstance(states, Mapping):
             check_direction(self.net, states.values(), FeedError)
             initial = self._with_position(states, initial)

@@ -38,7 +38,7 @@ from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
 
-DIGEST_BYTES = 32
+DIGEST_BYTES, ALIGNMENT = 32, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,13 +226,14 @@ extern "C" {{
 enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
 #define {name}_DIGEST "{digest}" /* {name}.weights ends with it */
 
-/* Prepare {name}_MEMORY bytes, aligned to 64, for weights: {name}_WEIGHTS bytes, the contents of {name}.weights,
-   aligned to 64. They stay where they are and may be shared by any number of memories. Their number is not checked.
-   States have their initial values then. Returns 0, or 1 and prepares nothing for weights of another export. */
+/* Prepare {name}_MEMORY bytes, aligned to {ALIGNMENT}, for weights: {name}_WEIGHTS bytes, aligned to {ALIGNMENT},
+   the contents of {name}.weights. They stay where they are and may be shared by any number of memories. Their number
+   is not checked. States have their initial values then. Returns 0; or prepares nothing and returns 1 for weights of
+   another export, 2 where the memory or the weights are not aligned. */
 int {name}_init(void *memory, const void *weights);
 
 /* Go on with other weights of the same net; states stay. Returns 0; or changes nothing and returns 1 for weights of
-   another export, 2 for a memory that {name}_init has not prepared. */
+   another export, 2 for weights that are not aligned or a memory that {name}_init has not prepared. */
 int {name}_set_weights(void *memory, const void *weights);
 
 /* Set all states to their initial values; nothing in a memory that is not prepared. */
@@ -498,9 +499,10 @@ def _init(name: str, plan: MemoryMap) -> Iterator[str]:
     refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
     kept = "*(char **)memory = (char *)weights;"
     mark = f"memcpy((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES});"
-    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
+    skewed = f"if (((uintptr_t)memory | (uintptr_t)weights) % {ALIGNMENT}) return 2;"
+    first = [skewed, refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
     yield _function(f"int {name}_init(void *memory, const void *weights)", first)
-    others = [f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
+    others = [skewed, f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
     yield _function(f"int {name}_set_weights(void *memory, const void *weights)", others)
 
 
