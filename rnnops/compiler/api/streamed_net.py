@@ -223,7 +223,7 @@ class _StreamWriter(StreamParts):
         self.links = links
         self.calls = [{call.op.key: call for call in program.calls} for program in programs]
         self.inputs += [
-            replace(s, shape=None if {FRAMES, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
+            replace(s, shape=None, fixed={}) if {FRAMES, ROWS} & {*dims[s.name]} else s for s in self.net.input_specs
         ]
         self.counts, self.grown, self.given = set[str](), set[str](), {*links.values()}
         self.uniform, self.so_far, self.inside = dict[str, Any](), set[str](), list[Frames]()
