@@ -285,7 +285,7 @@ class CheckCount(OpSchema):
 
     def greatest(self, call: Call) -> int:
         """The size that counts go up to."""
-        return call.shape(1)[call.attr("axis")]
+        return int(call.shape(1)[call.attr("axis")])
 
 
 def hot_array(indices: Array, depth: int, axis: int) -> Array:

@@ -323,7 +323,7 @@ class BoundRun(Run):
             raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
         facts = dict[str, dict[str, Any]]()
         if isinstance(states, streamed_nets.StreamedNet):
-            states, facts = states.states, states.facts()
+            facts, states = states.facts(), states.states
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         for one, kind in types.items():

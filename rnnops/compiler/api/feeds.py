@@ -413,8 +413,10 @@ def _of_file(net: Net, types: Mapping[str, Type], error: RnnopsError) -> FeedErr
             if shape[axis : axis + 1] != (size,):
                 problem = f"the file fixes a size that this feed does not have: {error.problem}"
                 hint = "Feed that size, or export the file with this axis open, from an example of 2 or more."
-                told = {"wanted": f"{size} along axis {axis}", "came": list(shape), "hint": hint}
-                return FeedError(problem, net=net.name, op=error.op, blob=spec.name, **told)
+                wanted, came = f"{size} along axis {axis}", list(shape)
+                return FeedError(
+                    problem, net=net.name, op=error.op, blob=spec.name, wanted=wanted, came=came, hint=hint
+                )
     return None
 
 

@@ -260,8 +260,8 @@ class Stream(Attributes):
             count = {}
             if self._frames is not None:
                 frames = self._frames.chunk_in(given, self.rows)
-                fed = any(self._frames.fed in feeds for feeds in given)
-                count = {} if fed else self._frames.count_of(frames, self.rows)
+                told = any(self._frames.fed in feeds for feeds in given)
+                count = {} if told else self._frames.count_of(frames, self.rows)
             options = {} if stream is None else {"stream": stream}
             placed = self._placed(given, count)
             states = {name: placed[name] for name in now.arrays}
