@@ -356,7 +356,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
             return_last_layer_only: else the results of all layers are returned, bottom first.
             static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
             init: initial values of parameters, by name or pattern below `scope`, as for `Net.set_init`.
-            **cell_options: further arguments of `{kind}Cell`, such as `initializer`.
+            **cell_options: further arguments of `{kind}Cell`: {options}.
 
         Returns:
             A tuple of, for each state of the last layer, all its values, [T, N, H], and the last, [1, N, H].
@@ -392,7 +392,9 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         return (*result, _params(net, cell)) if return_params else result
 
     preset.__name__ = preset.__qualname__ = kind
-    preset.__doc__ = (preset.__doc__ or "").replace("{kind}", kind)
+    taken = {*signature(preset).parameters, "input_size", "hidden_size", "name"}
+    options = [f"`{name}`" for name in signature(cell_class).parameters if name not in taken]
+    preset.__doc__ = (preset.__doc__ or "").replace("{kind}", kind).replace("{options}", ", ".join(options))
     return named_arguments(preset)
 
 

@@ -14,9 +14,9 @@ from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.onnx_command import pair_of
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
-from rnnops.compiler.api.single_frames import warn_of_single_frames
+from rnnops.compiler.api.single_frames import open_axes, single_frames
 from rnnops.compiler.api.stream_parts import FRAMES
-from rnnops.compiler.api.streamed_net import streamed_net
+from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.errors import FeedError, RnnopsError, SaveError
 from rnnops.net.net import Net
 from rnnops.types import FLOAT, Array, Shape, Type, type_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.compiler.run.export_native import ExportedFiles
     from rnnops.onnx import node as onnx_node, open_sizes, package as onnx_package
+    from rnnops.onnx.open_sizes import Dims
 else:  # training does without the package onnx
     onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
     open_sizes, onnx_node = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.node")
@@ -74,19 +75,24 @@ def read_model(
 
 
 def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any], steps: str | None) -> ReadModel:
-    fixed = {size: number for size, number in _sizes(path, shapes).items() if size != steps}
+    with onnx_package.about(str(path)):
+        dims = open_sizes.dims_of_inputs(onnx_node.read_proto(path)[0].graph)
+    names = [*open_sizes.names_of_open_sizes(dims)]
+    if steps is not None and steps not in names:
+        hint = "A file that fixes the axis of frames is exported anew, with the axis open (dynamic_axes of PyTorch)."
+        raise FeedError("--steps names no open size", wanted=", ".join(names) or "none", came=steps, hint=hint)
+    fixed = {size: number for size, number in _sizes(dims, shapes).items() if size != steps}
     model = onnx_files.load_model(path, dict(constants), fixed)
     left = [spec.name for spec in model.net.input_specs if spec.name not in model.params and spec.shape is None]
     sizes = {name: ["?" if size is None else str(size) for size in model.shapes.get(name, ("...",))] for name in left}
-    return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype)
+    notes = () if model.dtype == "float32" else (f"the file has floats of {model.dtype}, and so has the program",)
+    return ReadModel(model.net, model.params, {}, {name: ",".join(sizes[name]) for name in left}, model.dtype, notes)
 
 
-def _sizes(path: Path, shapes: Mapping[str, Shape]) -> dict[str, int]:
+def _sizes(inputs: Mapping[str, Dims | None], shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
     found: dict[str, int] = {}
-    with onnx_package.about(str(path)):
-        graph = onnx_node.read_proto(path)[0].graph
-    for name, dims in open_sizes.dims_of_inputs(graph).items():
+    for name, dims in inputs.items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):
             for axis, size in open_sizes.open_sizes(name, dims).items():
                 found.setdefault(size, shapes[name][axis])
@@ -143,6 +149,7 @@ def export(options: ExportOptions) -> int:
     shapes = {**model.shapes, **given}
     _check_shapes(model, shapes)
     inputs = [name for name in model.net.input_names if name not in model.params]
+    states: dict[str, str] | StreamedNet
     states = dict(pair_of(text, model.net.name, model.net.output_blobs, inputs) for text in options.states)
     if options.steps is not None:
         model, shapes, states = _streamed(model, options.steps, shapes, states)
@@ -152,17 +159,17 @@ def export(options: ExportOptions) -> int:
         files = run.export_native(
             options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=options.source
         )
-        if options.steps is None and not model.shapes:  # an ONNX file
-            _warn_of_single_frames(options, shapes)
     notes = [f"warning: {one.message}" for one in warned if one.category is UserWarning]
+    if options.steps is None and not model.shapes:  # an ONNX file
+        notes += _single_frames(options, shapes)
     _print_files(files, (*model.notes, *notes))
     return 0
 
 
 def _streamed(
     model: ReadModel, steps: str, shapes: Mapping[str, Shape], states: Mapping[str, str]
-) -> tuple[ReadModel, dict[str, Shape], dict[str, str]]:
-    """The model for a chunk of frames, shapes of its inputs, and its states."""
+) -> tuple[ReadModel, dict[str, Shape], StreamedNet]:
+    """The model for a chunk of frames, shapes of its inputs, and the streamed net that it is."""
     named = {name: enumerate(sizes.split(",")) for name, sizes in model.open_shapes.items()}
     axes = {(name, axis) for name, sizes in named.items() for axis, size in sizes if size == steps}
     dims = {n: tuple(steps if (n, i) in axes else size for i, size in enumerate(sizes)) for n, sizes in shapes.items()}
@@ -174,25 +181,24 @@ def _streamed(
         raise FeedError("--shape: no chunk of frames", wanted=f"a multiple of {found.chunk} for all inputs", came=came)
     frames, inputs = max(counts), [name for name in found.net.input_names if name not in model.params]
     made = {name: tuple(frames if size == FRAMES else int(size) for size in found.shapes[name]) for name in inputs}
-    notes = [f"the first frames of {name} mean nothing: {delay}" for name, delay in found.delay.items() if delay]
-    return replace(model, net=found.net, notes=(*model.notes, *notes)), made, dict(found.states)
+    return replace(model, net=found.net), made, found
 
 
-def _warn_of_single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> None:
-    """Warn of ops that see one frame in each call: the file is read once more, with its sizes open."""
+def _single_frames(options: ExportOptions, shapes: Mapping[str, Shape]) -> list[str]:
+    """A warning of ops that see one frame in each call: the file is read once more, with its sizes open."""
     try:
         model = onnx_files.load_model(options.model, dict(options.constants))
     except RnnopsError:  # sizes decide branches
-        return
-    axes = dict[object, dict[str, int]]()
+        return []
     sizes: dict[str, Any] = {**model.shapes, **shapes}
-    for name, dims in model.shapes.items():
-        for axis, size in enumerate(dims):
-            if not isinstance(size, int) and sizes[name][axis] == 1:
-                axes.setdefault(size or (name, axis), {})[name] = axis
+    ones = {
+        name: [size if sizes[name][axis] == 1 else 0 for axis, size in enumerate(dims)]
+        for name, dims in model.shapes.items()
+    }
     kinds = {name: type_of(array) for name, array in model.params.items()}
     given = {name: Type(_dtype(model, name), tuple(sizes[name])) for name in model.net.input_names if name not in kinds}
-    warn_of_single_frames(model.net, {**kinds, **given}, given, [*axes.values()], model.dtype)
+    text = single_frames(model.net, {**kinds, **given}, given, open_axes(ones), model.dtype)
+    return [f"warning: {text}"] if text else []
 
 
 def _dtype(model: onnx_files.OnnxModel, name: str) -> str:

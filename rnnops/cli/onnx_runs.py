@@ -18,6 +18,7 @@ import numpy as np
 from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
+from rnnops.compiler.api.single_frames import open_axes, single_frames
 from rnnops.errors import RnnopsError, SaveError
 from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors
@@ -53,7 +54,7 @@ from rnnops.onnx.open_sizes import (
 )
 from rnnops.onnx.outline import Outline, outline
 from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
-from rnnops.types import FLOAT, Array, Shape
+from rnnops.types import FLOAT, Array, Shape, type_of
 from rnnops.util import cached_property
 
 if TYPE_CHECKING:
@@ -285,13 +286,27 @@ Arrays = Mapping[str, Array]
 
 def stream(runs: OnnxRuns) -> bool:
     """Run a file call by call, print how far it is from other ways and what a step takes; whether it is near enough."""
-    links = links_of(runs)
-    return with_states_of_file(runs, links) if links else with_states_inside(runs)
+    links, name = links_of(runs), runs.options.steps
+    axes = {} if name is None else axes_of(runs, name)
+    lost = lost_frames(runs, links, axes)
+    if not links or (axes and lost):
+        return with_states_inside(runs, links, axes)
+    if lost:
+        show(f"warning: {lost}")
+    return with_states_of_file(runs, links, axes)
 
 
-def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str]) -> bool:
+def lost_frames(runs: OnnxRuns, links: Mapping[str, str], steps: Mapping[str, int]) -> str:
+    """Which ops see nothing of earlier calls; axes of steps are those of `steps`, else all that are open."""
+    kinds = {name: type_of(array) for name, array in {**runs.model.params, **runs.feeds}.items()}
+    axes = [steps] if steps else open_axes({name: runs.file.shapes.get(name) for name in runs.types}, links.values())
+    return single_frames(runs.model.net, kinds, runs.feeds, axes, runs.model.dtype)
+
+
+def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
     """A file whose states are inputs and outputs: output -> the state that it is at the next call."""
-    steps, initial = steps_of(runs, links), {name: runs.feeds[name] for name in links.values()}
+    calls = split_steps(runs.feeds, axes) if axes else [runs.feeds, *(runs.more_feeds() for _ in range(CALLS - 1))]
+    steps, initial = without_states(calls, links), {name: runs.feeds[name] for name in links.values()}
     show_states([f"{plain(output)} -> {plain(name)}" for output, name in links.items()], steps[0])
     shapes = {name: array.shape for name, array in initial.items()}
     opened, session = runs.run.stream(links, shapes=shapes, initial=initial), None
@@ -301,7 +316,7 @@ def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str]) -> bool:
         show(f"{THEIRS} is left out: {error}")
     made = [opened(feeds) for feeds in steps]
     made[-1] |= {output: np.asarray(opened.states[name]) for output, name in links.items()}
-    if runs.options.steps is not None:
+    if axes:
         found = distances_of_steps(made, runs.run(runs.feeds))
         right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
     else:
@@ -312,28 +327,33 @@ def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str]) -> bool:
     return right
 
 
-def with_states_inside(runs: OnnxRuns) -> bool:
-    """A file that is for whole sequences: recurrences and windows over steps get states."""
+def with_states_inside(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
+    """A file that is for whole sequences: recurrences and windows over steps get states, besides those of the file."""
     name = runs.options.steps
     if name is None:
         hint = "Say --steps NAME, the open size that counts steps, or --state OUTPUT=INPUT for each state."
         raise OnnxError("none of its outputs is a state that an input takes", hint=hint)
-    axes = axes_of(runs, name)
     shapes = {
         one: tuple(name if axis == axes.get(one) else size for axis, size in enumerate(runs.sizes.shapes[one]))
         for one in runs.types
     }
-    opened = runs.run.stream(shapes=shapes, steps=name, dtype=runs.model.dtype)
-    steps = split_steps(runs.feeds, axes, opened.chunk)
+    initial = {one: runs.feeds[one] for one in links.values()}
+    opened = runs.run.stream(dict(links), shapes=shapes, initial=initial, steps=name, dtype=runs.model.dtype)
+    steps = without_states(split_steps(runs.feeds, axes, opened.chunk), links)
     show_states([*map(plain, opened.states)], steps[0])
     if any(opened.delay.values()):
         show("delay: " + ", ".join(f"{plain(output)} {delay}" for output, delay in opened.delay.items()))
     made, whole = opened.joined([*map(opened, steps[:-1]), opened.finish(steps[-1])]), runs.run(runs.feeds)
-    found = {output: distance_of(made[output], array) for output, array in whole.items()}
+    found = {output: distance_of(made[output], array) for output, array in whole.items() if output not in links}
     right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
     if len(steps) > 1:
         print_times("a step", step_times(opened, None, steps[0], {}, runs.constants))
     return right
+
+
+def without_states(calls: Sequence[Arrays], links: Mapping[str, str]) -> list[dict[str, Array]]:
+    """Feeds of calls without what the stream keeps."""
+    return [{name: array for name, array in feeds.items() if name not in links.values()} for feeds in calls]
 
 
 def show_states(states: Sequence[str], fed: Arrays) -> None:
@@ -348,16 +368,6 @@ def links_of(runs: OnnxRuns) -> dict[str, str]:
         return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
     net = runs.model.net
     return dict(pair_of(text, net.name, net.output_blobs, runs.types) for text in runs.options.states)
-
-
-def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]:
-    """The feeds of each call, without states."""
-    name = runs.options.steps
-    if name is None:
-        calls = [runs.feeds, *(runs.more_feeds() for _ in range(CALLS - 1))]
-    else:
-        calls = split_steps(runs.feeds, axes_of(runs, name))
-    return [{one: array for one, array in feeds.items() if one not in links.values()} for feeds in calls]
 
 
 def axes_of(runs: OnnxRuns, name: str, option: str = "--steps") -> dict[str, int]:

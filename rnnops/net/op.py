@@ -313,12 +313,14 @@ class Input:
         dtype: `"float"` for the float dtype of the run, or a fixed one.
         shape: sizes that feeds must have, None for any.
         initializer: how it starts, None for what is not a parameter.
+        fixed: axis -> the size that a file fixes, where it leaves other axes open; errors tell it, text does not.
     """
 
     name: str
     dtype: str = FLOAT
     shape: Shape | None = None
     initializer: Initializer | None = None
+    fixed: Mapping[int, int] = field(default_factory=dict, compare=False)
 
 
 def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) -> dict[str, Any]:

@@ -267,13 +267,8 @@ def attribute_values(node: onnx.NodeProto) -> dict[str, Any]:
     return {name: value for name, (_, value) in attributes_of(node).items()}
 
 
-def no_pairs(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
-    """Products of kernels that add no pairs in 16 bits."""
-    return ()
-
-
 OPERANDS: dict[str, Operands] = {
-    "ConvInteger": no_pairs,
+    "ConvInteger": lambda node, inputs, values: (),  # its kernels add no pairs in 16 bits
     "MatMulInteger": sides(0, 1),
     "QLinearConv": windows_of_conv,
     "QLinearMatMul": sides(0, 3),

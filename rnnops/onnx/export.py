@@ -191,7 +191,8 @@ def write_recurrence(writer: GraphWriter, call: Call, finals: Mapping[str, str])
 def final_squeezes(net: Net) -> dict[str, str]:
     """Blob -> the blob that a Squeeze of its first axis makes of it, where nothing else reads it."""
     index = Index(net)
-    squeezes = {op.inputs[0]: op.outputs[0] for op in net.ops if is_final_squeeze(op)}
+    without_step = [op for op in net.ops if op.type == "Squeeze" and dict(op.attributes) == {"axes": (0,)}]
+    squeezes = {op.inputs[0]: op.outputs[0] for op in without_step if len(op.inputs) == 1}
     read_once = {name for name, readers in index.readers.items() if len(readers) == 1} - index.outputs
     return {name: made for name, made in squeezes.items() if name in read_once}
 
@@ -410,11 +411,6 @@ def swapped(rank: int) -> list[int]:
 def infos(values: Sequence[tuple[str, Type]]) -> list[onnx.ValueInfoProto]:
     """Typed names with a number of axes and no sizes."""
     return [value_info(name, kind.dtype, [None] * kind.rank) for name, kind in values]
-
-
-def is_final_squeeze(op: Op) -> bool:
-    """True if an op takes the axis of one step off."""
-    return op.type == "Squeeze" and len(op.inputs) == 1 and dict(op.attributes) == {"axes": (0,)}
 
 
 OLDEST_WRITTEN = 18  # since then axes are inputs everywhere

@@ -352,6 +352,7 @@ def chosen(writer: GraphWriter, call: Call, condition: Blob, a: Blob, b: Blob) -
 WRITE_RULES: dict[str, WriteRule] = {
     "AveragePool": write_pool,
     "Cast": write_cast,
+    "CheckCount": write_copy,
     "CheckLabels": write_copy,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,

@@ -314,11 +314,6 @@ def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
     check_scale(node, scale)
 
 
-def matmul_integer(node: Node) -> Sequence[Blob]:
-    """Zero points may differ from row to row of the left side, and from column to column of the right one."""
-    return integers(node, integer_product(node, 0, 1, 2, 3))
-
-
 def integers(node: Node, parts: list[Blob]) -> Sequence[Blob]:
     """A result of 32 bits, the sum of whole numbers as floats."""
     node.twins[0] = added(parts)
@@ -381,11 +376,6 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     factors, zeros = (along(node, part, value.shape, 0) for part in wide)
     fixed = (value.astype("int64") - zeros.astype("int64")).astype("float32") * factors.astype("float32")
     return node.parameter(i, np.ascontiguousarray(fixed.transpose(0, 2, 1)), scaled=True)
-
-
-def conv_integer(node: Node) -> Sequence[Blob]:
-    """What is around x stands for 0, whatever the zero point is."""
-    return integers(node, integer_convolution(node, 0, 1, 2, 3))
 
 
 def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) -> list[Blob]:
@@ -492,10 +482,10 @@ def quantised_concat(node: Node) -> Sequence[Blob]:
 
 
 QUANTISED_RULES: dict[str, Rule] = {
-    "ConvInteger": conv_integer,
+    "ConvInteger": lambda node: integers(node, integer_convolution(node, 0, 1, 2, 3)),  # around x is 0
     "DequantizeLinear": dequantize_linear,
     "DynamicQuantizeLinear": dynamic_quantize_linear,
-    "MatMulInteger": matmul_integer,
+    "MatMulInteger": lambda node: integers(node, integer_product(node, 0, 1, 2, 3)),  # zero points of rows and columns
     "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_matmul,
     "QuantizeLinear": quantize_linear,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnops.net.net import Net
+from rnnops.net.op import Input
 from rnnops.net.text import absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
@@ -319,7 +320,8 @@ def declare_inputs(reader: GraphReader, graph: onnx.GraphProto, constants: Colle
             continue
         dtype, dims = input_type(value)
         fixed = dims if dims is not None and all(isinstance(dim, int) for dim in dims) else None
-        reader.net.input(value.name, reader.model.dtype(dtype), fixed)  # type: ignore[arg-type]
+        sizes = {} if dims is None or fixed else {i: dim for i, dim in enumerate(dims) if isinstance(dim, int)}
+        reader.net.add_input(Input(value.name, reader.model.dtype(dtype), fixed, fixed=sizes))  # type: ignore[arg-type]
         if dims is not None:
             reader.probes.declare(value.name, reader.model.dtype(dtype), dims)
             shapes[value.name] = dims

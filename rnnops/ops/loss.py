@@ -252,8 +252,40 @@ class CheckLabels(Unary):
     loop = Kernel("check_labels")
 
     def reference(self, call: Call, labels: Array) -> Array:
-        check_labels(call, labels, call.attr("classes"), call.attr("wrong"))
+        check_labels(call, labels, call.attr("classes"), call.attr("wrong"), call.op.inputs[0])
         return np.array(labels)
+
+    def greatest(self, call: Call) -> int:
+        """The last class."""
+        return int(call.attr("classes")) - 1
+
+
+class CheckCount(OpSchema):
+    """Counts as they are; one that is not from 0 to the size of an axis of `like` is the error `wrong` at run time."""
+
+    inputs = ("counts", "like")
+    outputs = ("checked",)
+    attributes: ClassVar[dict[str, Any]] = {"axis": 0, "wrong": "a count is out of range"}
+    accepts = INDEX_DTYPES
+    same_dtype = (0,)
+    internal = True
+    gradient = no_gradient
+    loop = Expansion()
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.shape(0),)
+
+    def expand(self, call: Call, counts: Blob, like: Blob) -> Blob:
+        limits = {"classes": self.greatest(call) + 1, "wrong": call.attr("wrong")}
+        return counts.net.append("CheckLabels", [counts], limits)[0]
+
+    def reference(self, call: Call, counts: Array, like: Array) -> Array:
+        check_labels(call, counts, self.greatest(call) + 1, call.attr("wrong"), call.op.inputs[0])
+        return np.array(counts)
+
+    def greatest(self, call: Call) -> int:
+        """The size that counts go up to."""
+        return int(call.shape(1)[call.attr("axis")])
 
 
 def hot_array(indices: Array, depth: int, axis: int) -> Array:
@@ -263,13 +295,15 @@ def hot_array(indices: Array, depth: int, axis: int) -> Array:
     return np.asarray((places == classes) | (places + depth == classes))
 
 
-def check_labels(call: Call, labels: Array, classes: int, message: str = "a label is not a class") -> Array:
+def check_labels(
+    call: Call, labels: Array, classes: int, message: str = "a label is not a class", blob: str | None = None
+) -> Array:
     """Which labels count. Raises TypeRuleError with the message for one that is neither a class nor ignored."""
-    ignored = call.attr("ignore_index")
+    ignored = call.op.attributes.get("ignore_index")
     valid = np.ones(labels.shape, bool) if ignored is None else np.asarray(labels != ignored)
     wrong = labels[valid & ((labels < 0) | (labels >= classes))]
     if wrong.size:
-        call.fail(message, wanted=f"0 to {classes - 1}", came=int(wrong.flat[0]))
+        call.fail(message, blob=blob, wanted=f"0 to {classes - 1}", came=int(wrong.flat[0]))
     return valid
 
 
@@ -288,4 +322,4 @@ def through_log_softmax(log_prob: Blob, grad: Blob) -> Blob:
 
 
 one_hot, softmax_cross_entropy_loss = register(OneHot()), register(SoftmaxCrossEntropyLoss())
-register(CheckLabels())
+register(CheckLabels()), register(CheckCount())

@@ -47,6 +47,7 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "tag.c, tag.h, tag.weights and tag.json" in printed
     assert "int tag_run(void *memory, const double *x, double *scores);" in printed
+    assert "the file has floats of float64, and so has the program\n" in printed
     made = program(tmp_path / "made", "tag", "x", "scores")
     model = ro.onnx.load_model(onnx_file)
     run = ro.compile(model.net, "reference").bind(**model.params)
@@ -66,7 +67,8 @@ def test_a_file_for_whole_sequences(tmp_path: Path, capsys: pytest.CaptureFixtur
     given = ("--shape", "x=1,2,2", "--source", "c99", "--name", "seen")
     assert export(path, tmp_path / "made", *given, "--steps", "T") == 0
     printed = capsys.readouterr().out
-    assert "the first frames of y mean nothing: 1" in printed
+    assert "stream_fed: int64_t[1], 0 to 2: frames of this call, 0 behind the last\n" in printed
+    assert "y: float[1, 2, 2], whose first frames mean nothing: 1 */" in printed
     files = [tmp_path / "made" / f"seen{ending}" for ending in (".c", ".h", ".weights", ".json")]
     inputs, x = {"x": "x", "stream/fed": "stream_fed"}, np.random.default_rng(0).normal(size=(1, 2, 4))
     made = Program(ExportedFiles(None, *files, inputs, {"y": "y"}), "seen")
@@ -80,7 +82,10 @@ def test_a_file_for_whole_sequences(tmp_path: Path, capsys: pytest.CaptureFixtur
     whole = ro.compile(model.net, device="reference").bind(**model.params)(x=x.astype("float32"))["y"]
     np.testing.assert_allclose(np.concatenate(parts, 2)[..., 1:5], whole, rtol=1e-5)
     assert export(path, tmp_path / "made", *given, "--steps", "S") == 2
-    assert "no input has the size of frames; wanted 'S'" in capsys.readouterr().err
+    assert "--steps names no open size; wanted T; got S. A file that fixes" in capsys.readouterr().err
+    fixed = saved(tmp_path / "fixed.onnx", HEAD + text.replace("1,2,T", "1,2,9"))
+    assert export(fixed, tmp_path / "made", "--steps", "T") == 2
+    assert "wanted none; got T. A file that fixes the axis of frames is exported anew" in capsys.readouterr().err
 
 
 def test_a_frame_in_each_call_without_steps_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +97,7 @@ def test_a_frame_in_each_call_without_steps_is_warned_of(tmp_path: Path, capsys:
     for frames, steps, warned in cases:
         assert export(path, tmp_path / "made", "--shape", f"x=1,2,{frames}", *steps, "--source", "c99") == 0
         printed = capsys.readouterr().out
-        assert ("warning: net 'g': these ops see one frame a call" in printed) == warned, (frames, steps)
+        assert ("warning: net 'g': these ops see the frames of one call" in printed) == warned, (frames, steps)
         assert ("calls: Conv -> a." in printed) == warned
 
 

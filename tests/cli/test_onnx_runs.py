@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_command_files import HEAD, StandIn, by_window, command, counter, saved, tagger
 from saturating import MatMulInteger
 
+import rnnops as ro
 from rnnops.cli import onnx_runs
 from rnnops.onnx import compare
 from rnnops.onnx.compare import Session
@@ -332,3 +334,35 @@ def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     path = tagger(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"Split", b"Splot"))
     assert command(path) == 3
+
+
+def test_stream_of_a_file_with_windows_before_its_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Windows got zeros at each call: a false alarm with --steps, silence without."""
+    net = ro.Net("spotter")
+    x, h = net.input("x"), net.input("h")
+    padded = ro.pad(ro.conv(x, net.parameter("v", (3, 3, 3)), pads=[2, 0]), [0, 0, 2, 0, 0, 0])
+    seen = ro.transpose(ro.conv(padded, net.parameter("w", (4, 3, 3))), [2, 0, 1])
+    y, h_last = ro.GRU(net, seen, None, h, 4, 5, scope="gru")
+    net.outputs(y=y, h_last=ro.squeeze(h_last, [0]))
+    path = tmp_path / "spotter.onnx"
+    ro.onnx.export(net, path, ro.init_params(net, 0), {"x": ("N", 3, "T"), "h": ("N", 5)})
+    given = ("--stream", "--state", "h_last=h")
+    assert command(path, *given, "--steps", "T", "--sizes", "T=6", "--tolerance", "1e-6") == 0
+    printed = capsys.readouterr().out
+    assert re.search("states: h, x/frames, pad_0/frames.*\nfed at each step: x\n", printed)
+    assert "6 steps beside one call of them all" in printed
+    assert "warning" not in printed
+    assert command(path, *given, "--sizes", "T=1") == 0
+    warned = "nothing of earlier calls: Conv -> conv_0, Pad -> pad_0."
+    assert f"warning: net 'spotter': these ops see the frames of one call and {warned}" in capsys.readouterr().out
+    model = ro.onnx.load_model(path)
+    run = ro.compile(model.net).bind(**model.params)
+    with pytest.warns(UserWarning, match=warned) as found:
+        run.stream({"h_last": "h"}, shapes=model.shapes)
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.stream({"h_last": "h"}, shapes=model.shapes, steps="T")
+        run.stream({"h_last": "h"}, shapes={"h": ("N", 5)})
+        model = ro.onnx.load_model(tagger(tmp_path))
+        ro.compile(model.net).bind(**model.params).stream({"h_last": "h", "c_last": "c="}, shapes=model.shapes)

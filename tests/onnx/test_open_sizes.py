@@ -393,3 +393,20 @@ def test_no_hint_of_an_If_that_is_read(tmp_path: Path) -> None:
     error = rejects(OnnxError, lambda: load(written(text, tmp_path)))
     assert "If 'z'" not in str(error)
     assert "sizes=" not in str(error)
+
+
+def test_a_size_that_a_file_fixes_beside_an_open_one_is_named(tmp_path: Path) -> None:
+    """Where the net fits other sizes, too, it runs with them; else the error says what the file fixes."""
+    text = "(float[1,T,2] x) => (float y) <float[1,1,2] c = {1, 2}> { y = Concat<axis = 1>(x, c) }"
+    model, fed = load_model(written(text, tmp_path)), np.ones((3, 4, 2), "float32")
+    run = ro.compile(model.net)
+    bound = run.bind(**model.params)
+    wrong = "op 'Concat", "blob 'x': the file fixes a size that this feed does not have: only axis 1 may differ"
+    wrong += ("wanted 1 along axis 0; got [3, 4, 2]. Feed that size, or export the file with this axis open",)
+    for call in (bound, lambda **feeds: run(model.params, **feeds)):
+        error = rejects(FeedError, lambda call=call: call(x=fed), *wrong)
+        assert isinstance(error.__cause__, ro.TypeRuleError)
+    rejects(FeedError, lambda: bound.plan(x=(3, 4, 2), backward=False), *wrong)
+    rejects(FeedError, lambda: bound.vjp(x=fed), *wrong)
+    path = written("(float[1,T,2] x) => (float y) { y = Tanh(x) }", tmp_path)
+    np.testing.assert_allclose(ro.compile(load(path))(x=fed)["y"], np.tanh(fed), rtol=1e-6)

@@ -62,6 +62,8 @@ def internal_cases() -> Iterator[Case]:
     yield Case("SumOfProducts", "", lambda *blobs: sum_of_products(blobs[:3], blobs[3:]), pairs, products)
     check = use(lambda i: i.net.append("CheckLabels", [i], {"classes": 7, "ignore_index": -1}))
     yield Case("CheckLabels", "", check, (integers(7, low=-1),), lambda i: (i,))
+    check = use(lambda i, like: i.net.append("CheckCount", [i, like], {"axis": 1}))
+    yield Case("CheckCount", "", check, (integers(7, low=0), floats(2, 9)), lambda i, like: (i,))
 
 
 def bfloat16_cases() -> Iterator[Case]:

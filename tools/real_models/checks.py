@@ -50,15 +50,14 @@ def check_file(entry: RealFile, path: Path, runtime: Runtime) -> Row:
     """
     feeds = make_feeds(entry.feeds, input_dtypes(path))
     expected = runtime(path, feeds)
-    constants = {name: feeds[name] for name in entry.constants}
     try:
-        model = ro.onnx.load_model(path, constants, entry.sizes)
+        model = ro.onnx.load_model(path, sizes=entry.sizes)
     except ro.onnx.OnnxError as error:
         listed = entry.refused and entry.refused in str(error)
         return Row(entry.name, "refused as listed" if listed else f"refused: {error}")
     if entry.refused:
         return Row(entry.name, f"is read now: take 'refused' out of the table ({entry.refused})")
-    return check_model(entry, model, {name: feeds[name] for name in feeds if name not in constants}, expected, runtime)
+    return check_model(entry, model, feeds, expected, runtime)
 
 
 def check_model(entry: RealFile, model: Any, feeds: Arrays, expected: Arrays, runtime: Runtime) -> Row:

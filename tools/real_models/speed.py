@@ -44,10 +44,9 @@ def time_file(entry: RealFile, path: Path, **options: Any) -> Speed:
     """
     graph, session = onnx.load(path, load_external_data=False).graph, Session(path)
     feeds = make_feeds(entry.feeds, input_dtypes(path))
-    constants = {name: feeds.pop(name) for name in entry.constants}
-    model = ro.onnx.load_model(path, constants, entry.sizes)
+    model = ro.onnx.load_model(path, sizes=entry.sizes)
     run = ro.compile(model.net, threads=1).bind(**model.params)
-    call = call_times(run, session, feeds, constants, **options)
+    call = call_times(run, session, feeds, {}, **options)
     links = {output: name for output, name in state_pairs(graph).items() if name in feeds}
     if not links:
         return Speed(entry.name, entry.quantised, call, None)
@@ -55,7 +54,7 @@ def time_file(entry: RealFile, path: Path, **options: Any) -> Speed:
     shapes = {name: array.shape for name, array in initial.items()}
     stream = run.stream(links, shapes=shapes, initial=initial)
     step = first_step(feeds, model.shapes, entry.steps)
-    return Speed(entry.name, entry.quantised, call, step_times(stream, session, step, links, constants, **options))
+    return Speed(entry.name, entry.quantised, call, step_times(stream, session, step, links, {}, **options))
 
 
 def first_step(feeds: Arrays, shapes: Mapping[str, Any], steps: str) -> dict[str, np.ndarray]:

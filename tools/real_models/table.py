@@ -19,7 +19,6 @@ class RealFile:
         bytes, sha256: its size and hash; source: whether the package has no wheel, so that its source has the file.
         what: a line for people; quantised: whether its products are of integers.
         feeds: input -> a rule of `tools.real_models.feeds`.
-        constants: inputs that decide what the graph is, so that reading needs their values.
         sizes: open sizes that decide a branch, so that reading needs their numbers: those of the feeds.
         steps: name of the open size that counts steps, of a file whose states its next call takes.
         refused: a part of the message with which it is refused today; empty for a file that is read.
@@ -38,7 +37,6 @@ class RealFile:
     what: str
     quantised: bool
     feeds: dict[str, dict[str, Any]]
-    constants: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     steps: str = ""
     refused: str = ""

@@ -44,19 +44,22 @@ from rnnops.errors import DeviceError, FeedError, check_flags
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net
-from rnnops.net.schema import RunContext
+from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.linear_algebra import BYTES
+from rnnops.ops.loss import CheckCount, CheckLabels
 from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import single_frames as single_frames
+    from rnnops.compiler.api import single_frames as single_frames, streamed_net as streamed_nets
+    from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
     single_frames = LazyModule("rnnops.compiler.api.single_frames")
+    streamed_nets = LazyModule("rnnops.compiler.api.streamed_net")
 
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 KINDS = 8  # types of feeds whose lists are kept
@@ -297,7 +300,7 @@ class BoundRun(Run):
         given: tuple[tuple[Feeds, ...], Feeds],
         folder: str | os.PathLike[str],
         name: str | None,
-        states: Mapping[str, str] | None,
+        states: Mapping[str, str] | StreamedNet | None,
         initial: Mapping[str, Any] | None,
         source: str | None,
     ) -> ExportedFiles:
@@ -318,6 +321,9 @@ class BoundRun(Run):
         if (drawn := self._random_ops[False]) is not None:
             hint = "Feed the numbers as an input: a program has no seed, and would have the same ones in each call."
             raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
+        facts = dict[str, dict[str, Any]]()
+        if isinstance(states, streamed_nets.StreamedNet):
+            facts, states = states.facts(), states.states
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         for one, kind in types.items():
@@ -330,11 +336,19 @@ class BoundRun(Run):
             recorded = self._recorded([*types.values()], program.float_dtype, **recording)
         except NotRecordedError as reason:
             problem = f"this plan is not exported: {reason}"
-            raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
+            hint = (
+                "Write the steps of a recurrence inside of a cell as a loop of Python, and other ops as compiled ones."
+            )
+            raise DeviceError(
+                problem, net=self.net.name, wanted="a plan that is one native call", hint=hint
+            ) from reason
         if isinstance(states, Mapping):
             check_direction(self.net, states.values(), FeedError)
             initial = self._with_position(states, initial)
         written = program.float_dtype if source else None
+        every = {one: type_of(array) for one, array in self._bound.items()} | types
+        for one, (least, greatest) in ranges_of_inputs(prepare(self._live, every, program.float_dtype)).items():
+            facts.setdefault(one, {}).update(least=least, greatest=greatest)
         files = export_native.export_recorded(
             recorded,
             types,
@@ -344,15 +358,18 @@ class BoundRun(Run):
             word,
             self.net.name,
             written,
+            facts,
         )
-        self._warn_of_single_frames(types, {} if states is None else states, program.float_dtype)
+        self._warn_of_single_frames(types, every, {} if states is None else states, program.float_dtype)
         return files
 
-    def _warn_of_single_frames(self, types: Mapping[str, Type], states: Mapping[str, str], dtype: str) -> None:
+    def _warn_of_single_frames(
+        self, types: Mapping[str, Type], every: Mapping[str, Type], states: Mapping[str, str], dtype: str
+    ) -> None:
         """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
 
         Args:
-            types: of the inputs that are not bound.
+            types: of the inputs that are not bound; every: of all inputs.
         """
         fed, declared = set(states.values()), {spec.name for spec in self.net.input_specs if spec.shape is not None}
         ones = [
@@ -363,7 +380,6 @@ class BoundRun(Run):
             if size == 1
         ]
         together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
-        every = {name: type_of(array) for name, array in self._bound.items()} | dict(types)
         single_frames.warn_of_single_frames(
             self._live, every, types, [*({name: axis} for name, axis in ones), *together], dtype
         )
@@ -420,6 +436,16 @@ class BoundRun(Run):
         except FeedError:  # whose inputs may be there only since the net was folded
             merge_given(self.net, (self._bound, *dicts), named)
             raise
+
+
+def ranges_of_inputs(program: Program) -> dict[str, tuple[int, int]]:
+    """Input -> the least and the greatest number that a run takes, of inputs that are classes, indices or counts."""
+    found, inputs = dict[str, tuple[int, int]](), {*program.net.input_names}
+    for call in program.calls:
+        schema, blob = schema_of(call.op.type), next(iter(call.op.inputs), None)
+        if isinstance(schema, CheckLabels | CheckCount) and call.op.attributes.get("ignore_index") is None:
+            found |= {blob: (0, schema.greatest(call))} if blob in inputs else {}
+    return found
 
 
 def folded(net: Net, bound: dict[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:

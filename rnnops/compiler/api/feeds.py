@@ -14,7 +14,16 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 
 from rnnops.compiler.run.compiled_scan import EXACT, Options
-from rnnops.errors import DeviceError, FeedError, GradientError, did_you_mean, out_of_memory_of
+from rnnops.errors import (
+    DeviceError,
+    FeedError,
+    GradientError,
+    RecurrentError,
+    RnnopsError,
+    TypeRuleError,
+    did_you_mean,
+    out_of_memory_of,
+)
 from rnnops.interpreter import Program, Workspace, is_whole
 from rnnops.kernels.cpu.processor import MIB, has_room, held_back
 from rnnops.net.blob import Blob
@@ -380,6 +389,35 @@ def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
         raise FeedError(
             "a feed of a wrong shape", net=net.name, blob=spec.name, wanted=list(spec.shape), came=list(kind.shape)
         )
+
+
+def with_sizes_of_file(plan: Method) -> Method:
+    """A method of a run that plans for types: where these do not fit, its error names a size that a file has fixed."""
+
+    @wraps(plan)
+    def planned(run: Any, *given: Any) -> Any:
+        try:
+            return plan(run, *given)
+        except (RecurrentError, TypeRuleError) as error:
+            types = next(one for one in given if isinstance(one, Mapping))
+            raise _of_file(run.net, types, error) or error from error
+
+    return cast(Method, planned)
+
+
+def _of_file(net: Net, types: Mapping[str, Type], error: RnnopsError) -> FeedError | None:
+    """The error for a feed that does not have a size that a file has fixed; None where there is none."""
+    for spec in net.input_specs:
+        shape = types[spec.name].shape
+        for axis, size in spec.fixed.items():
+            if shape[axis : axis + 1] != (size,):
+                problem = f"the file fixes a size that this feed does not have: {error.problem}"
+                hint = "Feed that size, or export the file with this axis open, from an example of 2 or more."
+                wanted, came = f"{size} along axis {axis}", list(shape)
+                return FeedError(
+                    problem, net=net.name, op=error.op, blob=spec.name, wanted=wanted, came=came, hint=hint
+                )
+    return None
 
 
 def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:

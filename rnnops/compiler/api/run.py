@@ -28,6 +28,7 @@ from rnnops.compiler.api.feeds import (
     of_run,
     plain_arrays,
     types_of_feeds,
+    with_sizes_of_file,
 )
 from rnnops.compiler.api.planned_run import (
     SHORT,
@@ -53,6 +54,7 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
+    from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.memory import choose_saved as choose_saved
     from rnnops.compiler.memory.choose_saved import Saved
     from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
@@ -76,8 +78,7 @@ PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred ki
 class Run(ForwardMode):
     """A compiled net, made by `ro.compile`; called with arrays, it gives arrays.
 
-    Calls may come from several threads; all state of a backward pass lives in its pullback. Runs print, copy and
-    pickle.
+    Calls may come from several threads; a backward pass has its state in its pullback. Runs print, copy, pickle.
 
     Args:
         net: the net that runs, a snapshot.
@@ -277,7 +278,7 @@ class Run(ForwardMode):
         folder: str | os.PathLike[str],
         *dicts: Feeds,
         name: str | None = None,
-        states: Mapping[str, str] | None = None,
+        states: Mapping[str, str] | StreamedNet | None = None,
         initial: Mapping[str, Any] | None = None,
         dtype: Any = None,
         source: str | None = None,
@@ -289,22 +290,21 @@ class Run(ForwardMode):
             folder: for NAME.o (or NAME.c), NAME.h, NAME.weights and NAME.json; made if it is not there.
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
             name: that files and functions of C begin with; by default the net's name, or `model` where C cannot have
-                that: keywords of C and C++, names that C's library or compiler has taken, other letters.
-            states: output -> input of the next call: these stay in the memory of the C program.
+                that, as keywords, `main`, and names of C's library.
+            states: output -> input of the next call, which stay in the program's memory; or a `StreamedNet`.
             initial: input of a state -> an array that broadcasts to it, which it begins with; zeros if left out.
             dtype: of floats where no arrays are given.
-            source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
-                those of other devices within rounding; None or `"object"` for an object for this processor, with the
-                bits of a call.
+            source: `"c99"` for plain C99, for any little-endian processor, with numbers of a call within rounding; None
+                or `"object"` for an object for this processor, with the bits of a call.
 
         Returns:
-            Paths of the files, and names of inputs and outputs in C. The code is for one thread.
+            Paths of the files, and names of inputs and outputs in C. The code is for one thread. Ops that see one
+            frame in each call, and nothing of earlier calls, are a UserWarning.
 
         Raises:
             FeedError: feeds, states or names do not fit.
-            DeviceError: the device is another, or Python has a part in the plan.
-            SaveError: files cannot be written; a file of one of these names was not written by rnnops, or is of an
-                export of the other kind.
+            DeviceError: the device is another, Python has a part in the plan, or random ops are live.
+            SaveError: files cannot be written, or a file of this name is not rnnops's, or is an export of another kind.
         """
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
@@ -553,6 +553,7 @@ class Run(ForwardMode):
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
         return {name: type_of(array) for name, array in arrays.items()}, float_dtype
 
+    @with_sizes_of_file
     def _planned_forward(self, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
         """A plan of a call with feeds of certain types."""
         check_floats(self.net, self._options.precision, float_dtype)
@@ -567,6 +568,7 @@ class Run(ForwardMode):
         whole, chosen = (self.memory_estimate(way, shapes, wrt=wrt, dtype=dtype) for way in ("all", None))
         return budget_curve.said_of_budget(self._saving.budget, chosen, whole)
 
+    @with_sizes_of_file
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         """A plan of `vjp` with feeds of certain types."""
         self._check_derivatives(float_dtype)

@@ -22,33 +22,56 @@ from rnnops.types import Type
 
 
 def warn_of_single_frames(
-    net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
+    net: Net,
+    types: Mapping[str, Type],
+    given: Collection[str],
+    open_axes: Sequence[Mapping[str, int]],
+    dtype: str,
+    level: int = 6,
 ) -> None:
-    """Warn of ops that see one frame in each call, and nothing of earlier calls.
+    """Warn of `single_frames`; `level` is how far away the user's call is."""
+    if text := single_frames(net, types, given, open_axes, dtype):
+        warnings.warn(text, UserWarning, stacklevel=level)
+
+
+def single_frames(
+    net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
+) -> str:
+    """A text that names ops which see the frames of one call and nothing of earlier calls; empty where there are none.
 
     Args:
-        types: of the inputs, for one frame.
+        types: of the inputs.
         given: inputs that a call is given, states among them.
         open_axes: each time input -> the axis that may be that of frames.
         dtype: of floats.
     """
     found = dict.fromkeys(label for axes in open_axes for label in _single_frames(net, types, given, axes, dtype))
-    if found:
-        text = f"net '{net.name}': these ops see one frame a call and nothing of earlier calls: {', '.join(found)}"
-        hint = "steps= of run.stream, ro.streamed_net or `rnnops export --steps` keeps earlier frames in states."
-        warnings.warn(f"{text}. {hint}", UserWarning, stacklevel=6)
+    text = f"net '{net.name}': these ops see the frames of one call and nothing of earlier calls: {', '.join(found)}"
+    return f"{text}. {KEEP}" if found else ""
+
+
+KEEP = (
+    "steps= of run.stream, ro.streamed_net or --steps of `rnnops export` and `rnnops onnx --stream` keeps earlier "
+    "frames in states."
+)
+
+
+def open_axes(shapes: Mapping[str, Any], others: Collection[str] = ()) -> list[dict[str, int]]:
+    """The axes of inputs that have no number in `shapes`: those of one name together; `others` are left out."""
+    found = dict[object, dict[str, int]]()
+    for name, dims in shapes.items():
+        for axis, size in enumerate(() if name in others or dims is None else dims):
+            if size is None or isinstance(size, str):
+                found.setdefault(size or (name, axis), {})[name] = axis
+    return [*found.values()]
 
 
 def _single_frames(
     net: Net, types: Mapping[str, Type], given: Collection[str], axes: Mapping[str, int], dtype: str
 ) -> list[str]:
     """Labels of the ops over one frame, which are ops over two where these axes have two elements."""
-    longer = dict(types)
-    for name, axis in axes.items():
-        shape = types[name].shape
-        longer[name] = Type(types[name].dtype, (*shape[:axis], 2, *shape[axis + 1 :]))
     try:
-        one, two = prepare(net, types, dtype), prepare(net, longer, dtype)
+        one, two = (prepare(net, _with_frames(types, axes, count), dtype) for count in (1, 2))
     except RnnopsError:  # the axis is not open, or no frame is enough
         return []
     follows = set(given)
@@ -59,15 +82,27 @@ def _single_frames(
     return [call.op.label for call, other in pairs if _has_no_past(call, other, follows)]
 
 
+def _with_frames(types: Mapping[str, Type], axes: Mapping[str, int], count: int) -> dict[str, Type]:
+    """Types with so many elements along these axes."""
+    found = dict(types)
+    for name, axis in axes.items():
+        shape = types[name].shape
+        found[name] = Type(types[name].dtype, (*shape[:axis], count, *shape[axis + 1 :]))
+    return found
+
+
 def _has_no_past(call: Call, longer: Call, follows: set[str]) -> bool:
-    """True for windows over one element that may be two, and for one step from a state that no call feeds."""
+    """True for windows or a fill around one element that may be two, and for a step from a state that no call feeds."""
     if call.op.type == "RecurrentNetwork":
         recurrence = Recurrence(call.op, call.net)
         steps = [recurrence.steps_and_batch(input_types(recurrence, one))[0] for one in (call, longer)]
         initial = [blob for kind, _, blob in recurrence.bindings() if kind == "initial"]
         return steps == [1, 2] and not follows.issuperset(initial)
+    schema: Any = schema_of(call.op.type)
+    if call.op.type == "Pad":
+        widths = schema.widths(call).items()
+        return any(max(more) > 0 and (call.shape(0)[i], longer.shape(0)[i]) == (1, 2) for i, more in widths)
     if not is_windowed(call):
         return False
-    schema: Any = schema_of(call.op.type)
     sizes = zip(schema.geometry(call).spans, call.shape(0)[FIRST_AXIS:], longer.shape(0)[FIRST_AXIS:], strict=True)
     return any(span > 1 and (size, more) == (1, 2) for span, size, more in sizes)

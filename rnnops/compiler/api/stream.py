@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
+from rnnops.compiler.api.single_frames import open_axes, warn_of_single_frames
 from rnnops.compiler.api.stream_counters import position_of, position_to_set
 from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
@@ -35,7 +36,7 @@ from rnnops.errors import (
     named_arguments,
 )
 from rnnops.net.net import Net
-from rnnops.types import FLOATS, Array, is_float, type_of
+from rnnops.types import FLOAT, FLOATS, Array, Type, is_float, type_of
 from rnnops.util import counted
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedE
 def _of_rows(error: RnnopsError, rows: int, arrays: Mapping[str, np.ndarray]) -> RnnopsError:
     """The error with what the stream wants and what it was fed."""
     fed = ", ".join(f"{name} {type_of(array)}" for name, array in arrays.items())
-    place = f"This stream has {counted(rows, 'row')}, so a sequence of one step is [1, {rows}, ...]"
-    hint = f"{place}; it was fed {fed}." if fed else f"{place}."
+    hint = f"This stream has {counted(rows, 'row')}"
+    hint += f", so a sequence of one step is [1, {rows}, ...]" if isinstance(error, RecurrentError) else ""
+    hint += f"; it was fed {fed}." if fed else "."
     if isinstance(error, TypeRuleError) and error.hint:
         hint = f"{error.hint} {hint}"  # that of a recurrence says how to feed states
     return type(error)(
@@ -99,13 +101,30 @@ def open_stream(
         of: a run of another net.
     """
     if steps is None:
-        return _opened(run, bound, read, states, rows, shapes, initial, dtype)
+        opened = _opened(run, bound, read, states, rows, shapes, initial, dtype)
+        _warn_of_single_frames(run.net, bound, opened, {} if shapes is None else shapes)
+        return opened
     states, shapes = {} if states is None else states, {} if shapes is None else shapes
     check_names(run.net, states, shapes, {}, bound, least=0)
     known = {**shapes, **{name: array.shape for name, array in bound.items()}}
     frames = streamed_net(run.net, steps, known, states)
     kept = {name: frames.shapes[name] for name in frames.states.values()}
     return _opened(of(frames.net), bound, read, frames.states, rows, kept, initial, dtype, frames)
+
+
+def _warn_of_single_frames(net: Net, bound: Feeds, opened: Stream, shapes: Mapping[str, Any]) -> None:
+    """Warn of ops that see nothing of earlier calls, where shapes tell which axes of the other inputs are open."""
+    states = {state.input: state.type(opened.rows) for state in opened._now.places.links}
+    fed = {name: tuple(shapes[name]) for name in opened._others if shapes.get(name) is not None}
+    axes = open_axes(fed)
+    if not axes or len(fed) < len(opened._others):
+        return
+    floats = next((kind.dtype for kind in states.values() if kind.dtype in FLOATS), "float32")
+    dtypes = {name: floats if net.dtype_of(name) == FLOAT else net.dtype_of(name) for name in fed}
+    ones = {name: Type(dtypes[name], tuple(size if is_number(size) else 1 for size in fed[name])) for name in fed}
+    given = {**states, **ones}
+    every = {**{name: type_of(on_host(array)) for name, array in bound.items()}, **given}
+    warn_of_single_frames(net, every, given, axes, floats, level=7)
 
 
 def _opened(
@@ -124,7 +143,8 @@ def _opened(
     if position := position_to_set(net, [*states.values()], arrays, StreamError):
         arrays[position] = np.ones((), np.int64)
     if rows is not None and links and all(state.axis is None for state in links):
-        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
+        hint = "Leave rows= out, or open the axis of rows by a name in shapes=; a file is exported anew, with it open."
+        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows, hint=hint)
     counted = () if frames is None else (frames.fed,)
     others = tuple(name for name in net.input_names if name not in (*bound, *states.values(), *counted))
     now = first_states(net.name, links, arrays, 1 if rows is None else int(rows))
@@ -238,8 +258,10 @@ class Stream(Attributes):
                 raise self._error(problem, blob="rows", hint="Feed it in a dict: stream({'rows': array}).")
             active = self._active(rows)
             count = {}
-            if self._frames is not None and not any(self._frames.fed in feeds for feeds in given):
-                count = self._frames.count_of(self._frames.chunk_in(given), self.rows)
+            if self._frames is not None:
+                frames = self._frames.chunk_in(given, self.rows)
+                told = any(self._frames.fed in feeds for feeds in given)
+                count = {} if told else self._frames.count_of(frames, self.rows)
             options = {} if stream is None else {"stream": stream}
             placed = self._placed(given, count)
             states = {name: placed[name] for name in now.arrays}
@@ -271,7 +293,7 @@ class Stream(Attributes):
         if self._frames is None:
             raise self._error("the stream knows of no frames", hint="run.stream(steps=..., shapes=...) does.")
         given = (*map(self._by_name, feeds), named)
-        tail = self._frames.frames_in(given)
+        tail = self._frames.frames_in(given, self.rows)
         if self._frames.position is not None:
             ended, before = self._active(rows), on_host(self._now.arrays[self._frames.position])
             self._frames.check_ending(before if ended is None or before.size == 1 else before[ended], tail)

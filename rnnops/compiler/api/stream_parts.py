@@ -310,21 +310,24 @@ class Frames:
 
 def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
     """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
-    found, others = dict[str, Dims](), dict[str, str]()
+    found, names = dict[str, Dims](), dict[str, str]()
     for spec in net.input_specs:
         given = shapes.get(spec.name, spec.shape)
         if not isinstance(given, tuple | list):
             hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
             raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
-        others.update((str(size), spec.name) for size in given if size != steps and not is_number(size))
+        names.update((str(size), spec.name) for size in given if not is_number(size))
         found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
-    if len(others) > 1:
-        hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(others))
-        inputs = ", ".join(dict.fromkeys(others.values()))
+    if names.pop(steps, None) is None:
+        fed = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs if spec.initializer is None}
+        came = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in fed.items())
+        hint = f"Name the axis of frames '{steps}' in shapes=. If a file fixes it, export the file with an open axis."
+        problem, blobs = "no input has the size of frames", ", ".join(fed)
+        raise StreamError(problem, net=net.name, blob=blobs, wanted=repr(steps), came=came, hint=hint)
+    if len(names) > 1:
+        hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(names))
+        inputs = ", ".join(dict.fromkeys(names.values()))
         raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
-    if not any(FRAMES in dims for dims in found.values()):
-        problem, blobs = "no input has the size of frames", ", ".join(found) or None
-        raise StreamError(problem, net=net.name, blob=blobs, wanted=repr(steps), came=str(found))
     return found
 
 
@@ -356,7 +359,8 @@ def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
                 return [*programs, program(uneven)]
         return programs
     problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
-    raise StreamError(problem, net=net.name, op=refused.op, blob=refused.blob) from refused
+    told = {"op": refused.op, "blob": refused.blob, "wanted": refused.wanted, "came": refused.came}
+    raise StreamError(problem, net=net.name, **told, hint="Are frames the axis that shapes= says?") from refused
 
 
 class StreamParts:
@@ -520,7 +524,8 @@ class StreamParts:
             dims: Dims = (ROWS,) if self.has_rows else (1,)
             source, axis = next(iter(self.axes.items()))
             if name == "frames":
-                more = self.counters["fed"] = self._counted("stream/fed", dims)
+                fed = self.counters["fed"] = self._counted("stream/fed", dims)
+                more = self.op("CheckCount", fed, source, axis=axis, wrong="a call does not have so many frames")
             else:
                 more = self.op("Shape", source, start=axis, end=axis + 1)
             state = self._counted(f"stream/{name}", dims)

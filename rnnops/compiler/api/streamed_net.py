@@ -92,6 +92,11 @@ class StreamedNet:
         """Output -> how many of its first frames mean nothing."""
         return {name: frames.delay for name, frames in self.outputs.items()}
 
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Input or output -> what a program has to know of it, for headers and manifests."""
+        told: dict[str, dict[str, Any]] = {name: {"delay": delay} for name, delay in self.delay.items()}
+        return told if self.fed is None else {self.fed: {"meaning": "frames of this call, 0 behind the last"}, **told}
+
     def ending(self, frames: int) -> tuple[int, dict[str, int]]:
         """How many frames the last call has, filled up to whole chunks, and how many each output still has then."""
         left = {name: max(one.count(frames) + one.delay, 0) for name, one in self.outputs.items()}
@@ -111,18 +116,23 @@ class StreamedNet:
             hint = "Feed more frames before stream.finish(...), or begin anew: stream.reset(...)."
             raise self._error(problem, wanted=f"{self.least} frames or more", came=total, hint=hint)
 
-    def chunk_in(self, given: Sequence[Feeds]) -> int:
+    def chunk_in(self, given: Sequence[Feeds], rows: int) -> int:
         """The number of frames of a call. Raises StreamError where it is not a multiple of `chunk`."""
-        frames, named = self.frames_in(given), any(name in feeds for name in self.axes for feeds in given)
+        frames, named = self.frames_in(given, rows), any(name in feeds for name in self.axes for feeds in given)
         if named and (frames % self.chunk or not frames):
             hint = "stream.finish(...) takes the last frames, any number of them."
             raise self._error("no chunk of frames", wanted=f"a multiple of {self.chunk}", came=frames, hint=hint)
         return frames
 
-    def frames_in(self, given: Sequence[Feeds]) -> int:
-        """The number of frames that are fed, 0 if none are. Raises StreamError where inputs have different numbers."""
-        shapes = {name: np.shape(value) for feeds in given for name, value in feeds.items()}
-        sizes: list[int] = [dict(enumerate(shapes.get(name, ()))).get(axis, 0) for name, axis in self.axes.items()]
+    def frames_in(self, given: Sequence[Feeds], rows: int) -> int:
+        """The number of frames that are fed, 0 if none are. Raises StreamError for sizes that do not fit."""
+        shapes = {name: np.shape(value) for feeds in given for name, value in feeds.items() if name in self.shapes}
+        for name, shape in shapes.items():
+            wanted = [rows if size == ROWS else size for size in self.shapes[name]]
+            if len(shape) != len(wanted) or any(size not in (FRAMES, shape[i]) for i, size in enumerate(wanted)):
+                told = f"[{', '.join(map(str, wanted))}]{', of T frames' * (FRAMES in wanted)}"
+                raise StreamError("a feed of another shape", net=self.net.name, blob=name, wanted=told, came=[*shape])
+        sizes = [shapes[name][axis] if name in shapes else 0 for name, axis in self.axes.items()]
         if len({*sizes}) > 1:
             came = ", ".join(f"{size} of '{name}'" for name, size in zip(self.axes, sizes, strict=True))
             raise self._error("inputs have different numbers of frames", came=came)
@@ -213,7 +223,7 @@ class _StreamWriter(StreamParts):
         self.links = links
         self.calls = [{call.op.key: call for call in program.calls} for program in programs]
         self.inputs += [
-            replace(s, shape=None if {FRAMES, ROWS} & {*dims[s.name]} else s.shape) for s in self.net.input_specs
+            replace(s, shape=None, fixed={}) if {FRAMES, ROWS} & {*dims[s.name]} else s for s in self.net.input_specs
         ]
         self.counts, self.grown, self.given = set[str](), set[str](), {*links.values()}
         self.uniform, self.so_far, self.inside = dict[str, Any](), set[str](), list[Frames]()

@@ -38,7 +38,7 @@ from rnnops.kernels.cpu.words import WORD_BYTES
 from rnnops.types import BOOL, Array, Type
 from rnnops.util import cached_property
 
-DIGEST_BYTES = 32
+DIGEST_BYTES, ALIGNMENT = 32, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +172,25 @@ class Argument:
         name: a word of C.
         kind: its dtype and shape; the array lies without gaps in row-major order.
         written: whether it is an output.
+        facts: what else is known of it, for the header.
     """
 
     name: str
     kind: Type
     written: bool
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         const = "" if self.written else "const "
         return f"{const}{header_type(self.kind.dtype)} *{self.name}"
+
+    @property
+    def line(self) -> str:
+        """`fed: int64_t[1], 0 to 1: frames of this call`."""
+        facts, text = self.facts, f"{self.name}: {header_type(self.kind.dtype)}{list(self.kind.shape)}"
+        text += f", {facts['least']} to {facts['greatest']}" if "least" in facts else ""
+        text += f": {facts['meaning']}" if "meaning" in facts else ""
+        return f"{text}, whose first frames mean nothing: {facts['delay']}" if facts.get("delay") else text
 
 
 def header_type(dtype: str) -> str:
@@ -202,7 +212,7 @@ def header(
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
     keeps = f"States that stay in the memory: {states}." if states else "No state stays: each call begins anew."
-    shapes = [f"     {one.name}: {header_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
+    shapes = [f"     {one.line}" for one in arguments]
     return f"""\
 /* Written by rnnops {made}.
    Nothing else is needed but the C library. */
@@ -216,20 +226,22 @@ extern "C" {{
 enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
 #define {name}_DIGEST "{digest}" /* {name}.weights ends with it */
 
-/* Prepare {name}_MEMORY bytes, aligned to 64, for weights: {name}_WEIGHTS bytes, the contents of {name}.weights,
-   aligned to 64. They stay where they are and may be shared by any number of memories. Their number is not checked.
-   States have their initial values then. Returns 0, or 1 and prepares nothing for weights of another export. */
+/* Prepare {name}_MEMORY bytes, aligned to {ALIGNMENT}, for weights: {name}_WEIGHTS bytes, aligned to {ALIGNMENT},
+   the contents of {name}.weights. They stay where they are and may be shared by any number of memories. Their number
+   is not checked. States have their initial values then. Returns 0; or prepares nothing and returns 1 for weights of
+   another export, 2 where the memory or the weights are not aligned. */
 int {name}_init(void *memory, const void *weights);
 
 /* Go on with other weights of the same net; states stay. Returns 0; or changes nothing and returns 1 for weights of
-   another export, 2 for a memory that {name}_init has not prepared. */
+   another export, 2 for weights that are not aligned or a memory that {name}_init has not prepared. */
 int {name}_set_weights(void *memory, const void *weights);
 
 /* Set all states to their initial values; nothing in a memory that is not prepared. */
 void {name}_reset(void *memory);
 
-/* One call; 0 if all went well, 1 where an index or a label is out of range, 2 where {name}_init has not prepared the
-   memory. One thread at a time uses a memory. An output may lie where an input lies that has the same size. {keeps}
+/* One call; 0 if all went well, 1 where an integer is out of its range (outputs and states mean nothing then), 2 where
+   {name}_init has not prepared the memory. One thread at a time uses a memory. An output may lie where an input lies
+   that has the same size. {keeps}
    Arrays have no gaps, rows first:
 {chr(10).join(shapes)} */
 int {name}_run({taken});
@@ -487,9 +499,10 @@ def _init(name: str, plan: MemoryMap) -> Iterator[str]:
     refused = f"if (memcmp({at}, {name}_DIGEST, {DIGEST_BYTES})) return 1;"
     kept = "*(char **)memory = (char *)weights;"
     mark = f"memcpy((char *)memory + {ADDRESS_BYTES}, {name}_DIGEST, {MARK_BYTES});"
-    first = [refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
+    skewed = f"if (((uintptr_t)memory | (uintptr_t)weights) % {ALIGNMENT}) return 2;"
+    first = [skewed, refused, f"memset(memory, 0, {name}_MEMORY);", kept, mark, f"{name}_reset(memory);", "return 0;"]
     yield _function(f"int {name}_init(void *memory, const void *weights)", first)
-    others = [f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
+    others = [skewed, f"if ({_unprepared(name)}) return 2;", refused, kept, "return 0;"]
     yield _function(f"int {name}_set_weights(void *memory, const void *weights)", others)
 
 

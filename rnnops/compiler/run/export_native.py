@@ -28,6 +28,7 @@ from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
+    ALIGNMENT,
     DIGEST_BYTES,
     LIST_WORDS,
     MARK_BYTES,
@@ -99,7 +100,7 @@ FAMILIES = re.compile(
     r"| M_[A-Z0-9_]+(f\d*x?|l)",
     re.VERBOSE,
 )  # of macros in headers of C, with what POSIX adds to them
-OWN = "memory weights ready"  # of exported headers
+OWN = "main memory weights ready"  # of programs, and of exported headers
 HEADERS_OF_C = """
 assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit
 stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"""
@@ -273,6 +274,15 @@ def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
     return "\n".join([*tables, *declared, *functions]) + "\n"
 
 
+ALIGNED = (
+    "%one = ptrtoint ptr %memory to i64",
+    "%two = ptrtoint ptr %weights to i64",
+    "%both = or i64 %one, %two",
+    f"%rest = and i64 %both, {ALIGNMENT - 1}",
+    "%skew = icmp ne i64 %rest, 0",
+    "br i1 %skew, label %skewed, label %aligned",
+    "aligned:",
+)
 MARKED = f"%marked = getelementptr i8, ptr %memory, i64 {(LIST_WORDS - 1) * WORD_BYTES}"
 
 
@@ -285,12 +295,12 @@ def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
         "%other = icmp ne i32 %order, 0",
         "br i1 %other, label %refused, label %prepared",
     ]
-    ends = ["ret i32 0", "refused:", "ret i32 1"]
+    ends = ["ret i32 0", "refused:", "ret i32 1", "skewed:", "ret i32 2"]
     mark = "%mark = load i64, ptr @digest, align 1", "store i64 %mark, ptr %marked"
     reset = f"call void @{name}_reset(ptr %memory)"
-    first = [*refuse, "prepared:", clear, set_up, MARKED, *mark, reset, *ends]
+    first = [*ALIGNED, *refuse, "prepared:", clear, set_up, MARKED, *mark, reset, *ends]
     yield _function(f"i32 @{name}_init(ptr %memory, ptr %weights)", first)
-    others = [*_prepared("ret i32 2"), *refuse, "prepared:", set_up, *ends]
+    others = [*ALIGNED, *_prepared("ret i32 2"), *refuse, "prepared:", set_up, *ends]
     yield _function(f"i32 @{name}_set_weights(ptr %memory, ptr %weights)", others)
 
 
@@ -386,6 +396,7 @@ def export_recorded(
     name: str,
     net: str,
     products: str | None = None,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ExportedFiles:
     """Write the files; each is there whole or not at all.
 
@@ -395,6 +406,7 @@ def export_recorded(
         initial: input of a state -> what it begins with, where that is not zeros.
         net: its name, for errors.
         products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
+        facts: input or output -> its range, meaning or delay, for the header and the manifest.
 
     Raises FeedError where an output and the input that it becomes differ, DeviceError for C99 where weights would have
     their bytes in another order than it wants.
@@ -409,8 +421,11 @@ def export_recorded(
     state_of |= {len(feeds) + [*outputs].index(output): numbers[one] for output, one in states.items()}
     kept = {number: given[number].nbytes for number in sorted(set(state_of.values()))}
     free = [number for number in range(len(given)) if number not in state_of]
-    words = dict(zip(free, c_names([names[number] for number in free], name), strict=True))
-    arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
+    words, facts = dict(zip(free, c_names([names[number] for number in free], name), strict=True)), facts or {}
+    arguments = {
+        number: Argument(word, given[number], number >= len(feeds), facts.get(names[number], {}))
+        for number, word in words.items()
+    }
     first = {numbers[one]: array.tobytes() for one, array in _initial(feeds, states, initial, net).items()}
     if products is None:
         _pack(recorded, feeds)
@@ -427,7 +442,7 @@ def export_recorded(
     taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
     written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
     told = {"name": name, "net": net, "digest": digest, "memory": plan.nbytes, "weights": plan.weights_bytes}
-    told |= {"inputs": _listed(taken, feeds), "outputs": _listed(written, outputs)}
+    told |= {"inputs": _listed(taken, feeds, facts), "outputs": _listed(written, outputs, facts)}
     told["states"] = [
         {"output": output, "input": one, **_kind(feeds[one]), "offset": plan.state_offsets[numbers[one]]}
         | {"initial": "given" if numbers[one] in first else "zero"}
@@ -440,9 +455,11 @@ def export_recorded(
     return ExportedFiles(*code_files, files[".h"], files[".weights"], files[".json"], taken, written)
 
 
-def _listed(words: Mapping[str, str], kinds: Mapping[str, Type]) -> list[dict[str, Any]]:
+def _listed(
+    words: Mapping[str, str], kinds: Mapping[str, Type], facts: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Arguments of a call for the manifest, in order."""
-    return [{"name": name, "c": word, **_kind(kinds[name])} for name, word in words.items()]
+    return [{"name": name, "c": word, **_kind(kinds[name]), **facts.get(name, {})} for name, word in words.items()]
 
 
 def _kind(kind: Type) -> dict[str, Any]:
@@ -469,6 +486,9 @@ def _initial(
             whole = np.broadcast_to(array, kind.shape)
         except ValueError:
             raise FeedError("an initial state of another shape", net=net, blob=name, wanted=kind, came=came) from None
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            hint = "NaN stays in states: take them from a stream whose outputs are numbers."
+            raise FeedError("an initial state has NaN", net=net, blob=name, wanted="numbers", hint=hint)
         if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
             raise FeedError("an initial state of another dtype", net=net, blob=name, wanted=kind, came=array.dtype)
         found[name] = np.ascontiguousarray(whole, kind.dtype)

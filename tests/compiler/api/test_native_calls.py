@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from masked_presets import PRESETS, D, H, preset
+from rejection import rejects
 
 import rnnops as ro
 from rnnops.compiler.api.bound_run import KINDS, BoundRun
@@ -223,6 +224,8 @@ def test_what_python_steps_through_has_no_list() -> None:
     kinds = tuple((array.dtype, array.shape) for array in feeds.values())
     assert "stepped from Python" in (run._native.refused(kinds) or "")
     assert "stepped from Python" in run.plan(feeds, backward=False).describe()
+    told = "stepped from Python", "Write the steps of a recurrence inside of a cell as a loop of Python"
+    rejects(ro.DeviceError, lambda: run.export_native("nowhere", feeds), *told)
 
 
 def test_random_numbers_come_from_python() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -368,6 +369,15 @@ def test_rows_that_are_mixed_are_refused() -> None:
     rejects(ro.StreamError, lambda: ro.streamed_net(net, "T", X), "op 'MaxPool", "rows are mixed")
 
 
+def in_c(streamed: ro.StreamedNet, params: Mapping[str, Any], frames: int, folder: Path, **options: Any) -> Any:
+    """A streamed net of one row as a program, for calls of so many frames."""
+    sizes = {n: tuple({"N": 1, "T": frames}.get(one, one) for one in dims) for n, dims in streamed.shapes.items()}
+    run = ro.compile(streamed.net, threads=1).bind(**params)
+    return exported(
+        run, folder, {name: sizes[name] for name in streamed.net.input_names if name not in params}, **options
+    )
+
+
 @needs_compiler
 @pytest.mark.parametrize("build", [tcn, two_convolutions])
 def test_a_streamed_net_in_c(build: Callable[[], ro.Net], tmp_path: Path) -> None:
@@ -383,11 +393,7 @@ def test_a_streamed_net_in_c(build: Callable[[], ro.Net], tmp_path: Path) -> Non
     sizes = {name: [{"N": 1, "T": 1}.get(size, size) for size in dims] for name, dims in streamed.shapes.items()}
     zeros = {name: np.zeros(sizes[name], "float32") for name in streamed.axes}
     zeros |= {} if streamed.fed is None else {streamed.fed: np.zeros(1, "int64")}
-    run = ro.compile(streamed.net, threads=1).bind(**params)
-    shapes = {name: sizes[name] for name in streamed.net.input_names if name not in params}
-    program = exported(
-        run, tmp_path, {name: tuple(size) for name, size in shapes.items()}, states=dict(streamed.states)
-    )
+    program = in_c(streamed, params, 1, tmp_path, states=dict(streamed.states))
     made = []
     for t in range(frames + delay):
         feeds = {**zeros, "x": np.ascontiguousarray(x[..., t : t + 1])} if t < frames else dict(zeros)
@@ -475,3 +481,46 @@ def test_initial_states_of_a_recurrence_in_c(source: str | None, tmp_path: Path)
     out = {"y": np.zeros_like(wanted)}
     assert program({"x": x}, out) == 0
     np.testing.assert_allclose(out["y"], wanted, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_a_number_of_frames_that_a_call_does_not_have(source: str | None, tmp_path: Path) -> None:
+    """Such a number gave other last frames, silently."""
+    net = two_convolutions()
+    params = params_of(net, "float32")
+    streamed = ro.streamed_net(net, "T", {**X, **{spec.name: spec.shape for spec in net.parameters}})
+    program = in_c(streamed, params, 2, tmp_path, states=streamed, source=source)
+    told = json.loads(program.files.manifest.read_text())
+    assert told["inputs"][1] == {
+        "name": "stream/fed", "c": "stream_fed", "dtype": "int64", "shape": [1],
+        "meaning": "frames of this call, 0 behind the last", "least": 0, "greatest": 2,
+    }  # fmt: skip
+    assert [one["delay"] for one in told["outputs"]] == [*streamed.delay.values()]
+    x = feeds_of(X, 2, 1)["x"].astype("float32")
+    stream = ro.compile(net).bind(**params).stream(shapes=X, steps="T")
+    out = {name: np.zeros_like(array) for name, array in stream(x).items()}
+    before = dict(stream.states)
+    for count, status in ((-1, 1), (3, 1), (40, 1), (-(2**40), 1), (0, 0), (1, 0), (2, 0)):
+        feeds = {"x": x, "stream/fed": np.full(1, count)}
+        assert program(feeds, out) == status, count
+        if status:
+            wrong = "blob 'stream/fed': a call does not have so many frames; wanted 0 to 2; got"
+            rejects(ro.TypeRuleError, lambda feeds=feeds: stream(feeds), wrong)
+            assert all(stream.states[name] is before[name] for name in before)
+
+
+def test_errors_say_which_sizes_a_stream_reads() -> None:
+    net = two_convolutions()
+    bound = ro.compile(net).bind(**params_of(net, "float32"))
+    stream = bound.stream(shapes=X, steps="T", rows=2)
+    for shape in ((2, 2, 1), (1, 3, 1), (3,), (2, 3)):
+        wrong = f"blob 'x': a feed of another shape; wanted [2, 3, T], of T frames; got {[*shape]}"
+        rejects(ro.StreamError, lambda shape=shape: stream(np.zeros(shape, "float32")), wrong)
+        rejects(ro.StreamError, lambda shape=shape: stream.finish(np.zeros(shape, "float32")), wrong)
+    wrong = "no input has the size of frames; wanted 'time'; got x [N, 3, T]. Name the axis of frames 'time' in shapes="
+    rejects(ro.StreamError, lambda: bound.stream(shapes=X, steps="time"), wrong)
+    wrong = "channels do not fit the weights; wanted 3; got 7680. Are frames the axis that shapes= says?"
+    rejects(ro.StreamError, lambda: bound.stream(shapes={"x": ("N", "T", 3)}, steps="T"), "Conv", wrong)
+    wrong = "no state has an axis of rows; got 1. Leave rows= out, or"
+    rejects(ro.StreamError, lambda: bound.stream(shapes={"x": (1, 3, "T")}, steps="T", rows=1), wrong)

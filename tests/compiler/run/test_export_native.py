@@ -116,6 +116,7 @@ def test_a_net_that_c_cannot_call_by_its_name_is_called_model(tmp_path: Path) ->
     """Keywords of C and C++, macros, what the library's headers and functions are called, and what is not a word."""
     names = (
         "int",
+        "main",
         "class",
         "NULL",
         "errno",
@@ -140,10 +141,10 @@ def test_a_net_that_c_cannot_call_by_its_name_is_called_model(tmp_path: Path) ->
 
 
 def test_words_that_nobody_has_taken_stay(tmp_path: Path) -> None:
-    net = ro.Net("main")
+    net = ro.Net("start")
     net.outputs(y=ro.tanh(net.input("W_f", shape=(2,))) + net.input("printf", shape=(2,)))
     files = ro.compile(net, threads=1).export_native(tmp_path)
-    assert (files.header.name, files.inputs) == ("main.h", {"W_f": "W_f", "printf": "printf"})
+    assert (files.header.name, files.inputs) == ("start.h", {"W_f": "W_f", "printf": "printf"})
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
@@ -171,15 +172,15 @@ def test_headers_go_behind_those_of_the_library(language: str, tmp_path: Path) -
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:
-    net = ro.Net("main")
+    net = ro.Net("start")
     net.outputs(y=ro.tanh(net.input("x", shape=(2,))))
     run = ro.compile(net, threads=1)
     run.export_native(tmp_path, source="c99")
     run.export_native(tmp_path, source="c99")  # an old export is replaced
-    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    (tmp_path / "start.c").write_text("int main(void) { return 0; }\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     rejects(
-        ro.SaveError, lambda: run.export_native(tmp_path, source="c99"), "main.c' was not written by rnnops", "name="
+        ro.SaveError, lambda: run.export_native(tmp_path, source="c99"), "start.c' was not written by rnnops", "name="
     )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -190,6 +191,23 @@ def state_net() -> ro.Net:
     _, h_last, _, c_last = ro.LSTM(net, x, None, (h, c), D, H)
     net.outputs(y=ro.tanh(h_last), h_last=h_last, c_last=c_last)
     return net
+
+
+@needs_compiler
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_memory_and_weights_that_are_not_aligned_are_refused(source: str | None, tmp_path: Path) -> None:
+    """A processor that stores no number there would stop, or write it elsewhere."""
+    run = ro.compile(state_net()).bind(**ro.init_params(state_net(), 0, "float32"))
+    program = exported(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"}, source=source)
+    room, weights = np.full(program.memory_bytes + 128, 0xFF, np.uint8), pointer(program.weights)
+    skewed = room[-room.ctypes.data % 64 + 4 :]
+    assert program.function("init")(pointer(skewed), weights) == 2
+    assert (room == 0xFF).all()
+    copy = np.append(np.zeros(68, np.uint8), program.weights)
+    copy = copy[-copy.ctypes.data % 64 + 4 :]
+    for function in ("init", "set_weights"):
+        assert program.function(function)(pointer(program.memory), pointer(copy)) == 2
+        assert program.function(function)(pointer(program.memory), weights) == 0
 
 
 def test_states_stay_in_memory(tmp_path: Path) -> None:
@@ -241,9 +259,27 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for folder in (3, None, b"new"):
         with pytest.raises(ro.FeedError, match="folder is not a path; wanted a string or a Path"):
             run.export_native(folder)  # type: ignore[arg-type]
-    for name in ("", "1", "a-b", "int", "x;y", 3, "_net", "class", "string", "Math", "sem", "x" * 500, "n\n", "\u00e9"):
+    for name in (
+        "",
+        "1",
+        "a-b",
+        "int",
+        "x;y",
+        3,
+        "_net",
+        "class",
+        "string",
+        "Math",
+        "sem",
+        "x" * 500,
+        "n\n",
+        "\u00e9",
+        "main",
+    ):
         with pytest.raises(ro.FeedError, match="word of C"):
             run.export_native(tmp_path / "new", name=name)
+    with pytest.raises(ro.FeedError, match="blob 'h': an initial state has NaN; wanted numbers"):
+        run.export_native(tmp_path / "new", states={"h_last": "h"}, initial={"h": np.array([np.nan] + [0] * (H - 1))})
     with pytest.raises(ro.FeedError, match="no such input"):
         run.export_native(tmp_path / "new", z=(1,))
     double = ro.Net("double")
@@ -285,11 +321,11 @@ def test_an_export_that_sees_one_frame_in_each_call_is_warned_of(tmp_path: Path)
     """What begins anew is named; a chain of frames, states that are fed, and a streamed net are not."""
     net, params = keyword_net(keeps=False)
     run = ro.compile(net).bind(**params)
-    with pytest.warns(UserWarning, match="see one frame a call.*Conv.*gru.*ro.streamed_net"):
+    with pytest.warns(UserWarning, match="see the frames of one call.*Conv.*gru.*ro.streamed_net"):
         run.export_native(tmp_path, x=(1, 1, D), source="c99")
     net, params = keyword_net(keeps=True)
     run, states = ro.compile(net).bind(**params), {"h_last": "h"}
-    with pytest.warns(UserWarning, match="see one frame a call") as warned:
+    with pytest.warns(UserWarning, match="see the frames of one call") as warned:
         run.export_native(tmp_path, x=(1, 1, D), h=(1, H), states=states, source="c99")
     assert "gru" not in str(warned[0].message)
     assert warned[0].filename == __file__
