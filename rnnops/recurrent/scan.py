@@ -17,7 +17,7 @@ from rnnops.ops.indexing import select_valid
 from rnnops.ops.internal import stop_gradient
 from rnnops.ops.movement import squeeze
 from rnnops.ops.shapes import shape
-from rnnops.recurrent.build import recurrent_net
+from rnnops.recurrent.op import recurrent_net
 from rnnops.types import FLOATS, Array, dtype_name
 
 LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end
