@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets.cpu.llvm_text import Row, Scalars
+from rnnops.compiler.targets.llvm_text import Row, Scalars
 from rnnops.kernels.cpu.elementary import definitions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
 

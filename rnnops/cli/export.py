@@ -25,10 +25,10 @@ from rnnops.util import LazyModule
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.compiler.run.export_native import ExportedFiles
-    from rnnops.onnx import node as onnx_node, open_sizes, package as onnx_package
+    from rnnops.onnx import node as onnx_node, open_sizes
 else:  # training does without the package onnx
-    onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
-    open_sizes, onnx_node = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.node")
+    onnx_files, onnx_node = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.node")
+    open_sizes = LazyModule("rnnops.onnx.open_sizes")
 
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header, which is JSON
 
@@ -84,7 +84,7 @@ def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any],
 def _sizes(path: Path, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
     found: dict[str, int] = {}
-    with onnx_package.about(str(path)):
+    with onnx_node.about(str(path)):
         graph = onnx_node.read_proto(path)[0].graph
     for name, dims in open_sizes.dims_of_inputs(graph).items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):

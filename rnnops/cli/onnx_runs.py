@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
 from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
-from rnnops.errors import RnnopsError, SaveError
+from rnnops.errors import MissingPackageError, OnnxError, RnnopsError, SaveError
 from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors
 from rnnops.net.net import Net
@@ -41,7 +42,7 @@ from rnnops.onnx.compare import (
 )
 from rnnops.onnx.exact_products import ProductNode, products_of_file
 from rnnops.onnx.load import OnnxModel, fixed_inputs
-from rnnops.onnx.node import read_proto
+from rnnops.onnx.node import about, read_proto
 from rnnops.onnx.open_sizes import (
     Dims,
     dims_of_inputs,
@@ -52,7 +53,6 @@ from rnnops.onnx.open_sizes import (
     with_sizes,
 )
 from rnnops.onnx.outline import Outline, outline
-from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 
 from rnnops.compiler import compile as compile_net
 from rnnops.net.text import absolute_names, free_name
 from rnnops.onnx.load import opset_of, read_main_graph
 from rnnops.onnx.node import attributes_of, op_name, read_beside, read_proto
-from rnnops.onnx.package import onnx
 from rnnops.types import Array
 
 Arrays: TypeAlias = Mapping[str, Array]

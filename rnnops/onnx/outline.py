@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
-from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
+import onnx
+
+from rnnops.errors import OnnxError
+from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
 from rnnops.onnx.load import READABLE, opset_of
 from rnnops.onnx.node import MAX_DEPTH, dtype_in_words, graphs_in, graphs_of, op_name
 from rnnops.onnx.open_sizes import Dims, dims_of
-from rnnops.onnx.package import OnnxError, onnx
-from rnnops.onnx.roll_loops import with_loops
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")

@@ -12,9 +12,9 @@ import numpy as np
 from rnnops.errors import RecurrentError, did_you_mean, named_arguments
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.net import Net, common_net
+from rnnops.ops.base import stop_gradient
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.indexing import select_valid
-from rnnops.ops.internal import stop_gradient
 from rnnops.ops.movement import squeeze
 from rnnops.ops.shapes import shape
 from rnnops.recurrent.op import recurrent_net
