@@ -166,11 +166,6 @@ def assembly(text: str, level: int = LEVEL) -> str:
     return str(machine.emit_assembly(_optimised(text, machine, level)))
 
 
-def optimised(text: str, level: int = LEVEL) -> str:
-    """An LLVM module as LLVM optimises it for this processor."""
-    return str(_optimised(text, _machine(level), level))
-
-
 def _optimised(text: str, machine: Any, level: int) -> Any:
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)

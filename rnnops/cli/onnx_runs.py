@@ -40,7 +40,6 @@ from rnnops.onnx.compare import (
     state_pairs,
     step_times,
 )
-from rnnops.onnx.exact_products import ProductNode, products_of_file
 from rnnops.onnx.load import OnnxModel, fixed_inputs
 from rnnops.onnx.node import about, read_proto
 from rnnops.onnx.open_sizes import (
@@ -52,7 +51,7 @@ from rnnops.onnx.open_sizes import (
     sizes_of_weights,
     with_sizes,
 )
-from rnnops.onnx.outline import Outline, outline
+from rnnops.onnx.outline import Outline, ProductNode, outline, products_of_file
 from rnnops.types import FLOAT, Array, Shape
 from rnnops.util import cached_property
 

@@ -413,7 +413,7 @@ sum, mean, sum_of_products = register(Sum()), register(Mean()), register(SumOfPr
 FIRST_AXIS = 2  # of those that windows slide over: N and channels come before
 
 
-def sizes_under(call: Call) -> Sizes:
+def sizes_under(call: Call) -> tuple[int, ...]:
     """The sizes of the axes that windows slide over: one at least."""
     if call.rank(0) <= FIRST_AXIS:
         call.fail("windows slide over the axes after N and channels", wanted="rank 3 or more", came=call.rank(0))
