@@ -28,8 +28,15 @@ from llvmlite import ir
 
 from rnnops.kernels.cpu.gemm import DTYPES
 from rnnops.kernels.cpu.micro_kernel import BYTES, I64, Vectors
-from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of as address_in, compiled, engine_of
-from rnnops.kernels.cpu.packing import Products, products_of, rounded_products_of
+from rnnops.kernels.cpu.native import (
+    PRODUCTS_LEVEL,
+    Products,
+    address_of as address_in,
+    compiled,
+    engine_of,
+    products_of,
+    rounded_products_of,
+)
 from rnnops.kernels.cpu.processor import NUMBERS, lanes
 
 Call = Callable[[], object]

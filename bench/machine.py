@@ -11,7 +11,7 @@ from bench.case import Entry
 from bench.contender import Bench, Contender
 from bench.counting import Work
 from bench.gemm import peak_call
-from rnnops.kernels.cpu.packing import products_of, rounded_products_of
+from rnnops.kernels.cpu.native import products_of, rounded_products_of
 
 PEAK_CALLS = 50  # of 38 MFLOP each with AVX-512: ten milliseconds, so that starting threads does not show
 

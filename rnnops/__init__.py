@@ -77,6 +77,7 @@ from rnnops.ops.arithmetic import (
     sub as sub,
     tan as tan,
 )
+from rnnops.ops.base import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.comparison import (
     and_ as and_,
     cast as cast,
@@ -96,7 +97,6 @@ from rnnops.ops.comparison import (
 from rnnops.ops.convolution import conv as conv, conv_transpose as conv_transpose
 from rnnops.ops.einsum import einsum as einsum
 from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
-from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.linear_algebra import (
     cholesky as cholesky,
     gemm as gemm,
@@ -124,15 +124,9 @@ from rnnops.ops.normalization import (
     softmax as softmax,
 )
 from rnnops.ops.ordering import argmax as argmax, cumprod as cumprod, cumsum as cumsum, topk as topk
-from rnnops.ops.pooling import (
-    average_pool as average_pool,
+from rnnops.ops.reduction import (
     global_average_pool as global_average_pool,
     global_max_pool as global_max_pool,
-    lp_pool as lp_pool,
-    max_pool as max_pool,
-)
-from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
-from rnnops.ops.reduction import (
     mean as mean,
     reduce_log_sum_exp as reduce_log_sum_exp,
     reduce_max as reduce_max,
@@ -147,9 +141,12 @@ from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd 
 from rnnops.ops.shapes import (
     constant as constant,
     constant_of_shape as constant_of_shape,
+    dropout as dropout,
+    random_uniform_like as random_uniform_like,
     range as range,
     shape as shape,
 )
+from rnnops.ops.windows import average_pool as average_pool, lp_pool as lp_pool, max_pool as max_pool
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.util import LOADING as _LOADING, MovedModule as _MovedModule
 

@@ -12,14 +12,13 @@ from itertools import pairwise
 from typing import Any, cast
 
 from rnnops.errors import GradientError, NamedRule
-from rnnops.interpreter import Program
+from rnnops.interpreter import Program, prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, NotKept, OpSchema, schema_of
 from rnnops.net.text import absolute_names, name_scope
-from rnnops.ops.internal import sum_to
-from rnnops.rewrites import prune
+from rnnops.ops.base import sum_to
 from rnnops.types import Type, is_float
 
 

@@ -411,6 +411,29 @@ MEANINGS = {  # of arguments
 }
 
 
+class OnnxError(RnnopsError):
+    """A file is not an ONNX model that can be read here, or a net cannot be written as one.
+
+    Example:
+        >>> try:
+        ...     ro.onnx.load("nowhere.onnx")
+        ... except ro.onnx.OnnxError as error:
+        ...     print(str(error).split(":")[0])
+        nowhere.onnx
+    """
+
+
+class MissingPackageError(OnnxError, ImportError):
+    """The package `onnx`, which parses and writes the files, is not installed.
+
+    It is raised by `import rnnops.onnx`, and is an ImportError, too.
+
+    Example:
+        >>> issubclass(ro.onnx.MissingPackageError, (ro.onnx.OnnxError, ImportError))
+        True
+    """
+
+
 def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str] | None = None) -> str | None:
     """A hint for a misspelt name, None where nothing is near.
 

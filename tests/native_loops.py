@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets.cpu.llvm_text import Row, Scalars
+from rnnops.compiler.targets.llvm_text import Row, Scalars
 from rnnops.kernels.cpu.elementary import definitions
-from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
+from rnnops.kernels.cpu.native import LEVEL, _machine, _optimised, assembly, compiled, engine_of
 
 Array = npt.NDArray[Any]
 ELEMENT, ZERO, ONE = Name("i"), Literal(0), Literal(1)
@@ -36,7 +36,7 @@ class NativeRows:
 
     @property
     def optimised(self) -> str:
-        return optimised(self.text)
+        return str(_optimised(self.text, _machine(LEVEL), LEVEL))
 
     @property
     def assembly(self) -> str:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.interpreter import Workspace, execute, prepare
+from rnnops.interpreter import Workspace, execute, merge_equal_ops, number_random_ops, prepare, prune, prune_cells
 from rnnops.net.schema import RunContext
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
 from rnnops.types import type_of
 
 Arrays = dict[str, np.ndarray]

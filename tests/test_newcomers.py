@@ -24,7 +24,7 @@ from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
-from rnnops.kernels.cpu import packing, pointwise
+from rnnops.kernels.cpu import native, pointwise
 from rnnops.kernels.scalar_functions import implementations
 from rnnops.net.loop_forms import Pointwise
 from rnnops.net.net import Net
@@ -207,7 +207,7 @@ class Walk:
             names = [parameter.name for parameter in program.parameters]
             Walk({**self.known, **dict(zip(names, given, strict=True))}, self.programs).body(program.body)
         else:
-            result = getattr(packing, s.function)(*given)
+            result = getattr(native, s.function)(*given)
             self.known.update(dict.fromkeys(s.results, result))
 
     def argument(self, a: Any) -> Any:
@@ -215,11 +215,11 @@ class Walk:
             return self.value(a)
         array = self.known[a.buffer]
         if isinstance(a, Pointer):
-            return packing.at(array, self.value(a.offset))
+            return native.at(array, self.value(a.offset))
         if isinstance(a, Vector):
-            return packing.vector(array, self.value(a.start), self.value(a.count))
+            return native.vector(array, self.value(a.start), self.value(a.count))
         if isinstance(a, MatrixOperand):
-            return packing.matrix(array, *map(self.value, (a.start, a.rows, a.stride, a.column, a.columns)))
+            return native.matrix(array, *map(self.value, (a.start, a.rows, a.stride, a.column, a.columns)))
         assert isinstance(a, Array)
         return array
 

@@ -23,7 +23,7 @@ LAYERS = (
     {"types"},
     {"kernels"},
     {"net"},
-    {"ops", "rewrites"},
+    {"ops"},
     {"interpreter"},
     {"autodiff"},
     {"checkpoints"},
@@ -38,7 +38,6 @@ LAYERS = (
 # The same of folders of `rnnops/compiler`: the pipeline, from what all share to what users call.
 COMPILER = (
     {"lower"},
-    {"targets/cpu"},
     {"memory", "schedule"},
     {"codegen", "rewrite"},
     {"targets"},

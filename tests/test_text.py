@@ -19,7 +19,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.parse import DEPTH, parse_net
 from rnnops.net.schema import REGISTRY, Call, OpSchema, no_gradient, register
-from rnnops.ops.internal import sum_to
+from rnnops.ops.base import sum_to
 from rnnops.recurrent.training_form import training_form
 from rnnops.types import ANY, FLOAT, INTEGERS, Shape, Type
 

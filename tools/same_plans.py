@@ -4,7 +4,7 @@
     python tools/same_plans.py compare A B      # exits with 1 if the folders differ
 
 The nets are the golden cells, one layer of each cell of `ro.cells.CELLS`, and the nets of the benchmark. A key is the
-hash of a kernel's text and of the processor (`kernels/object_cache.py`), without the revision of the sources, which
+hash of a kernel's text and of the processor (`kernels/cpu/processor.py`), without the revision of the sources, which
 changes with every word in them. Equal keys are equal kernels, so equal bits and speed. Write both folders on one
 machine, with one Python and one `RNNOPS_CPU`.
 """

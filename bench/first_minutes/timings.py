@@ -26,9 +26,10 @@ from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
 from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.share_blocks import CLOCK
 from rnnops.compiler.targets.cuda.target import cuda_target
-from rnnops.kernels.cuda import gemm, launches
+from rnnops.kernels.cuda import gemm
 from rnnops.kernels.cuda.facade import card
 from rnnops.kernels.cuda.gemm import Matrix, Product
 
@@ -95,7 +96,7 @@ def timed(place: Place, found: dict[str, list[float]], label: str, call: Callabl
 @contextmanager
 def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> Iterator[None]:
     """Time each launch of a kernel that is a loop, one by one; a pass has several where it goes tile by tile."""
-    real, sums = launches.launch, dict[str, float]()
+    real, sums = target.launch, dict[str, float]()
 
     def launch(kernel: Any, *given: Any) -> None:
         name = kernel.__name__ if hasattr(kernel, "__name__") else kernel.fn.__name__
@@ -105,7 +106,7 @@ def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> It
         label = f"{which} {name}"
         sums[label] = sums.get(label, 0.0) + place.seconds(partial(real, kernel, *given))
 
-    with mock.patch.object(launches, "launch", launch):
+    with mock.patch.object(target, "launch", launch):
         yield
     for label, seconds in sums.items():
         found.setdefault(label, []).append(seconds)

@@ -10,7 +10,7 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 - B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
   16 rows at 250 GFLOP/s want 31 GB/s as soon as B is larger than the caches.
 
-`gemm_packed` takes B from `packing.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
+`gemm_packed` takes B from `native.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
 row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
 into few sets of L1 and L2 (a fifth slower in place than copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
 come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
@@ -22,13 +22,13 @@ C, then for each block of k the sum of its products; blocks of k depend only on 
 of parts, any vector width gives the same bits. Nothing is allocated but 96 KiB of stack, and 512 KiB in `gemm_tn`, and
 the interpreter's lock is not held: threads may share one C.
 
-Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
+Where B is packed as whole numbers of a byte each (`narrow`, native.py), all else is the same, bits included. For
 one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
 to 25 from L2 or L3 and 55 is the peak of multiply-adds; so 1.3 to 1.4 times the speed, and 2.6 where float32 comes from
 memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 8 on.
 
 Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no operand; nothing is checked here
-(`packing.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
+(`native.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
 **Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
 C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`panels.py`) on the
@@ -69,7 +69,7 @@ from rnnops.kernels.cpu.micro_kernel import (
     micro_kernels,
     zeros_name,
 )
-from rnnops.kernels.cpu.packing import K_BLOCK
+from rnnops.kernels.cpu.native import K_BLOCK
 from rnnops.kernels.cpu.panels import (
     columns_part,
     define_rounding,

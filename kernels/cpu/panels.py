@@ -1,10 +1,10 @@
 """Functions that pack matrices, as LLVM IR: floats, and operands of products that are rounded to bfloat16.
 
 Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
-squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5). `packing.py` says
+squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5). `native.py` says
 how packed matrices lie in memory.
 
-Limits: compiled functions check nothing; `packing.Products` checks the arguments of calls from Python. NaN and infinity
+Limits: compiled functions check nothing; `native.Products` checks the arguments of calls from Python. NaN and infinity
 are packed like any number.
 
 **Operands of products rounded to bfloat16**: rows and columns of float32 as words that products read.

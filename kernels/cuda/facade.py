@@ -44,8 +44,8 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from rnnops import util
 from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.processor import cache_folder
 from rnnops.kernels.cuda.simulated import SIMULATED as SIMULATED
-from rnnops.kernels.object_cache import cache_folder
 
 KERNELS = Path(__file__).resolve().parent
 util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it

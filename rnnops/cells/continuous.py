@@ -12,9 +12,8 @@ from rnnops.cells.sized import SizedCell, count_of, finite, register_cell
 from rnnops.net.blob import Blob
 from rnnops.ops.activation import relu, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as absolute
-from rnnops.ops.base import number
+from rnnops.ops.base import number, stop_gradient, with_gradient
 from rnnops.ops.comparison import cast
-from rnnops.ops.internal import stop_gradient, with_gradient
 from rnnops.ops.movement import split, transpose
 from rnnops.types import Array
 

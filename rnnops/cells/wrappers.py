@@ -20,8 +20,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.net import Net, require_net
 from rnnops.net.text import absolute_names, check_name
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze
-from rnnops.ops.random import dropout
-from rnnops.ops.shapes import constant_of_shape, shape
+from rnnops.ops.shapes import constant_of_shape, dropout, shape
 
 
 class CompoundCell(RNNCell):

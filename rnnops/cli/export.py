@@ -25,11 +25,11 @@ from rnnops.util import LazyModule
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.compiler.run.export_native import ExportedFiles
-    from rnnops.onnx import node as onnx_node, open_sizes, package as onnx_package
+    from rnnops.onnx import node as onnx_node, open_sizes
     from rnnops.onnx.open_sizes import Dims
 else:  # training does without the package onnx
-    onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
-    open_sizes, onnx_node = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.node")
+    onnx_files, onnx_node = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.node")
+    open_sizes = LazyModule("rnnops.onnx.open_sizes")
 
 LENGTH_BYTES = 8  # a safetensors file begins with the length of its header, which is JSON
 
@@ -75,7 +75,7 @@ def read_model(
 
 
 def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any], steps: str | None) -> ReadModel:
-    with onnx_package.about(str(path)):
+    with onnx_node.about(str(path)):
         dims = open_sizes.dims_of_inputs(onnx_node.read_proto(path)[0].graph)
     names = [*open_sizes.names_of_open_sizes(dims)]
     if steps is not None and steps not in names:

@@ -19,7 +19,7 @@ from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.compiler.api.single_frames import open_axes, single_frames
-from rnnops.errors import RnnopsError, SaveError
+from rnnops.errors import MissingPackageError, OnnxError, RnnopsError, SaveError
 from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors
 from rnnops.net.net import Net
@@ -40,9 +40,8 @@ from rnnops.onnx.compare import (
     state_pairs,
     step_times,
 )
-from rnnops.onnx.exact_products import ProductNode, products_of_file
 from rnnops.onnx.load import OnnxModel, fixed_inputs
-from rnnops.onnx.node import read_proto
+from rnnops.onnx.node import about, read_proto
 from rnnops.onnx.open_sizes import (
     Dims,
     dims_of_inputs,
@@ -52,12 +51,13 @@ from rnnops.onnx.open_sizes import (
     sizes_of_weights,
     with_sizes,
 )
-from rnnops.onnx.outline import Outline, outline
-from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
+from rnnops.onnx.outline import Outline, ProductNode, outline, products_of_file
 from rnnops.types import FLOAT, Array, Shape, type_of
 from rnnops.util import cached_property
 
 if TYPE_CHECKING:
+    import onnx
+
     from rnnops.cli.onnx_command import OnnxOptions
     from rnnops.compiler.api.run import Run
 

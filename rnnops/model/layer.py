@@ -26,10 +26,10 @@ from rnnops.cells.base import parameter
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.run.pipeline import PlanCache
 from rnnops.errors import Attributes, ModelError, named_options
+from rnnops.interpreter import first_live_random_op
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import check_name
-from rnnops.rewrites import first_live_random_op
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float
 from rnnops.util import cached_property
 

@@ -21,8 +21,7 @@ from rnnops.ops.comparison import cast
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, transpose
 from rnnops.ops.normalization import layer_normalization
-from rnnops.ops.random import dropout
-from rnnops.ops.shapes import constant_of_shape
+from rnnops.ops.shapes import constant_of_shape, dropout
 
 Init = Mapping[str, object] | None  # name or pattern below the layer -> initial values
 

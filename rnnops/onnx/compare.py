@@ -26,11 +26,12 @@ from time import process_time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import onnx
 
-from rnnops.onnx.node import MAX_DEPTH, graphs_of
+from rnnops.errors import MissingPackageError, OnnxError
+from rnnops.onnx.node import MAX_DEPTH, about, graphs_of
 from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import CELLS, LOOPS
-from rnnops.onnx.package import MissingPackageError, OnnxError, about, onnx
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 if TYPE_CHECKING:

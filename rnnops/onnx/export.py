@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx.defs import onnx_opset_version
 
-from rnnops.errors import RnnopsError
+from rnnops.errors import OnnxError, RnnopsError
 from rnnops.model import Model
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
@@ -26,9 +28,8 @@ from rnnops.net.op import Op
 from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, Operand, named_dims, value_info, write_op
 from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset, write_preset
-from rnnops.onnx.node import FAR, element_type
+from rnnops.onnx.node import FAR, NEWEST_OPSET, about, element_type
 from rnnops.onnx.open_sizes import SMALL, Dims, MadeUpSizes, sizes_of_weights, with_sizes
-from rnnops.onnx.package import NEWEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import FLOAT, FLOATS, Array, Type
 from rnnops.util import replaced

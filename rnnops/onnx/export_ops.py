@@ -11,13 +11,14 @@ from itertools import chain, count
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 
+from rnnops.errors import OnnxError
 from rnnops.net.blob import Blob
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.node import element_type
-from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.activation import tanh
 from rnnops.ops.arithmetic import exp, log, mod, sqrt
 from rnnops.ops.comparison import and_, equal, identity, less, not_, or_, where

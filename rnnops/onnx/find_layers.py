@@ -21,6 +21,8 @@ from typing import Any, TypeAlias
 from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GATES, GRUCell, LSTMCell
 from rnnops.cells.simple import BasicRNNCell
+from rnnops.errors import OnnxError
+from rnnops.interpreter import prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
@@ -28,13 +30,11 @@ from rnnops.net.schema import Call
 from rnnops.net.text import format_net, format_value, is_net
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
-from rnnops.onnx.node import Attributes, Node
+from rnnops.onnx.node import NEWEST_OPSET, Attributes, Node
 from rnnops.onnx.open_sizes import MadeUpSizes, Probes
-from rnnops.onnx.package import NEWEST_OPSET, OnnxError
 from rnnops.onnx.read_graph import result_names
 from rnnops.ops.movement import concat, split, unsqueeze
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.rewrites import prune
 
 PORTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")

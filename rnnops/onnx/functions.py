@@ -1,21 +1,43 @@
-"""Ops that are functions of simpler ones, defined by ONNX or by a model, put in place.
+"""A model before it is read: functions put in place, unrolled loops as Loop nodes.
 
 **Ops that ONNX itself defines by simpler ones, in the places where they stand**. They are Attention, LinearAttention (a
 Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package `onnx` says what they stand for, given the
 types of their inputs. What cannot be told stays as it is.
+
+**Unrolled loops.** PyTorch's exporters write a Python loop over time as a copy of its nodes for each step. Copies that
+hand states on (`unrolled.py`) are the body of a Loop, whose results are read as all steps or as one of them. Other
+nodes stay as they are.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+import onnx
+from onnx.defs import get_schema
+from onnx.shape_inference import infer_shapes
+
+from rnnops.errors import OnnxError
 from rnnops.net.text import free_name
-from rnnops.onnx.node import MAX_BYTES, OWN_DOMAINS, graphs_in, graphs_of, nodes_of, op_name
-from rnnops.onnx.package import OnnxError, about, get_schema, infer_shapes, onnx
+from rnnops.onnx.node import FAR, MAX_BYTES, OWN_DOMAINS, about, graphs_in, graphs_of, names_read, nodes_of, op_name
+from rnnops.onnx.open_sizes import dims_of
+from rnnops.onnx.unrolled import (
+    LEAST,
+    Copies,
+    GraphView,
+    Result,
+    UnrolledLoop,
+    attribute_of,
+    first_result,
+    loops_of,
+    replace_nodes,
+    sources_of,
+)
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
 DEEPEST = 4  # definitions in definitions: those of ONNX go two deep
@@ -312,3 +334,261 @@ class FunctionCall:
         """Nodes for outputs that are an input or another output."""
         for own, name in self.copies:
             yield onnx.helper.make_node("Identity", [self.names[own]], [name])
+
+
+READERS = ("Gather", "Slice", "Split", "SequenceAt")
+CUTS = ("Constant", "SplitToSequence", "Squeeze", "Unsqueeze")
+REPEATING = ("Add", "Div", "Exp", "HardSigmoid", "LeakyRelu", "MatMul", "Mul", "Neg", "Relu", "Sigmoid", "Sub", "Tanh")
+
+
+def with_loops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto | None:
+    """A copy of a model in which unrolled loops of the main graph are Loop nodes; None if there are none."""
+    reads = Counter(name for node in model.graph.node if node.op_type in READERS for name in node.input[:1])
+    parts = (len(node.output) for node in model.graph.node if node.op_type == "Split")
+    made = Counter(name for node in model.graph.node for name in node.output if name)
+    if (
+        opset < 11 or max([*reads.values(), *parts], default=0) < LEAST or max(made.values(), default=0) > 1
+    ):  # which is refused
+        return None
+    rolled, found, sources = deepcopy(model), False, sources_of(model.graph)
+    del rolled.graph.value_info[:]  # sizes are inferred, not believed
+    typed = graph_with_types(rolled)
+    dims = {value.name: dims_of(value) for value in (*typed.input, *typed.value_info)}
+    dims |= {tensor.name: tuple(tensor.dims) for tensor in typed.initializer}
+    while (loop := next(loops_of(GraphView(rolled.graph, dims, sources)), None)) is not None:
+        LoopWriter(loop, opset).write()
+        found = True
+    return rolled if found else None
+
+
+class LoopWriter:
+    """Puts a Loop in the place of the copies of its step.
+
+    Attributes:
+        axes: copies that are a state -> axes of size 1 that it is carried without.
+        every: results, all steps of them being read around the Loop -> the name of the whole; last: states, their
+            last value being read there -> its name.
+        made: (result, step) -> its name after the Loop; after: nodes that make such values of what the Loop gives.
+    """
+
+    def __init__(self, loop: UnrolledLoop, opset: int) -> None:
+        self.loop, self.view, self.steps, self.opset = loop, loop.view, loop.steps, opset
+        self.graph, self.taken = self.view.graph, names_in(self.view.graph)
+        self.axes = {result: self._axes_of_start(name) for name, result in loop.states.items()}
+        self.every: dict[Result, str] = {}
+        self.last: dict[Result, str] = {}
+        self.made: dict[tuple[Result, int], str] = {}
+        self.after: list[onnx.NodeProto] = []
+
+    def write(self) -> None:
+        """Change the graph."""
+        before, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
+        for node in self.graph.node:
+            if max(map(self.steps.step, self.view.read(node)), default=-1) < self.loop.first:
+                before.append(node)
+            elif not self._is_inside(node.output):
+                behind.append(self._with_stack(node))
+        names = [*(name for node in behind for name in names_read(node)), *(value.name for value in self.graph.output)]
+        stacks = {name for node in self.after for name in node.output}
+        for name in dict.fromkeys(names):
+            if name not in stacks and self._is_inside([name]):
+                made = self._value(*self.loop.results[self.view.named(name)], name)
+                if made != name:
+                    self._append("Identity", [made], name)
+        self._replace([*before, self._loop(), *self.after, *behind])
+
+    def _is_inside(self, names: Iterable[str]) -> bool:
+        """True if the loop makes values, which its first step may find made before."""
+        known = [self.view.named(name) for name in names if name]
+        return all(name in self.loop.results and self.steps.step(name) >= self.loop.first for name in known)
+
+    def _axes_of_start(self, name: str) -> list[int]:
+        """The axes of size 1 that the first value of a state is given."""
+        node = self.view.makers.get(self.loop.starts[name])
+        return self.view.axes(node) if node is not None and node.op_type == "Unsqueeze" else []
+
+    # -- what is read around the Loop -----------------------------------------------------------------------------
+
+    def _with_stack(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """A node; a Concat of all steps reads the value of all of them in place of these."""
+        known = self.loop.results
+        found = {i: known[name] for i, name in enumerate(self.view.inputs(node)) if name in known}
+        steps, order = list(range(self.loop.first, self.steps.count)), [step for _, step in found.values()]
+        if node.op_type != "Concat" or order not in (steps, steps[::-1]) or len({one for one, _ in found.values()}) > 1:
+            return node
+        places, axis = list(found), attribute_of(node, "axis", "int")
+        base, axes = self._without_axes(found[places[0]][0])
+        rank = self.view.rank(self._name(base))
+        if axes != [axis] or (axis and rank is None) or places[-1] - places[0] >= len(places):
+            return node
+        name = self._all_steps(base)
+        if order != steps:
+            name = self._append("Slice", [name, *map(self._constant, ([-1], [-FAR], [0], [-1]))])
+        if axis:
+            name = self._append("Transpose", [name], perm=[*range(1, axis + 1), 0, *range(axis + 1, (rank or 0) + 1)])
+        if len(places) == len(node.input):
+            return onnx.helper.make_node("Identity", [name], node.output, node.name)
+        inputs = [*node.input[: places[0]], name, *node.input[places[-1] + 1 :]]
+        return onnx.helper.make_node("Concat", inputs, node.output, node.name, axis=axis)
+
+    def _without_axes(self, result: Result) -> tuple[Result, list[int]]:
+        """The result that another one is with axes of size 1, and these."""
+        node = self.loop.copies[result[0]][0]
+        source = self.view.named(node.input[0])
+        if node.op_type == "Unsqueeze" and self.loop.is_own(source):
+            return self.loop.results[source][0], self.view.axes(node)
+        return result, self.axes.get(result, [])
+
+    def _value(self, result: Result, step: int, name: str) -> str:
+        """The name of a result of one step; a new value gets the given one."""
+        if (result, step) not in self.made:
+            self.made[result, step] = self._new_value(result, step, name)
+        return self.made[result, step]
+
+    def _new_value(self, result: Result, step: int, name: str) -> str:
+        base, axes = self._without_axes(result)
+        if not axes:
+            return self._bare(result, step, name)
+        bare = self._bare(result, step, "") if base == result else self._value(base, step, "")
+        return self._appended(self._with_axes("Unsqueeze", bare, axes, name or self._fresh(f"{bare}/unsqueeze")))
+
+    def _bare(self, result: Result, step: int, name: str) -> str:
+        """A result of one step, without the axes that it is carried without."""
+        if result in self.axes and step == self.steps.count - 1:
+            return self.last.setdefault(result, name or self._fresh(f"{self._name(result)}/last"))
+        place = self._constant(step - self.loop.first)
+        return self._append("Gather", [self._all_steps(result), place], name, axis=0)
+
+    def _all_steps(self, result: Result) -> str:
+        return self.every.setdefault(result, self.every.get(result) or self._fresh(f"{self._name(result)}/all"))
+
+    # -- the Loop -------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> onnx.NodeProto:
+        """The Loop, with the nodes of one step as its body."""
+        needed = self._needed()
+        states = {name: result for name, result in self.loop.states.items() if result[0] in needed}
+        trip, go, goes_on = map(self._fresh, ("trip", "go", "goes_on"))
+        inner = {name: self._fresh(f"{name}/before") for name in states}
+        ports, nodes = list(inner.values()), [onnx.helper.make_node("Identity", [go], [goes_on])]
+        carried = {} if self._is_bare(needed) else self.axes
+        for name, result in states.items():
+            if axes := carried.get(result, []):
+                nodes.append(self._with_axes("Unsqueeze", inner[name], axes, self._fresh(f"{name}/unsqueezed")))
+                inner[name] = nodes[-1].output[0]
+        places = dict.fromkeys(name for key in needed for name in self.loop.inputs(key) if self._is_place(name))
+        nodes += self._places(list(places), trip, inner) if places else []
+        nodes += [self._copy(self.loop.copies[key][0], inner) for key in self.loop.copies if key in needed]
+        for result in dict.fromkeys((*states.values(), *self.every)):
+            if axes := carried.get(result, []):
+                name = inner[self._name(result)]
+                nodes.append(self._with_axes("Squeeze", name, axes, self._fresh(f"{name}/squeezed")))
+                inner[self._name(result)] = nodes[-1].output[0]
+        results = [inner[self._name(result)] for result in (*states.values(), *self.every)]
+        body = onnx.GraphProto(name="step", node=nodes)
+        for side, names in ((body.input, [trip, go, *ports]), (body.output, [goes_on, *results])):
+            side.extend(onnx.helper.make_tensor_value_info(name, 0, None) for name in names)
+        count = self.steps.count - self.loop.first
+        starts = [self.view.named(self.loop.starts[name]) for name in states]
+        starts = [self._start(start, self.axes[result]) for start, result in zip(starts, states.values(), strict=True)]
+        lasts = [self.last.get(result, "") for result in states.values()]
+        called = f"{count} steps of {next(iter(states))}"
+        inputs, outputs = [self._constant(count), "", *starts], [*lasts, *self.every.values()]
+        return onnx.helper.make_node("Loop", inputs, outputs, called, body=body)
+
+    def _start(self, name: str, axes: list[int]) -> str:
+        """The first value of a state, without the axes that it is carried without."""
+        return self.view.named(self.view.makers[name].input[0]) if axes else name
+
+    def _needed(self) -> set[Copies]:
+        """The copies that something around the Loop follows from."""
+        needed, todo = set[Copies](), [key for key, _ in (*self.every, *self.last)]
+        while todo:
+            key = todo.pop()
+            if key not in needed:
+                needed.add(key)
+                names, states = self.loop.inputs(key), self.loop.states
+                todo += [self.loop.results[name][0][0] for name in names if self.loop.is_own(name)]
+                todo += [states[name][0] for name in names if name in states]
+        return needed
+
+    def _is_bare(self, needed: set[Copies]) -> bool:
+        """True if a step can do without the axes that states are carried without, as they only repeat operands."""
+        wide = {name for name, result in self.loop.states.items() if self.axes[result] == [0]}
+        for key, nodes in self.loop.copies.items():
+            inputs, rank = self.loop.inputs(key), self.view.rank(nodes[0].output[0]) or 0
+            others = [self.view.rank(name) for name in inputs if name not in wide]
+            if key not in needed or len(others) == len(inputs):
+                continue
+            if nodes[0].op_type not in REPEATING or any(other is None or other >= rank for other in others):
+                return False
+            if nodes[0].op_type == "MatMul" and (inputs[0] not in wide or others != [2]):
+                return False
+            wide.update(nodes[0].output)
+        results = (*self.loop.states.values(), *self.every)
+        return all((self._name(result) in wide) == (self.axes.get(result, []) != []) for result in results)
+
+    def _is_place(self, name: str) -> bool:
+        return self.steps.step(name) == self.loop.first + 1 and self.steps.place(name) is not None
+
+    def _places(self, names: Sequence[str], trip: str, inner: dict[str, str]) -> Iterator[onnx.NodeProto]:
+        """Nodes that read arrays at the place of a trip; their results become known as inner."""
+        first, place = self._constant(self.steps.at(self.loop.first)), self._fresh("place")
+        yield onnx.helper.make_node(
+            *(("Sub", [first, trip]) if self.steps.reverse else ("Add", [trip, first])), [place]
+        )
+        for name in names:
+            read = self.view.places[name]
+            step = inner[name] = self._fresh(f"{name}/step")
+            yield onnx.helper.make_node("Gather", [read.data, place], [step], axis=read.axis)
+            if read.keeps_axis:
+                inner[name] = self._fresh(f"{name}/kept")
+                yield self._with_axes("Unsqueeze", step, [read.axis], inner[name])
+
+    def _copy(self, node: onnx.NodeProto, inner: dict[str, str]) -> onnx.NodeProto:
+        """A node of the body."""
+        inner.update((name, self._fresh(f"{name}/step")) for name in node.output if name)
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [inner.get(name, name) for name in self.view.inputs(node)]
+        copy.output[:] = [inner.get(name, name) for name in node.output]
+        return copy
+
+    # -- parts of the graph ---------------------------------------------------------------------------------------
+
+    def _name(self, result: Result) -> str:
+        """The name of a result in the second step."""
+        key, i = result
+        return str(self.loop.copies[key][0].output[i])
+
+    def _fresh(self, name: str) -> str:
+        return free_name(name, self.taken)
+
+    def _constant(self, value: int | list[int]) -> str:
+        name = self._fresh("constant")
+        self.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+        return name
+
+    def _with_axes(self, op: str, name: str, axes: list[int], result: str) -> onnx.NodeProto:
+        if self.opset < 13:
+            return onnx.helper.make_node(op, [name], [result], axes=axes)
+        return onnx.helper.make_node(op, [name, self._constant(axes)], [result])
+
+    def _append(self, op: str, inputs: list[str], name: str = "", **attributes: Any) -> str:
+        """Add a node after the Loop; the name of its result."""
+        name = name or self._fresh(f"{inputs[0]}/{op.lower()}")
+        return self._appended(onnx.helper.make_node(op, inputs, [name], **attributes))
+
+    def _appended(self, node: onnx.NodeProto) -> str:
+        self.after.append(node)
+        return str(node.output[0])
+
+    def _replace(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Give the graph these nodes, less those that only read what nothing uses any more."""
+        may_go = {
+            first_result(node)
+            for node in nodes
+            if node.op_type in (*READERS, *CUTS) or self.view.named(first_result(node)) in self.loop.results
+        }
+        same = {name for name in self.view.constants if self.view.named(name) != name}
+        replace_nodes(self.graph, nodes, may_go, same)

@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import onnx
 
+from rnnops.errors import OnnxError
 from rnnops.net.blob import Blob
 from rnnops.net.text import free_name
 from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of, names_read
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
-from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, reshape, transpose, unsqueeze
 from rnnops.ops.shapes import shape

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
+from rnnops.errors import OnnxError
 from rnnops.net.text import free_name
 from rnnops.onnx.import_if import Operand, SequencePart, appended, check_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read, Trips, Write, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.node import Attributes, element_type, nodes_of
-from rnnops.onnx.package import OnnxError, onnx
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader

@@ -26,8 +26,7 @@ from rnnops.ops.comparison import cast, clip, equal, identity, less, where
 from rnnops.ops.einsum import einsum
 from rnnops.ops.indexing import cuts_and_fills, gather, slice as slice_
 from rnnops.ops.movement import flatten, reshape
-from rnnops.ops.random import random_uniform_like
-from rnnops.ops.shapes import constant_of_shape, shape
+from rnnops.ops.shapes import constant_of_shape, random_uniform_like, shape
 from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
 
 

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rnnops.errors import OnnxError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.onnx.node import Node
-from rnnops.onnx.package import OnnxError
 from rnnops.ops.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
 from rnnops.ops.comparison import clip, greater_or_equal, identity, where
 from rnnops.ops.indexing import select_valid

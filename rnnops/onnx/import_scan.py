@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import onnx
+
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.text import free_name
 from rnnops.onnx.node import FAR, Node
 from rnnops.onnx.open_sizes import Known
-from rnnops.onnx.package import onnx
 from rnnops.onnx.read_graph import GraphReader
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.movement import squeeze, transpose, unsqueeze

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx.defs import onnx_opset_version
 
+from rnnops.errors import OnnxError
 from rnnops.net.net import Net
 from rnnops.net.op import Input
 from rnnops.net.text import absolute_names, check_name
-from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
+from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, own_names
 from rnnops.onnx.import_indexing import INDEXING_RULES
@@ -25,8 +28,11 @@ from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import (
     HALVES,
     LIMITS,
+    NEWEST_OPSET,
+    OLDEST_OPSET,
     OWN_DOMAINS,
     Rule,
+    about,
     element_dtype,
     graphs_of,
     nodes_of,
@@ -35,9 +41,8 @@ from rnnops.onnx.node import (
     read_proto,
 )
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
-from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, OnnxError, about, onnx, onnx_opset_version
 from rnnops.onnx.read_graph import GraphModel, GraphReader
-from rnnops.onnx.roll_loops import join_weights, with_loops
+from rnnops.onnx.unrolled import join_weights
 from rnnops.types import FLOATS, Array
 
 

@@ -16,7 +16,9 @@ from functools import reduce
 from typing import NoReturn
 
 import numpy as np
+import onnx
 
+from rnnops.errors import OnnxError
 from rnnops.net.text import free_name
 from rnnops.onnx.loop_elements import (
     ARITHMETIC,
@@ -33,7 +35,6 @@ from rnnops.onnx.loop_elements import (
     whole_number,
 )
 from rnnops.onnx.node import attributes_of, constant_value, names_read, read_tensor
-from rnnops.onnx.package import OnnxError, onnx
 from rnnops.types import Array
 
 SCATTERS = {"ScatterND": {"reduction"}, "ScatterElements": {"axis", "reduction"}}  # and their attributes

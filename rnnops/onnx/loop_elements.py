@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import onnx
 
 from rnnops.onnx.import_if import Operand, appended
 from rnnops.onnx.node import attributes_of
-from rnnops.onnx.package import onnx
 from rnnops.types import Array
 
 if TYPE_CHECKING:

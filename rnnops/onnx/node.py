@@ -14,22 +14,39 @@ package `onnx` opens and reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor
 
+from rnnops.errors import OnnxError, RnnopsError
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.onnx.open_sizes import Dims, Known, Probes
-from rnnops.onnx.package import OnnxError, load_external_data_for_tensor, onnx
-from rnnops.ops.internal import numbers_of
+from rnnops.ops.base import numbers_of
 from rnnops.types import BOOL, FLOAT, FLOATS, INTEGERS, Array
 
+OLDEST_OPSET, NEWEST_OPSET = 7, 28  # the versions of the op set whose meaning is implemented here
 MAX_DEPTH = 8  # of graphs inside graphs
 OWN_DOMAINS = ("", "ai.onnx")
+
+
+@contextmanager
+def about(where: str) -> Iterator[None]:
+    """Turn whatever goes wrong inside into an OnnxError that says where: a file, or a node of it."""
+    try:
+        yield
+    except RnnopsError as error:
+        details = {"net": error.net, "op": error.op, "blob": error.blob, "hint": error.hint}
+        problem = f"{where}: {error.problem}"
+        raise OnnxError(problem, wanted=error.wanted, came=error.came, **details) from error
+    except Exception as error:  # what damaged files and rules on senseless attributes raise has no common base
+        raise OnnxError(f"{where}: it makes no sense", came=f"{type(error).__name__}: {error}"[:200]) from error
 
 
 def op_name(node: onnx.NodeProto) -> str:

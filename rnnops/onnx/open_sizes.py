@@ -27,13 +27,13 @@ from itertools import count
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import onnx
 
-from rnnops.errors import RnnopsError
+from rnnops.errors import OnnxError, RnnopsError
 from rnnops.net.infer import calls_of, infer_call, is_integer_arithmetic
 from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, schema_of
-from rnnops.onnx.package import OnnxError, onnx
 from rnnops.ops.base import Binary, Variadic
 from rnnops.types import FLOAT, Array, Type, broadcast_shapes
 

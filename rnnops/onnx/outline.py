@@ -1,26 +1,55 @@
-"""The outline of a file, made only from its protobuf, also where rnnops cannot read the file as a net.
+"""Reports on a file: its outline, and how exact its products of quantised numbers are.
 
-Nothing is computed and no tensor is read: sizes and element types are those that the file claims. Recurrences have
-their kind, layer, directions, sizes, weights and branch; a layer's number says how many recurrences its data has gone
-through, itself included.
+**The outline** is made only from the protobuf, also where rnnops cannot read the file as a net. Nothing is computed
+and no tensor is read: sizes and element types are those that the file claims. Recurrences have their kind, layer,
+directions, sizes, weights and branch; a layer's number says how many recurrences its data has gone through, itself
+included.
+
+**Products of quantised numbers**, node by node: the exact result, rnnops's and ONNX Runtime's, sums beyond 16 bits.
+Where outputs differ from ONNX Runtime's, each node with such a product is run by itself, on what ONNX Runtime gives it
+in the same call. The reference device computes the exact result: whole numbers up to 2^24 are float32 numbers.
+
+**Without VNNI, ONNX Runtime's own numbers may be wrong.** Its kernels for x86 multiply bytes without a sign (the left
+side) by bytes with one (the right side) by `vpmaddubsw`. It adds two neighbouring products in 16 bits and stops at
+-32768 and 32767. Pairs whose exact sum is beyond that are counted here, whatever the processor. A left side with a sign
+is moved by 128 first, as ONNX Runtime does. Right sides without a sign have other kernels, which are exact.
+
+Limits: nodes of the main graph. Pairs of a convolution are counted in one group with `pads` that are given;
+a `ConvInteger` has its weights on the left, so that its kernels are the exact ones.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
-from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
-from rnnops.onnx.load import READABLE, opset_of
-from rnnops.onnx.node import MAX_DEPTH, dtype_in_words, graphs_in, graphs_of, op_name
+import numpy as np
+import onnx
+from numpy.lib.stride_tricks import sliding_window_view
+
+from rnnops.compiler import compile as compile_net
+from rnnops.errors import OnnxError
+from rnnops.net.text import absolute_names, free_name
+from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
+from rnnops.onnx.load import READABLE, opset_of, read_main_graph
+from rnnops.onnx.node import (
+    MAX_DEPTH,
+    attributes_of,
+    dtype_in_words,
+    graphs_in,
+    graphs_of,
+    op_name,
+    read_beside,
+    read_proto,
+)
 from rnnops.onnx.open_sizes import Dims, dims_of
-from rnnops.onnx.package import OnnxError, onnx
-from rnnops.onnx.roll_loops import with_loops
+from rnnops.types import Array
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")
@@ -283,3 +312,253 @@ def unsupported_of(nodes: list[tuple[onnx.NodeProto, Places]]) -> Iterator[Unsup
     for (op, domain), these in sorted(found.items(), key=lambda item: item[0]):
         first = tuple(" in ".join((f"'{called(node)}'", *reversed(places))) for node, places in these[:FIRST])
         yield Unsupported(op, domain or "ai.onnx", len(these), first)
+
+
+Arrays: TypeAlias = Mapping[str, Array]
+Matrices: TypeAlias = Iterable[tuple[Array, Array]]  # left [M, K] and right [K, N] sides, numbers of 8 bits
+Operands: TypeAlias = "Callable[[onnx.NodeProto, Sequence[Any], Arrays], Matrices]"
+SHORT = np.iinfo("int16")
+LSTM = "com.microsoft::DynamicQuantizeLSTM"
+FLIPS = 0.01  # what states that lie halfway between two numbers of 8 bits may change, as they are rounded the other way
+
+
+@dataclass(frozen=True)
+class ProductNode:
+    """A node with a product of quantised numbers.
+
+    Args:
+        name, op: of the node; its first result where it has no name.
+        theirs, ours: how far ONNX Runtime's result and that of rnnops are from the exact one, over its largest value.
+            An LSTM of ONNX Runtime is compared with one that rounds x and states to 8 bits, as it does; nan where
+            there is none.
+        beyond, pairs: neighbouring products whose sum is beyond 16 bits, and how many pairs there are.
+    """
+
+    name: str
+    op: str
+    theirs: float
+    ours: float
+    beyond: int
+    pairs: int
+
+    def saturates(self, tolerance: float) -> bool:
+        """True if ONNX Runtime's result is wrong there, that of rnnops is not, and sums leave 16 bits."""
+        most = max(tolerance, FLIPS) if self.op == LSTM else tolerance
+        return bool(self.beyond) and self.ours <= tolerance and self.theirs > most
+
+
+def products_of_file(
+    path: Path, feeds: Arrays, run: Callable[[onnx.ModelProto, Arrays], Arrays]
+) -> Iterator[ProductNode]:
+    """The nodes of a file that multiply quantised numbers, each compared with its exact result.
+
+    Args:
+        run: runs a model in ONNX Runtime; it gets the file with more outputs.
+
+    Raises OnnxError for a node that cannot be read, and what `run` raises.
+    """
+    model, _ = read_proto(path)
+    read_beside(model, path.parent)
+    nodes = [node for node in model.graph.node if op_name(node) in OPERANDS]
+    if not nodes:
+        return
+    fixed = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    name_states(model.graph, nodes)
+    values = {**feeds, **run(with_outputs(model, nodes, {*fixed, *feeds}), feeds), **fixed}
+    for node in nodes:
+        yield product_of_node(model, node, values, fixed)
+
+
+def name_states(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Let each LSTM have all of its states as a result, as the next step's product reads them."""
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    for node in nodes:
+        if op_name(node) == LSTM and not node.output[0]:
+            node.output[0] = free_name(f"{node.name}/states", taken)
+
+
+def with_outputs(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], known: set[str]) -> onnx.ModelProto:
+    """A model that also has as outputs what these nodes read and make."""
+    there = known | {value.name for value in model.graph.output}
+    wanted = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output) if name not in {"", *there})
+    more = onnx.ModelProto()
+    more.CopyFrom(model)
+    more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    return more
+
+
+def product_of_node(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays, fixed: Arrays) -> ProductNode:
+    """One node by itself."""
+    free = {name: values[name] for name in node.input if name and name not in fixed}
+    theirs = {name: values[name] for name in node.output if name}
+    with absolute_names():
+        alone = one_node(model, node, free, {name: fixed[name] for name in node.input if name in fixed}, theirs)
+        read = read_main_graph(alone, opset_of(alone), {}, {})
+    exact, ours = (compile_net(read.net, device=device).bind(**read.params)(free) for device in ("reference", "cpu"))
+    inputs = [values.get(name) for name in node.input]
+    wanted = rounded_lstm(node, inputs) if op_name(node) == LSTM else exact
+    operands = OPERANDS[op_name(node)](node, inputs, values)
+    counts = np.array([(0, 0), *(pairs_beyond(*each) for each in operands)]).sum(0)
+    name = node.name or next(iter(theirs))
+    return ProductNode(name, op_name(node), apart(theirs, wanted), apart(ours, exact), *map(int, counts))
+
+
+def one_node(
+    model: onnx.ModelProto, node: onnx.NodeProto, free: Arrays, fixed: Arrays, results: Arrays
+) -> onnx.ModelProto:
+    """A model of one node, with some of its inputs as weights."""
+    inputs, outputs = (
+        [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in arrays.items()
+        ]
+        for arrays in (free, results)
+    )
+    weights = [onnx.numpy_helper.from_array(array, name) for name, array in fixed.items()]
+    graph = onnx.helper.make_graph([node], "node", inputs, outputs, weights)
+    return onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def apart(out: Arrays, exact: Arrays) -> float:
+    """The largest difference over the largest value, of numbers of any dtype."""
+    pairs = [(out[name].astype("float64"), exact[name].astype("float64")) for name in exact]
+    return max((float(np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1e-30)) for a, b in pairs), default=np.nan)
+
+
+def pairs_beyond(a: Array, b: Array) -> tuple[int, int]:
+    """Neighbouring products of `a @ b` whose sum is beyond 16 bits, and the number of pairs.
+
+    Args:
+        a: [M, K] of uint8 or int8; b: [K, N]; no pair counts where it is uint8.
+    """
+    pairs = a.shape[0] * ((a.shape[1] + 1) // 2) * b.shape[1]
+    if b.dtype != np.int8:
+        return 0, pairs
+    left, right = a.astype("int32") + (128 if a.dtype == np.int8 else 0), b.astype("int32")
+    beyond = 0
+    for k in range(0, a.shape[1] - 1, 2):  # of a last one without a neighbour, the product is within 16 bits
+        columns = right[k : k + 2]
+        reached = 255 * np.maximum(columns, 0).sum(0), 255 * np.minimum(columns, 0).sum(0)
+        columns = columns[:, (reached[0] > SHORT.max) | (reached[1] < SHORT.min)]
+        sums = left[:, k : k + 2] @ columns
+        beyond += int(np.count_nonzero((sums > SHORT.max) | (sums < SHORT.min)))
+    return beyond, pairs
+
+
+def sides(left: int, right: int) -> Operands:
+    """Operands of a product: the places of both sides among a node's inputs."""
+
+    def operands(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
+        a, b = inputs[left], inputs[right]
+        yield from matrices(in_bytes(a).numbers if a.dtype.kind == "f" else a, b)
+
+    return operands
+
+
+def matrices(a: Array, b: Array) -> Matrices:
+    """Pairs of matrices of a stack of products."""
+    a, b = np.atleast_2d(a), b[:, None] if b.ndim == 1 else b
+    if b.ndim == 2:
+        return [(a.reshape(-1, a.shape[-1]), b)]
+    stack = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lefts, rights = (np.broadcast_to(x, stack + x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    return zip(lefts, rights, strict=True)
+
+
+class InBytes(NamedTuple):
+    """Floats rounded to 8 bits by their own range, as a DynamicQuantizeLinear does: `(numbers - zero) * scale`."""
+
+    numbers: Array
+    zero: Array
+    scale: Array
+
+    def meant(self) -> Array:
+        """The floats that the numbers stand for, as float64."""
+        return np.asarray((self.numbers - np.float64(self.zero)) * self.scale)
+
+
+def in_bytes(x: Array) -> InBytes:
+    """An array rounded to 8 bits."""
+    low, high = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
+    scale = np.float32(high - low or 1) / np.float32(255)
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return InBytes(np.clip(np.rint(x / scale) + zero, 0, 255).astype("uint8"), zero, scale)
+
+
+def states_of_lstm(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
+    """The products of an LSTM: x with W, and with R the states before each step, those that ONNX Runtime has."""
+    x, w, r, *_, initial = inputs[:6]
+    states = values[node.output[0]]
+    for d in range(len(w)):
+        yield in_bytes(x).numbers.reshape(-1, x.shape[-1]), w[d]
+        before = [*(states[1:, d] if is_backwards(node, d) else states[:-1, d])]
+        before += [] if initial is None else [initial[d]]
+        yield np.concatenate([np.zeros((0, len(r[d])), "uint8"), *(in_bytes(step).numbers for step in before)]), r[d]
+
+
+def is_backwards(node: onnx.NodeProto, direction: int) -> bool:
+    """True if that direction of an LSTM begins with the last step."""
+    return bool(direction) or attribute_values(node).get("direction") == "reverse"
+
+
+def rounded_lstm(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Array]:
+    """All states of an LSTM that rounds x, and its states at each step, to 8 bits by the range of all rows.
+
+    Nothing for lengths, peepholes, and other activations than the usual ones.
+    """
+    x, w, r, bias, lengths, initial, cell, peepholes, *parts = inputs
+    unusual = {name for name, value in attribute_values(node).items() if value} - {"direction", "hidden_size"}
+    if lengths is not None or peepholes is not None or unusual:
+        return {}
+    states = np.zeros((len(x), len(w), x.shape[1], len(r[0])))
+    for d in range(len(w)):
+        scales = [np.broadcast_to(part[d], w.shape[-1]) for part in parts]
+        weight, recurrent = (
+            (each[d] - np.float64(zero)) * scale for each, scale, zero in ((w, *scales[:2]), (r, *scales[2:]))
+        )
+        gates = in_bytes(x).meant() @ weight + (0 if bias is None else bias[d].reshape(2, -1).sum(0))
+        h, c = (states[0, d] if each is None else each[d] for each in (initial, cell))
+        for t in range(len(x))[:: -1 if is_backwards(node, d) else 1]:
+            i, o, f, g = np.split(gates[t] + in_bytes(h.astype("float32")).meant() @ recurrent, 4, -1)
+            i, o, f = (1 / (1 + np.exp(-gate)) for gate in (i, o, f))
+            c = f * c + i * np.tanh(g)
+            states[t, d] = h = o * np.tanh(c)
+    return {node.output[0]: states}
+
+
+def windows_of_conv(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
+    """The product of a QLinearConv: windows, channels last, and weights."""
+    x, zero, w = inputs[0], inputs[2], inputs[3]
+    attributes, rank = attribute_values(node), w.ndim - 2
+    pads = attributes.get("pads") or [0] * 2 * rank
+    if attributes.get("group", 1) != 1 or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return
+    strides, dilations = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
+    around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    padded = np.pad(x, around, constant_values=0 if zero is None else zero.item())
+    reach = [(size - 1) * step + 1 for size, step in zip(w.shape[2:], dilations, strict=True)]
+    windows = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + rank)))
+    every = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
+    windows = windows[tuple(every)]
+    order = (0, *range(2, 2 + 2 * rank), 1)
+    yield (
+        windows.transpose(order).reshape(-1, w[0].size),
+        w.transpose(*range(2, 2 + rank), 1, 0).reshape(-1, len(w)),
+    )
+
+
+def attribute_values(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node without their kinds."""
+    return {name: value for name, (_, value) in attributes_of(node).items()}
+
+
+OPERANDS: dict[str, Operands] = {
+    "ConvInteger": lambda node, inputs, values: (),  # its kernels add no pairs in 16 bits
+    "MatMulInteger": sides(0, 1),
+    "QLinearConv": windows_of_conv,
+    "QLinearMatMul": sides(0, 3),
+    "com.microsoft::DynamicQuantizeMatMul": sides(0, 1),
+    "com.microsoft::MatMulIntegerToFloat": sides(0, 1),
+    "com.microsoft::QLinearConv": windows_of_conv,
+    LSTM: states_of_lstm,
+}

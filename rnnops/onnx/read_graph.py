@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 import numpy as np
+import onnx
 
+from rnnops.errors import OnnxError
+from rnnops.interpreter import prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.net.op import Op
@@ -25,6 +28,7 @@ from rnnops.onnx.node import (
     Attributes,
     Node,
     Rule,
+    about,
     attributes_of,
     constant_value,
     dtype_in_net,
@@ -34,9 +38,7 @@ from rnnops.onnx.node import (
     read_tensor,
 )
 from rnnops.onnx.open_sizes import Dims, Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
-from rnnops.onnx.package import OnnxError, about, onnx
 from rnnops.ops.comparison import identity
-from rnnops.rewrites import prune
 from rnnops.types import FLOAT, Array
 
 LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight

@@ -1,4 +1,10 @@
-"""Bases of many ops: classes for one operand, two, any number, and how shape-valued inputs are given and read."""
+"""Bases of many ops, and the ops that rnnops inserts by itself.
+
+The bases are classes for one operand, two, any number, and functions that give and read shape-valued inputs.
+
+**bfloat16 as uint16, which NumPy has**: what is stored between the passes where `residuals="bfloat16"` asks for it. A
+bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +17,11 @@ import numpy as np
 
 from rnnops.errors import NetError, OpError
 from rnnops.net.blob import Blob, Operand
-from rnnops.net.loop_forms import ADDING, LoopForm, Pointwise, arguments_problem
+from rnnops.net.loop_forms import ADDING, Kernel, LoopForm, Pointwise, Reduction, View, arguments_problem
 from rnnops.net.net import Net, common_net
-from rnnops.net.schema import Call, Gradients, OpSchema
+from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
 from rnnops.sizes import whole
-from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
+from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
 MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep
 Sizes = Union[Blob, int, Sequence[int], Array]  # noqa: UP007 - a shape-valued input: a blob, or a Python value
@@ -274,3 +280,305 @@ def _integers(value: Any, name: str, net: Net, op: str) -> tuple[int, ...]:
         return tuple(whole(item) for item in (items if isinstance(items, list | tuple) else [items]))
     except TypeError:
         raise NetError(f"'{name}' is a list of integers", net=net.name, op=op, came=repr(value)) from None
+
+
+BITS = "uint16"
+
+
+def bits_of(x: Array) -> Array:
+    """Floats as bits of bfloat16: of the nearest one, the even one of two that are as near; NaN has the same always."""
+    pattern = np.where(np.isnan(x), np.float32(np.nan), x.astype(np.float32)).view(np.uint32)
+    odd = (pattern >> np.uint32(16)) & np.uint32(1)
+    return np.asarray(((pattern + odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(BITS))
+
+
+def numbers_of(bits: Array) -> Array:
+    """The float32 numbers that bits of bfloat16 stand for."""
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
+class ToBfloat16(Unary):
+    """The bits of floats as bfloat16; float64 becomes float32 first."""
+
+    internal = True
+    gradient = no_gradient
+    loop = Pointwise("bfloat16_code({0})")
+    reference = elementwise(bits_of)
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return (BITS,)
+
+
+class FromBfloat16(Unary):
+    """The numbers that bits of bfloat16 stand for, which come as whole numbers of the run's float dtype.
+
+    x: whole numbers from 0 to 65535; others give any numbers.
+    """
+
+    internal = True
+    gradient = no_gradient
+    loop = Pointwise("bfloat16_value({0})")
+    reference = elementwise(lambda x: numbers_of(x.astype(BITS)).astype(x.dtype))
+
+
+to_bfloat16, from_bfloat16 = register(ToBfloat16()), register(FromBfloat16())
+
+
+LARGE_MATRIX, BLOCK_ELEMENTS = 16384, 8192  # elements; NumPy's own transposed copy is 2 to 4 times slower there
+
+
+def transposed_copy(data: Array, order: Sequence[int]) -> Array:
+    """A copy in C order with axes in another order; a large matrix goes in blocks of rows that fit the cache."""
+    if data.ndim != 2 or data.size < LARGE_MATRIX or tuple(order) != (1, 0):
+        return np.array(np.transpose(data, order), order="C")
+    rows, columns = data.shape
+    result = np.empty((columns, rows), data.dtype)
+    block = max(8, BLOCK_ELEMENTS // columns)
+    for first in range(0, rows, block):
+        result[:, first : first + block] = data[first : first + block].T
+    return result
+
+
+class StopGradient(Unary):
+    """A copy through which no gradient passes: that of x is 0.
+
+    Not in ONNX: a file gets Identity.
+
+    Raises:
+        NetError: x is not a blob.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=x * ro.stop_gradient(x))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([2.0, 3.0])})
+        >>> pullback(np.ones(2))["x"]
+        array([2., 3.])
+    """
+
+    accepts = ANY
+    row = OpRow(np.array, "{0}", gradient=None)
+
+
+class WithGradient(OpSchema):
+    """`y`, with `slope` as its derivative by `x`: a surrogate gradient.
+
+    Not in ONNX: a file gets Identity. The gradient of `x` is that of the result times `slope`; that of `y` passes
+    through, so that a `y` which is to have none comes from `stop_gradient`; none goes to `slope`.
+
+    Args:
+        y, x, slope: [...] float, of one shape.
+
+    Returns:
+        `y`, of its shape and dtype.
+
+    Raises:
+        NetError: one is not a blob, or they are of several nets.
+        TypeRuleError: one is not float; once shapes are known, they differ.
+
+    Example:
+        A spike that is differentiated as a sigmoid (Neftci and others, IEEE SPM 36(6), 2019):
+
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> s = ro.sigmoid(x)
+        >>> spike = ro.stop_gradient(ro.cast(x > 0.0, "float"))
+        >>> net.outputs(y=ro.with_gradient(spike, x, ro.stop_gradient(s * (1.0 - s))))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([-1.0, 0.5])})
+        >>> out["y"], pullback(np.ones(2))["x"]
+        (array([0., 1.]), array([0.1966, 0.235 ]))
+    """
+
+    inputs = ("Y", "X", "slope")
+    outputs = ("Z",)
+    accepts = FLOATS
+    keeps = ("slope",)
+    loop = Pointwise("{0}")
+
+    def __call__(self, y: Blob, x: Blob, slope: Blob) -> Blob:
+        return common_net([y, x, slope]).apply(self.name, [y, x, slope])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        for i in (1, 2):
+            if call.shape(i) != call.shape(0):
+                wanted = f"{list(call.shape(0))}, as Y has"
+                call.fail("operands of several shapes", blob=call.op.inputs[i], wanted=wanted, came=list(call.shape(i)))
+        return (call.shape(0),)
+
+    def reference(self, call: Call, y: Array, x: Array, slope: Array) -> Array:
+        return np.array(y)
+
+    def gradient(self, call: Call, y: Blob, x: Blob, slope: Blob, z: Blob, dz: Blob) -> Gradients:
+        return dz, dz * slope, None
+
+
+stop_gradient, with_gradient = register(StopGradient()), register(WithGradient())
+
+
+INDEX_DTYPES = ("int32", "int64")
+
+
+class SumTo(OpSchema):
+    """Sum over the axes that broadcasting repeated: the gradient of every broadcast.
+
+    x: an array to whose shape `shape` broadcasts; y: of shape `shape`.
+    """
+
+    attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED}
+    accepts = NUMERIC
+    internal = True
+    loop = Reduction("{a} + {b}", 0)
+
+    def __call__(self, x: Blob, shape: Shape) -> Blob:
+        return common_net([x]).append(self.name, [x], {"shape": tuple(shape)})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape = tuple(call.attr("shape"))
+        if broadcast_shapes([shape, call.shape(0)]) != call.shape(0):
+            call.fail("a sum to a shape that does not broadcast to the operand's", wanted=list(shape))
+        return (shape,)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        total = np.asarray(x.sum(axis=self.reduced_axes(call), dtype=x.dtype))
+        return total.reshape(call.output_types[0].shape)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy.net.append("Expand", [dy], {"shape": call.shape(0)})[0]
+
+    def reduced_axes(self, call: Call) -> tuple[int, ...]:
+        came, shape = call.shape(0), tuple(call.attr("shape"))
+        extra = len(came) - len(shape)
+        repeated = (extra + i for i, size in enumerate(shape) if size == 1 and came[extra + i] != 1)
+        return (*range(extra), *repeated)
+
+
+class ScatterAdd(OpSchema):
+    """The gradient of Gather: slices of `x` are added up where `indices` send them, in the order of `x`.
+
+    x: [..., *indices.shape, ...] with the indices' axes from `axis` on; y: [..., size, ...].
+    """
+
+    inputs = ("X", "indices")
+    attributes: ClassVar[dict[str, Any]] = {"axis": REQUIRED, "size": REQUIRED}
+    accepts = NUMERIC
+    same_dtype = (0,)
+    keeps = ("indices",)
+    internal = True
+    loop = Kernel("scatter_add")
+
+    def __call__(self, x: Blob, indices: Blob, axis: int, size: int) -> Blob:
+        return common_net([x]).append(self.name, [x, indices], {"axis": axis, "size": size})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axis, rank = call.shape(0), call.attr("axis"), call.rank(1)
+        if shape[axis : axis + rank] != call.shape(1) or call.dtype(1) not in INDEX_DTYPES:
+            call.fail("indices do not match the axes they scatter", came=f"{list(call.shape(1))} from axis {axis}")
+        return ((*shape[:axis], call.attr("size"), *shape[axis + rank :]),)
+
+    @quiet
+    def reference(self, call: Call, x: Array, indices: Array) -> Array:
+        shape, axis = call.output_types[0].shape, call.attr("axis")
+        targets = check_indices(call, indices, shape[axis])
+        result = np.zeros(shape, x.dtype)
+        np.add.at(result, (*(slice(None),) * axis, targets), x)
+        return result
+
+    def gradient(self, call: Call, x: Blob, indices: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy.net.append("Gather", [dy, indices], {"axis": call.attr("axis")})[0], None
+
+
+class ScatterSlice(OpSchema):
+    """The gradient of a Slice with steps: `x` is put where the slice took it from, 0 elsewhere.
+
+    Starts are 0 or more; place `k` along `axes[j]` is `starts[j] + k * steps[j]` in y, which has shape `shape`.
+    """
+
+    attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED, "starts": REQUIRED, "axes": REQUIRED, "steps": REQUIRED}
+    internal = True
+    loop = View()
+
+    def __call__(self, x: Blob, shape: Shape, starts: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Blob:
+        attributes = {"shape": shape, "starts": starts, "axes": axes, "steps": steps}
+        return common_net([x]).append(self.name, [x], attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (tuple(call.attr("shape")),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        result = np.zeros(call.output_types[0].shape, x.dtype)
+        places = [np.arange(size) for size in x.shape]
+        for axis, start, step in zip(call.attr("axes"), call.attr("starts"), call.attr("steps"), strict=True):
+            places[axis] = start + step * places[axis]
+        result[np.ix_(*places)] = x
+        return result
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        cut: dict[str, Sequence[int]] = {name: tuple(call.attr(name)) for name in ("starts", "axes", "steps")}
+        places = zip(cut["starts"], cut["axes"], cut["steps"], strict=True)
+        ends = tuple(_end(start, call.shape(0)[axis], step) for start, axis, step in places)
+        return dy.net.append("Slice", [dy], {**cut, "ends": ends})[0]
+
+
+IN_FRONT = -(2**60)  # of the first place of any axis, as the end of a Slice that goes backwards
+
+
+def _end(start: int, count: int, step: int) -> int:
+    """The end of a Slice that takes `count` places from `start` on."""
+    end = start + step * count
+    return end if end >= 0 else IN_FRONT
+
+
+class Normalize(OpSchema):
+    """Y of LayerNormalization from row statistics that are known: `(x - mean) * inv_std_dev * scale + bias`.
+
+    Bit for bit what LayerNormalization gives. Mean, InvStdDev: x's shape with size 1 from `axis` on.
+    """
+
+    inputs = ("X", "Mean", "InvStdDev", "Scale", "B?")
+    attributes: ClassVar[dict[str, Any]] = {"axis": -1}
+    accepts = FLOATS
+    keeps = ("X", "Mean", "InvStdDev", "Scale")
+    internal = True
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
+        rows = (*shape[:axis], *(1,) * (len(shape) - axis))
+        for i in (1, 2):
+            if call.shape(i) != rows:
+                call.fail("not the statistics of these rows", blob=call.op.inputs[i], wanted=list(rows))
+        return (shape,)
+
+    @quiet
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        return normalized(*arrays)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        (x, mean, inv_std_dev, scale), dy = blobs[:4], blobs[-1]
+        away, scaled = x - mean, dy * scale
+        dx, rows = scaled * inv_std_dev, call.shape(1)
+        grads = [dx, sum_to(-dx, rows), sum_to(scaled * away, rows), sum_to(dy * away * inv_std_dev, call.shape(3))]
+        return [*grads, *(sum_to(dy, call.shape(4)) if call.has(4) else None for _ in call.op.inputs[4:])]
+
+    def loop_form(self, call: Call) -> LoopForm:
+        return Pointwise("({0} - {1}) * {2} * {3}" + (" + {4}" if call.has(4) else ""))
+
+
+def normalized(x: Array, mean: Array, inv_std_dev: Array, scale: Array, bias: Array | None = None) -> Array:
+    """The last step of layer normalization, in one fixed order of operations."""
+    scaled = (x - mean) * inv_std_dev * scale
+    return np.asarray(scaled if bias is None else scaled + bias)
+
+
+def check_indices(call: Call, indices: Array, size: int) -> Array:
+    """Indices as they are. Raises TypeRuleError for one outside `[-size, size)`."""
+    wrong = indices[(indices < -size) | (indices >= size)]
+    if wrong.size:
+        call.fail(
+            "an index is out of range", blob=call.op.inputs[1], wanted=f"{-size} to {size - 1}", came=int(wrong.flat[0])
+        )
+    return indices
+
+
+sum_to, scatter_add, scatter_slice = register(SumTo()), register(ScatterAdd()), register(ScatterSlice())
+register(Normalize())

@@ -11,8 +11,7 @@ from rnnops.net.blob import Blob, Operand
 from rnnops.net.loop_forms import LoopForm, Pointwise
 from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
-from rnnops.ops.base import Comparison, OpRow, Unary, Variadic, elementwise, nested
-from rnnops.ops.internal import sum_to
+from rnnops.ops.base import Comparison, OpRow, Unary, Variadic, elementwise, nested, sum_to
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape, dtype_name, is_float
 
 

@@ -15,15 +15,13 @@ from rnnops.errors import NetError
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Expansion, View
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
-from rnnops.ops.base import Unary, choice, quiet
+from rnnops.ops.base import Unary, choice, quiet, sum_to
 from rnnops.ops.indexing import pad, slice as slice_
-from rnnops.ops.internal import sum_to
 from rnnops.ops.linear_algebra import matmul
 from rnnops.ops.movement import concat, reshape_to, split, transpose
-from rnnops.ops.reduction import reduce_sum, sum_of_products
+from rnnops.ops.reduction import FIRST_AXIS, reduce_sum, sizes_under, sum_of_products
 from rnnops.ops.windows import (
     AUTO_PADS,
-    FIRST_AXIS,
     WINDOW_ATTRIBUTES,
     Geometry,
     Sizes,
@@ -33,7 +31,6 @@ from rnnops.ops.windows import (
     halves,
     numbers_of,
     reach,
-    sizes_under,
     spans_of,
     windows_of,
 )

@@ -12,9 +12,20 @@ from rnnops.net.blob import Blob, Number
 from rnnops.net.loop_forms import Kernel, LoopForm, Pointwise
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, register
-from rnnops.ops.base import Sizes, append_sized, choice, flag, required_sizes, sizes_of
+from rnnops.ops.base import (
+    INDEX_DTYPES,
+    Sizes,
+    append_sized,
+    check_indices,
+    choice,
+    flag,
+    required_sizes,
+    scatter_add,
+    scatter_slice,
+    sizes_of,
+    sum_to,
+)
 from rnnops.ops.comparison import cast, greater_or_equal, less, or_, where
-from rnnops.ops.internal import INDEX_DTYPES, check_indices, scatter_add, scatter_slice, sum_to
 from rnnops.ops.movement import Movement, first_only, reshape, reshape_to
 from rnnops.types import BOOL, FLOATS, Array, Shape, is_float
 

@@ -12,9 +12,8 @@ from rnnops.net.loop_forms import Expansion, Kernel
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.arithmetic import exp
-from rnnops.ops.base import Unary, append_sized, choice, quiet, required_sizes
+from rnnops.ops.base import INDEX_DTYPES, Unary, append_sized, choice, quiet, required_sizes, sum_to
 from rnnops.ops.comparison import and_, cast, equal, not_, or_, where
-from rnnops.ops.internal import INDEX_DTYPES, sum_to
 from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, unsqueeze
 from rnnops.ops.normalization import log_softmax, log_softmax_array
 from rnnops.ops.reduction import reduce_sum

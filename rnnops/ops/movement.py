@@ -14,8 +14,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import LoopForm, View
 from rnnops.net.net import common_net
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, register
-from rnnops.ops.base import Sizes, append_sized, axes_given, flag, required_sizes, sizes_of
-from rnnops.ops.internal import sum_to, transposed_copy
+from rnnops.ops.base import Sizes, append_sized, axes_given, flag, required_sizes, sizes_of, sum_to, transposed_copy
 from rnnops.types import Array, Shape
 
 

@@ -15,8 +15,7 @@ from rnnops.net.net import common_net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import exp, log, reciprocal, sqrt
-from rnnops.ops.base import Unary, flag, number, quiet
-from rnnops.ops.internal import normalized, sum_to
+from rnnops.ops.base import Unary, flag, normalized, number, quiet, sum_to
 from rnnops.ops.movement import expand, reshape
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
 from rnnops.types import FLOATS, Array, Shape

@@ -1,4 +1,4 @@
-"""Reductions over axes, and sums of any number of operands.
+"""Reductions over axes and of whole channels, and sums of any number of operands.
 
 `axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
 elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
@@ -17,9 +17,21 @@ from rnnops.net.loop_forms import Expansion, LoopForm, Reduction
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.ops.arithmetic import exp, log
-from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, elementwise, flag, fold, quiet, sizes_of, summed
-from rnnops.ops.comparison import cast, where
-from rnnops.ops.internal import sum_to
+from rnnops.ops.base import (
+    Sizes,
+    Unary,
+    Variadic,
+    append_sized,
+    axes_given,
+    elementwise,
+    flag,
+    fold,
+    quiet,
+    sizes_of,
+    sum_to,
+    summed,
+)
+from rnnops.ops.comparison import cast, equal, where
 from rnnops.ops.movement import expand, first_only, reshape_to
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, limit
 
@@ -396,3 +408,97 @@ class SumOfProducts(Variadic):
 
 
 sum, mean, sum_of_products = register(Sum()), register(Mean()), register(SumOfProducts())  # noqa: A001
+
+
+FIRST_AXIS = 2  # of those that windows slide over: N and channels come before
+
+
+def sizes_under(call: Call) -> tuple[int, ...]:
+    """The sizes of the axes that windows slide over: one at least."""
+    if call.rank(0) <= FIRST_AXIS:
+        call.fail("windows slide over the axes after N and channels", wanted="rank 3 or more", came=call.rank(0))
+    return call.shape(0)[FIRST_AXIS:]
+
+
+class GlobalPooling(Unary):
+    """One number for each channel: [N, C, *sizes] to [N, C, 1, ...].
+
+    Args:
+        x: [N, C, *sizes] {dtypes}.
+
+    Returns:
+        [N, C, 1, ...] of the same dtype.
+
+    Raises:
+        NetError: x is not a blob.
+        TypeRuleError: x is not {dtypes}; once shapes are known, there are no axes after N and C, or one is empty.
+    """
+
+    loop = Expansion()
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        sizes = sizes_under(call)
+        if min(sizes) < 1:
+            call.fail("a channel has no elements", came=list(call.shape(0)))
+        return ((*call.shape(0)[:FIRST_AXIS], *(1 for _ in sizes)),)
+
+    def axes(self, call: Call) -> list[int]:
+        """The axes that are folded."""
+        return list(range(FIRST_AXIS, call.rank(0)))
+
+
+class GlobalAveragePool(GlobalPooling):
+    """The mean of each channel.
+
+    ONNX: GlobalAveragePool, op set 1. Each element gets its share of the gradient.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.global_average_pool(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0], [2.0, 5.0]]])})["y"]
+        array([[[2. ],
+                [3.5]]])
+    """
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        axes = tuple(self.axes(call))
+        count = x.dtype.type(prod(call.shape(0)[FIRST_AXIS:]))
+        return np.asarray(x.sum(axis=axes, keepdims=True, dtype=x.dtype) / count)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return expand(dy * (1.0 / prod(call.shape(0)[FIRST_AXIS:])), list(call.shape(0)))
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        return reduce_mean(x, self.axes(call))
+
+
+class GlobalMaxPool(GlobalPooling):
+    """The largest element of each channel; NaN if there is one.
+
+    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; with a NaN none gets any.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.global_max_pool(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0], [2.0, 5.0]]])})["y"]
+        array([[[3.],
+                [5.]]])
+    """
+
+    keeps = ("X", "Y")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(x.max(axis=tuple(self.axes(call)), keepdims=True))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        here = equal(x, y)
+        ties = reduce_sum(cast(here, dy.dtype), self.axes(call))
+        return where(here, dy / ties, 0.0)
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        return reduce_max(x, self.axes(call))
+
+
+global_average_pool, global_max_pool = register(GlobalAveragePool()), register(GlobalMaxPool())

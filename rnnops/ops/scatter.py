@@ -13,10 +13,9 @@ from rnnops.net.loop_forms import Expansion, LoopForm
 from rnnops.net.net import common_net
 from rnnops.net.schema import Call, Gradients, OpSchema, register
 from rnnops.ops.arithmetic import div, mul
-from rnnops.ops.base import choice, quiet
+from rnnops.ops.base import INDEX_DTYPES, choice, quiet, scatter_add
 from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
 from rnnops.ops.indexing import check_places, gather, places_of
-from rnnops.ops.internal import INDEX_DTYPES, scatter_add
 from rnnops.ops.movement import concat, reshape, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_prod
 from rnnops.ops.shapes import constant_of_shape

@@ -37,7 +37,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from rnnops.interpreter import Program, fold_constants, prepare_again
+from rnnops.interpreter import Program, fold_constants, prepare_again, prune, rewritten
 from rnnops.net.loop_forms import MATMULS, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
@@ -45,7 +45,6 @@ from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.net.text import free_name
 from rnnops.ops.base import MANY_OPERANDS
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form
-from rnnops.rewrites import prune, rewritten
 from rnnops.types import FLOATS
 from rnnops.util import cached_property
 

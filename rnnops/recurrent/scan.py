@@ -12,12 +12,12 @@ import numpy as np
 from rnnops.errors import RecurrentError, did_you_mean, named_arguments
 from rnnops.net.blob import Blob, Operand
 from rnnops.net.net import Net, common_net
+from rnnops.ops.base import stop_gradient
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.indexing import select_valid
-from rnnops.ops.internal import stop_gradient
 from rnnops.ops.movement import squeeze
 from rnnops.ops.shapes import shape
-from rnnops.recurrent.build import recurrent_net
+from rnnops.recurrent.op import recurrent_net
 from rnnops.types import FLOATS, Array, dtype_name
 
 LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end

@@ -37,16 +37,15 @@ from rnnops.checkpoints.policy import (
     choose_residuals,
 )
 from rnnops.errors import CheckpointError, GradientError
-from rnnops.interpreter import Program, fold_constants, prepare_again
+from rnnops.interpreter import Program, fold_constants, prepare_again, prune, rewritten
 from rnnops.net.loop_forms import MATMULS, Pointwise, Reduction, View
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.net.text import free_name, unused_name
-from rnnops.ops.internal import BITS, from_bfloat16, to_bfloat16
+from rnnops.ops.base import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, step_of_window
-from rnnops.rewrites import prune, rewritten
 from rnnops.templates import agreed
 from rnnops.types import Array, Shape, is_float
 

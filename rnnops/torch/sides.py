@@ -28,8 +28,7 @@ from rnnops.compiler.api.run import Run
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.recorder import JobList, array_maker
-from rnnops.compiler.targets.cpu.team import openmp_of
-from rnnops.compiler.targets.target import Processor
+from rnnops.compiler.targets.target import Processor, openmp_of
 from rnnops.net.net import Net
 from rnnops.torch.arguments import PLAIN
 from rnnops.torch.errors import SHARDED, StepError

@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rnnops.kernels.scalar_functions import uniform_rows
-from rnnops.ops.random import as_floats
+from rnnops.ops.shapes import as_floats
 from rnnops.torch.errors import SEED_OUTSIDE, StepError
 
 Draw = Callable[[Tensor], Tensor]

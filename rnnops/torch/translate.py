@@ -41,7 +41,7 @@ from rnnops.recurrent.scan import STEPS, TIMESTEP, steps_of, truncated
 from rnnops.recurrent.training_form import rows_are_apart
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import BY_PARTS, PAIR_RULES, RULES, AtenNode, Pair, is_of_pairs, op_name
-from rnnops.torch.aten.masks import spread_masks
+from rnnops.torch.aten.movement import spread_masks
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import ONE_DTYPE, SHARDED, StepError

@@ -11,9 +11,9 @@ import pytest
 from random_feeds import bits
 
 import rnnops as ro
+from rnnops.interpreter import prune
 from rnnops.net.op import Op
 from rnnops.ops.activation import Tanh
-from rnnops.rewrites import prune
 from rnnops.testing import RandomNet, check_devices, check_gradient, checked_loans, random_net
 from rnnops.testing.random_builder import Draw
 

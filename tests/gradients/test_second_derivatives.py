@@ -15,8 +15,8 @@ from gradient_cases import CASES, Array, Case
 from op_cases import SEED
 
 import rnnops as ro
+from rnnops.interpreter import number_random_ops
 from rnnops.net.op import Op
-from rnnops.rewrites import number_random_ops
 from rnnops.testing import check_gradient
 from rnnops.testing.gradient_check import rotation
 

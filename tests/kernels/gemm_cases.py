@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu.packing import Products
+from rnnops.kernels.cpu.native import Products
 from rnnops.kernels.cpu.processor import lanes
 
 EXACTER = {"float32": np.float64, "float64": np.longdouble}

@@ -11,7 +11,7 @@ import pytest
 from word_drivers import call, driver
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu import packing
+from rnnops.kernels.cpu import native
 from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.threads import wait
 from rnnops.kernels.cpu.words import LINE, Address, loaded, new_barrier, stored
@@ -121,11 +121,11 @@ def test_one_thread_meets_nobody() -> None:
     barrier, wrong = new_barrier(), np.zeros(1, np.int64)
     call(march, 0, 1, barrier, np.zeros(1, np.int64), number(3), wrong)
     assert not barrier.any()
-    packing.wait(barrier, 1)
+    native.wait(barrier, 1)
 
 
 def test_plain_python_joins_no_threads() -> None:
     with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
-        packing.wait(new_barrier(), 2)
+        native.wait(new_barrier(), 2)
     with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
         wait(int(new_barrier().ctypes.data), 16, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rnnops.kernels.cpu.pointwise import bfloat16_code, bfloat16_value
-from rnnops.ops.internal import bits_of, numbers_of
+from rnnops.ops.base import bits_of, numbers_of
 
 
 def test_codes_are_nearest_and_even() -> None:

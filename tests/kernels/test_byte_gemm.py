@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gemm_cases import edge_columns, framed, no_bias, parts
 
-from rnnops.kernels.cpu import packing as plain
+from rnnops.kernels.cpu import native as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.packing import Products
+from rnnops.kernels.cpu.native import Products
 from rnnops.kernels.cpu.processor import QUADS, has_quads
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.kernels.object_cache import cache_folder
+from rnnops.kernels.cpu.processor import cache_folder
 
 WRITERS = ("rnnops.kernels.cpu.coefficients", "rnnops.kernels.cpu.elementary")  # of code
 PROGRAM = """
@@ -87,7 +87,7 @@ def test_without_a_folder_of_the_users_there_is_one_for_the_process(
 def test_the_folder_of_a_process_goes_with_it_and_not_with_its_children(tmp_path: Path) -> None:
     code = (
         "import os\n"
-        "from rnnops.kernels.object_cache import cache_folder\n"
+        "from rnnops.kernels.cpu.processor import cache_folder\n"
         "folder = cache_folder()\n"
         "if os.fork() == 0: raise SystemExit\n"
         "os.wait()\n"

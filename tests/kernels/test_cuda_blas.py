@@ -16,11 +16,11 @@ from lending import Purse
 from without_simulator import run_compiler
 
 import rnnops as ro
+from rnnops.compiler.targets.cuda.target import Replays, ScanRun
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
-from rnnops.kernels.cuda.launches import Replays, ScanRun
 from rnnops.kernels.cuda.memory import lent_by
 
 pytestmark = [pytest.mark.cuda, in_simulator]

@@ -10,9 +10,9 @@ import pytest
 from cuda_marks import in_simulator
 from fake_driver import FakeKernel, Fakes, fake_device
 
+from rnnops.compiler.targets.cuda.target import Launches
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import empty, on_device
-from rnnops.kernels.cuda.launches import Launches
 from rnnops.kernels.cuda.memory import in_stream
 
 pytestmark = [pytest.mark.cuda, in_simulator]

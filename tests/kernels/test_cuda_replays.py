@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from cuda_marks import on_cuda
 
-from rnnops.kernels.cuda import facade, launches
+from rnnops.compiler.targets.cuda import target
+from rnnops.compiler.targets.cuda.target import Launches, Replays, ScanRun
+from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.facade import scan_kernel
-from rnnops.kernels.cuda.launches import Launches, Replays, ScanRun
 
 RECORDS = facade.SIMULATED or facade.optional("cupy") is not None
 pytestmark = [*on_cuda, pytest.mark.skipif(not RECORDS, reason="nothing is recorded without CuPy")]
@@ -68,16 +69,16 @@ def test_few_launches_are_not_recorded() -> None:
 
 def test_what_was_used_long_ago_is_forgotten() -> None:
     runs = Runs()
-    arrays = [on_device(np.zeros(1)) for _ in range(launches.KEPT + 1)]
+    arrays = [on_device(np.zeros(1)) for _ in range(target.KEPT + 1)]
     for _ in range(2):
         for x in arrays:
             assert runs.run(x, 2) == runs.wanted(2)
     assert runs.as_usual == 2 * len(arrays)
-    assert len(runs.replays._known) == launches.KEPT
+    assert len(runs.replays._known) == target.KEPT
 
 
 def test_numbers_that_were_used_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "KNOWN", 2)
+    monkeypatch.setattr(target, "KNOWN", 2)
     runs, x = Runs(steps=4), on_device(np.zeros(1))
     for seed in (3, 4, 3, 5):
         assert runs.run(x, seed) == runs.wanted(seed)
@@ -89,7 +90,7 @@ def test_what_cannot_be_recorded_is_launched_as_usual(monkeypatch: pytest.Monkey
         raise RuntimeError("no graphs here")
 
     for broken in (lambda work: None, refuses):
-        monkeypatch.setattr(launches, "record", broken)
+        monkeypatch.setattr(target, "record", broken)
         runs, x = Runs(), on_device(np.zeros(1))
         for seed in (3, 4, 5):
             assert runs.run(x, seed) == runs.wanted(seed)

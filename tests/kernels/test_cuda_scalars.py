@@ -17,11 +17,11 @@ import pytest
 from numba.core.errors import TypingError
 from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edges, every_exponent, ordinary, pairs
 
-from rnnops.compiler.targets.cuda.text import DEVICE, HEAD, HOME
+from rnnops.compiler.targets.cuda.module import DEVICE, HEAD, HOME
 from rnnops.kernels.cpu import pointwise
 from rnnops.kernels.cuda import device_scalars, facade, tensor_cores
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS, implementations, uniform_rows
-from rnnops.ops.internal import bits_of, numbers_of
+from rnnops.ops.base import bits_of, numbers_of
 
 pytestmark = pytest.mark.skipif(
     not facade.SIMULATED, reason="only in the simulator has code for processors these texts"

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from rnnops.kernels.cpu.packing import at, matrix, vector
+from rnnops.kernels.cpu.native import at, matrix, vector
 from rnnops.kernels.cpu.threads import HEADER, as_words, memory_address
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, parts
 
-from rnnops.kernels.cpu import packing as plain
+from rnnops.kernels.cpu import native as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK, PACKED_BLOCK_BYTES
-from rnnops.kernels.cpu.packing import Products, products_of
+from rnnops.kernels.cpu.native import Products, products_of
 from rnnops.kernels.cpu.processor import WIDTHS, lanes
 
 DTYPES = ("float32", "float64")
@@ -280,7 +280,7 @@ def run_python(code: str, **environment: str) -> str:
 AT_THE_END_OF_MEMORY = """
 import ctypes, mmap
 import numpy as np
-from rnnops.kernels.cpu.packing import products_of, rounded_products_of
+from rnnops.kernels.cpu.native import products_of, rounded_products_of
 
 def last(shape, dtype):
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

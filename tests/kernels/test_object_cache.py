@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.kernels import object_cache
-from rnnops.kernels.object_cache import key_of, load_object, save_object
+from rnnops.kernels.cpu import processor
+from rnnops.kernels.cpu.processor import key_of, load_object, save_object
 
 KEY, CODE = key_of("text", "processor"), b"code " * 1000
 
@@ -25,9 +25,9 @@ KEY, CODE = key_of("text", "processor"), b"code " * 1000
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where objects lie, which nobody has been warned of."""
     monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
-    object_cache.warn_once.cache_clear()
+    processor.warn_once.cache_clear()
     yield tmp_path / "cache" / "objects"
-    object_cache.warn_once.cache_clear()
+    processor.warn_once.cache_clear()
 
 
 def file_of(folder: Path) -> Path:
@@ -130,7 +130,7 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_cache, "MOST_FILES", 8)
+    monkeypatch.setattr(processor, "MOST_FILES", 8)
     for number in range(9):
         save_object(key_of(str(number)), CODE)
         if number < 8:

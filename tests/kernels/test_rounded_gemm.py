@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, parts
 
-from rnnops.kernels.cpu import packing as plain
+from rnnops.kernels.cpu import native as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK, ROWS, TN_ROWS
-from rnnops.kernels.cpu.native import way_of
-from rnnops.kernels.cpu.packing import Products, rounded_products_of
+from rnnops.kernels.cpu.native import Products, rounded_products_of, way_of
 from rnnops.kernels.cpu.pointwise import round_bfloat16
 from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, TargetProcessor, has_pairs, host
 from rnnops.ops.linear_algebra import rounded

@@ -15,7 +15,7 @@ from saturating import MatMulInteger, saturated_product
 
 from rnnops.kernels.cpu.processor import has_quads
 from rnnops.onnx.compare import Session
-from rnnops.onnx.exact_products import in_bytes, pairs_beyond, products_of_file, states_of_lstm, windows_of_conv
+from rnnops.onnx.outline import in_bytes, pairs_beyond, products_of_file, states_of_lstm, windows_of_conv
 
 Array = np.ndarray[Any, Any]
 

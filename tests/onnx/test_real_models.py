@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.kernels.object_cache import cache_folder
+from rnnops.kernels.cpu.processor import cache_folder
 from tools.real_models.checks import check_file
 from tools.real_models.table import read_table
 from tools.real_models.wheels import UnreachableError, Wheels

@@ -14,9 +14,9 @@ from rejection import rejects
 from unrolled_loops import EITHER, LEFT, ROLLED, STEPS, random_model
 
 import rnnops as ro
+from rnnops.interpreter import prune
 from rnnops.onnx import OnnxModel, load_model
 from rnnops.onnx.unrolled import FOLDED
-from rnnops.rewrites import prune
 
 LOAD = importlib.import_module("rnnops.onnx.load")
 RANDOM_NUMBERS = "random numbers"

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from op_cases import EDGES, SHAPES, Array, Case, Shapes, appended, floats, integers, use
 
-from rnnops.ops.base import quiet
+from rnnops.ops.base import from_bfloat16, quiet, scatter_add, scatter_slice, sum_to, to_bfloat16
 from rnnops.ops.indexing import mask_rows
-from rnnops.ops.internal import from_bfloat16, scatter_add, scatter_slice, sum_to, to_bfloat16
 from rnnops.ops.linear_algebra import scale_columns
-from rnnops.ops.random import dropout_grad
 from rnnops.ops.reduction import sum_of_products
+from rnnops.ops.shapes import dropout_grad
 
 
 def internal_cases() -> Iterator[Case]:

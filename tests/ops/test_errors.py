@@ -15,8 +15,8 @@ from rnnops.errors import GradientError, NetError, TypeRuleError
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import REGISTRY, RunContext
-from rnnops.ops.internal import scatter_add, sum_to
-from rnnops.ops.random import dropout_grad
+from rnnops.ops.base import scatter_add, sum_to
+from rnnops.ops.shapes import dropout_grad
 from rnnops.types import FLOAT, Type
 
 Build = Callable[..., Any]

@@ -20,7 +20,7 @@ from rnnops.kernels.scalar_functions import uniform_rows
 from rnnops.net.infer import infer
 from rnnops.net.net import Net
 from rnnops.net.schema import REGISTRY, RunContext, op_names
-from rnnops.ops.random import dropout_grad
+from rnnops.ops.shapes import dropout_grad
 from rnnops.types import Type, type_of
 
 Array = npt.NDArray[Any]

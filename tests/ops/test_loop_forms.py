@@ -19,7 +19,7 @@ from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.net.net import Net
 from rnnops.net.schema import REGISTRY, Call, RunContext
-from rnnops.ops.internal import bits_of, numbers_of
+from rnnops.ops.base import bits_of, numbers_of
 from rnnops.types import FLOAT
 
 Array = npt.NDArray[Any]

@@ -79,7 +79,7 @@ def test_runs_of_many_launches_are_recorded_by_cupy_but_not_in_a_graph_of_pytorc
 
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(40, N, D)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr("rnnops.kernels.cuda.launches.LEAST", 1)
+        patch.setattr("rnnops.compiler.targets.cuda.target.LEAST", 1)
         rnn(xs)
         patch.setattr("rnnops.torch.sides.memory", again)
         for _ in range(3):

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnnops.kernels.object_cache import cache_folder
+from rnnops.kernels.cpu.processor import cache_folder
 from tools.other_processors.machines import UnreachableError, aarch64, without_avx
 
 RIGHT, WRONG, UNREACHED = 0, 1, 2

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rnnops.kernels.object_cache import cache_folder
+from rnnops.kernels.cpu.processor import cache_folder
 from rnnops.onnx.compare import OURS, THEIRS
 from tools.real_models.checks import Row, check_file
 from tools.real_models.runtime import is_there, run_onnxruntime

@@ -24,7 +24,7 @@ from rnnops.compiler.api.derivatives import Pullback
 from rnnops.compiler.api.feeds import Feeds, check_precision, memory_named, resolved
 from rnnops.compiler.api.run import CUDA, Run
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options
-from rnnops.compiler.targets.cpu.team import check_threads, default_threads
+from rnnops.compiler.targets.target import check_threads, default_threads
 from rnnops.errors import (
     ArgumentError,
     DeviceError,

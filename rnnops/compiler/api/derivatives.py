@@ -35,7 +35,7 @@ from rnnops.errors import Attributes, FeedError, GradientError, named_arguments
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
-from rnnops.ops.internal import numbers_of
+from rnnops.ops.base import numbers_of
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule

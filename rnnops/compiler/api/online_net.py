@@ -30,7 +30,17 @@ from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.lower.movements import moved_numbers
 from rnnops.compiler.run.pipeline import live_net
 from rnnops.errors import FeedError, GradientError, check_flags, named_arguments
-from rnnops.interpreter import Program, fold_constants, prepare, prepare_again
+from rnnops.interpreter import (
+    Program,
+    draws,
+    fold_constants,
+    merge_equal_ops,
+    prepare,
+    prepare_again,
+    prune,
+    prune_cells,
+    rewritten,
+)
 from rnnops.net.loop_forms import MATMULS, PRODUCTS, Pointwise, View
 from rnnops.net.net import Net, require_net
 from rnnops.net.op import Input, Op
@@ -38,7 +48,6 @@ from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.scan import CellFunction
 from rnnops.recurrent.training_form import open_form
-from rnnops.rewrites import draws, merge_equal_ops, prune, prune_cells, rewritten
 from rnnops.types import FLOAT, Array, Shape, Type, is_float
 
 HINT = "Pass approximate=True to leave such ways out (e-prop), or train by run.vjp."

@@ -45,10 +45,10 @@ from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, PlanTemplates, TrainingPlan
 from rnnops.errors import DeviceError, check_flags, named_arguments
+from rnnops.interpreter import first_live_random_op
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
 from rnnops.net.text import format_input
-from rnnops.rewrites import first_live_random_op
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 

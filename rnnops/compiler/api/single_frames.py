@@ -16,7 +16,7 @@ from rnnops.errors import RnnopsError
 from rnnops.interpreter import prepare
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, schema_of
-from rnnops.ops.windows import FIRST_AXIS
+from rnnops.ops.reduction import FIRST_AXIS
 from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.types import Type
 

@@ -359,8 +359,10 @@ def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
                 return [*programs, program(uneven)]
         return programs
     problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
-    told = {"op": refused.op, "blob": refused.blob, "wanted": refused.wanted, "came": refused.came}
-    raise StreamError(problem, net=net.name, **told, hint="Are frames the axis that shapes= says?") from refused
+    raise StreamError(
+        problem, net=net.name, op=refused.op, blob=refused.blob, wanted=refused.wanted, came=refused.came,
+        hint="Are frames the axis that shapes= says?",
+    ) from refused  # fmt: skip
 
 
 class StreamParts:

@@ -41,17 +41,7 @@ from rnnops.compiler.codegen.pointwise_kernel import (
     SizeArguments,
     StateWriter,
 )
-from rnnops.compiler.lower.expressions import (
-    Constants,
-    Expr,
-    Literal,
-    Name,
-    any_of,
-    both,
-    choice,
-    compare,
-    least,
-)
+from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Name, any_of, both, choice, compare, least
 from rnnops.compiler.lower.kernel import (
     INDENT,
     Array,
@@ -84,13 +74,13 @@ IMPORTS = """\
 import numpy as np
 
 from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product_any_order, larger, smaller
-from rnnops.kernels.cpu.packing import at, matrix, vector
-from rnnops.kernels.cpu.packing import gemm_packed_bytes, pack_into_bytes, pack_transposed_into_bytes
-from rnnops.kernels.cpu.packing import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
-from rnnops.kernels.cpu.packing import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
-from rnnops.kernels.cpu.packing import gemm_nn, gemm_nt
-from rnnops.kernels.cpu.packing import gemm_packed_bfloat16, gemm_tn_bfloat16
-from rnnops.kernels.cpu.packing import pack_into_bfloat16, pack_transposed_into_bfloat16
+from rnnops.kernels.cpu.native import at, matrix, vector
+from rnnops.kernels.cpu.native import gemm_packed_bytes, pack_into_bytes, pack_transposed_into_bytes
+from rnnops.kernels.cpu.native import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
+from rnnops.kernels.cpu.native import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
+from rnnops.kernels.cpu.native import gemm_nn, gemm_nt
+from rnnops.kernels.cpu.native import gemm_packed_bfloat16, gemm_tn_bfloat16
+from rnnops.kernels.cpu.native import pack_into_bfloat16, pack_transposed_into_bfloat16
 from rnnops.kernels.cpu.pointwise import round_bfloat16
 from rnnops.kernels.cpu.pointwise import uniform
 """

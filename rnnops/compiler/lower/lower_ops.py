@@ -23,7 +23,7 @@ from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lo
 from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.errors import OpError
-from rnnops.interpreter import Program, fold_constants, prepare_again
+from rnnops.interpreter import Program, fold_constants, prepare_again, prune
 from rnnops.kernels.scalar_functions import implementations
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import (
@@ -44,7 +44,6 @@ from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, form_of, is_number, schema_of
 from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.cell_rewrites import is_view, split_step
-from rnnops.rewrites import prune
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type
 
 OPERATIONS: Mapping[type, Callable[..., Any]] = {

@@ -58,7 +58,7 @@ from rnnops.checkpoints.policy import (
 from rnnops.checkpoints.slot_schedule import forward_steps
 from rnnops.compiler.memory.allocations import PartBytes, bytes_of_blobs, part_bytes, state_types, workspace_bytes
 from rnnops.errors import BudgetError, NoBottleneckError, NothingToRecomputeError
-from rnnops.interpreter import Program, prepare, prepare_again
+from rnnops.interpreter import Program, merged_within, prepare, prepare_again, rewritten
 from rnnops.net.loop_forms import PRODUCTS
 from rnnops.net.net import Net
 from rnnops.net.op import Op
@@ -72,7 +72,6 @@ from rnnops.recurrent.recurrence import (
     runs_in_parts,
 )
 from rnnops.recurrent.training_form import plain_form, training_form
-from rnnops.rewrites import merged_within, rewritten
 from rnnops.types import OPAQUE, Type
 from rnnops.util import readable
 

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rnnops.errors import FeedError
+from rnnops.interpreter import prune
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import schema_of
@@ -35,7 +36,6 @@ from rnnops.net.text import free_name
 from rnnops.ops.linear_algebra import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.rewrites import prune
 from rnnops.types import FLOAT, Array, Shape, is_float
 
 

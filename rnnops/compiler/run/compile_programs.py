@@ -34,8 +34,7 @@ from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.run.compiled_scan import Carry, CompiledScan, Once, Options
 from rnnops.compiler.run.forward import ForwardScan, compile_forward, compile_groups
 from rnnops.compiler.schedule.rows import past_end_reads
-from rnnops.compiler.targets.cpu.team import wake_workers
-from rnnops.compiler.targets.target import PROCESSOR, Target
+from rnnops.compiler.targets.target import PROCESSOR, Target, wake_workers
 from rnnops.interpreter import Program
 from rnnops.net.schema import Call, RunContext
 from rnnops.recurrent.recurrence import Recurrence, backward_program, cell_program, runs_in_parts

@@ -31,12 +31,11 @@ from rnnops.compiler.memory.memory import (
     block_bytes,
 )
 from rnnops.compiler.schedule.batch_axis import ScanTeam
-from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.stages import RingError
+from rnnops.compiler.schedule.plan_step import RingError, plan_step
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, Workspace, execute
-from rnnops.kernels.cpu.packing import products_of, rounded_products_of
+from rnnops.kernels.cpu.native import products_of, rounded_products_of
 from rnnops.kernels.cpu.processor import QUADS
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.net.schema import RunContext, schema_of

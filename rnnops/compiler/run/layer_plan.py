@@ -44,12 +44,11 @@ from rnnops.compiler.run.forward import ScanResiduals, compile_groups
 from rnnops.compiler.run.pipeline import TrainingPlan, input_types
 from rnnops.compiler.schedule.rows import past_end_reads
 from rnnops.errors import GradientError
-from rnnops.interpreter import Program, Workspace, execute, is_whole, prepare, prepare_again
+from rnnops.interpreter import Program, Workspace, execute, is_whole, prepare, prepare_again, prune
 from rnnops.net.net import Net
 from rnnops.net.op import Input, Op
 from rnnops.net.schema import Call, RunContext
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
-from rnnops.rewrites import prune
 from rnnops.types import Array, TwinArray
 
 

@@ -19,15 +19,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
 from rnnops.compiler.memory.allocations import order_ops
-from rnnops.compiler.rewrite.fuse_ops import fuse_ops, round_products, work_around
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, round_products, split_states, work_around
 from rnnops.compiler.run.compile_programs import Compiled, LiveRanges, Runners, compile_programs, demands_of, ranges_of
 from rnnops.compiler.run.compiled_scan import FEW_RESULTS, REFERENCE, Options, steps_of_tile
 from rnnops.errors import OutOfMemoryError
-from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
+from rnnops.interpreter import (
+    Program,
+    fold_constants,
+    merge_equal_ops,
+    number_random_ops,
+    out_of_memory,
+    prepare,
+    prepare_again,
+    prune,
+    prune_cells,
+)
 from rnnops.net.net import Net
 from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, sink_views, split_products
-from rnnops.recurrent.split_states import split_states
-from rnnops.rewrites import merge_equal_ops, number_random_ops, prune, prune_cells
 from rnnops.sizes import Symbols
 from rnnops.templates import Fresh, Template
 from rnnops.types import Type

@@ -39,8 +39,7 @@ from rnnops.compiler.lower.kernel import (
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.memory.memory import OUTPUT, SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
-from rnnops.compiler.targets.cpu.team import perform_together
-from rnnops.compiler.targets.target import Processor, Work
+from rnnops.compiler.targets.target import Processor, Work, perform_together
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads as thread_library
 from rnnops.kernels.cpu.threads import GIVEN, MOST_ROWS

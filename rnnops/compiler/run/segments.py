@@ -22,9 +22,8 @@ from rnnops.compiler.run.backward import BackwardScan, GradientSteps, backward_s
 from rnnops.compiler.run.compiled_scan import Options, written_scan
 from rnnops.compiler.run.forward import ForwardScan, compile_once, fixed_references, scan_of_steps, totals_of
 from rnnops.compiler.schedule.batch_axis import is_row_loop
-from rnnops.compiler.schedule.plan_step import plan_step
+from rnnops.compiler.schedule.plan_step import RingError, plan_step
 from rnnops.compiler.schedule.rows import past_end_reads
-from rnnops.compiler.schedule.stages import RingError
 from rnnops.net.op import Op
 from rnnops.net.schema import Call
 from rnnops.recurrent.recurrence import Recurrence, input_types

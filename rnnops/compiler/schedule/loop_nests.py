@@ -21,10 +21,9 @@ from itertools import groupby
 from math import prod
 from types import MappingProxyType
 
-from rnnops.compiler.lower.scan import LoweredStep
+from rnnops.compiler.lower.scan import LoweredStep, dependencies
 from rnnops.compiler.lower.statements import Access, Layout, Statement, dense, node_reads, node_writes, read_counts
 from rnnops.compiler.schedule.product_axes import MatrixCall, is_whole_copy, matrix_call, source_of, within_row
-from rnnops.compiler.schedule.stages import dependencies
 from rnnops.compiler.schedule.sums import folds_innermost
 from rnnops.types import Shape, Type
 

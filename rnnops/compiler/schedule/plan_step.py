@@ -9,20 +9,42 @@ Limit: sizes that are symbols are not compared, as each comparison of symbols be
 **From a scan to a step plan**: the passes on a step, in order, and those on its plan. Rows of the batch are independent
 in most cells; then threads share them out, and what folds rows (gradients of weights) is summed apart. Where a step
 mixes rows, one thread computes all of them, and `whole` says why.
+
+**Work apart**. On CUDA elementwise work that shares no values with the loop over steps gets a stage of its own.
+Blocks of the device wait for each other in the loop, and each owns some features there. Work of another width would
+make them own rows instead. Threads of a processor do not wait for each other, so there it may stay in the loop.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf, prod
 
 from rnnops.compiler.lower.lower_ops import lower_ops
-from rnnops.compiler.lower.scan import Lowered, LoweredStep, MixedError, Scan, StepPlan, carried_owners
+from rnnops.compiler.lower.scan import (
+    Lowered,
+    LoweredStep,
+    MixedError,
+    Scan,
+    Slot,
+    StepPlan,
+    TensorName,
+    carried_edges,
+    carried_owners,
+    copied,
+    dependencies,
+    live_nodes,
+    split_stages,
+)
 from rnnops.compiler.lower.statements import (
     Access,
     Contraction,
+    Layout,
     Node,
+    Stage,
     Statement,
     StepProduct,
     dense,
@@ -34,11 +56,11 @@ from rnnops.compiler.schedule.loop_nests import write_through_copies
 from rnnops.compiler.schedule.product_axes import bring_to_matrices, read_through_copies
 from rnnops.compiler.schedule.products import block_products, place_contractions
 from rnnops.compiler.schedule.rows import compact_rows, cut_merged_rows
-from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
 from rnnops.sizes import is_symbolic
 from rnnops.types import Type
+from rnnops.util import weak_components
 
 HINT = "This is a fault of rnnops. Please report it with str(net); device='reference' computes the net meanwhile."
 
@@ -163,6 +185,108 @@ def _need(holds: bool, where: object, problem: str) -> None:
     """Raise PlanError for what does not hold; the text of a node is made for an error only."""
     if not holds:
         raise PlanError(f"{where}: {problem}")
+
+
+def drop_unread(step: LoweredStep) -> LoweredStep:
+    """Drop nodes that no stored or summed value needs."""
+    return replace(step, nodes=tuple(live_nodes(step.nodes, step.stored)))
+
+
+class RingError(Exception):
+    """Tensors that must hold all steps, as more than one loop over time touches them."""
+
+    def __init__(self, tensors: frozenset[TensorName]) -> None:
+        super().__init__(f"no ring will do for {', '.join(sorted(map(str, tensors)))}")
+        self.tensors = tensors
+
+
+def check_rings(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan as it is. Raises RingError where tensors that are rings must hold all steps."""
+    wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
+    if wrong:
+        raise RingError(wrong)
+    return plan
+
+
+def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[TensorName]:
+    """Rings that several stages touch, or one that runs once for all steps of a tile."""
+    touched: dict[TensorName, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for node in stage.nodes:
+            for owner in (*node_reads(node), node_writes(node)):
+                slot = plan.slots.get(owner)
+                if slot is not None and scan.tensors[slot.tensor].ring:
+                    touched.setdefault(slot.tensor, set()).add(number if stage.loop else -1)
+    return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
+
+
+def store_results(step: LoweredStep) -> LoweredStep:
+    """Give every stored blob an owner that lies in its tensor, by a copy where it has none of its own.
+
+    rewrite: `h = Tanh(x)`, stored in two tensors  -->  `h = Tanh(x); h/stored.0 = h`
+    """
+    scan, lowered, slots, nodes = step.scan, step.lowered.copy(), dict(step.slots), list(step.statements)
+    made = Counter(statement.target.owner for statement in nodes)
+    for blob, slot in scan.writes:
+        owner = _own(lowered, blob)
+        if owner and made[owner] and owner not in slots:
+            slots[owner] = slot
+        else:
+            nodes.append(_stored(scan, lowered, blob, slot, slots))
+    for blob, slot, layout in scan.additions:
+        nodes.append(_stored(scan, lowered, blob, slot, slots, layout))
+    return replace(step, lowered=lowered, slots=slots, nodes=tuple(nodes))
+
+
+def _own(lowered: Lowered, blob: str) -> str:
+    """The buffer that a blob is all of, element by element; `""` where there is none."""
+    access = lowered.views.get(blob)
+    whole = access is not None and access.layout == dense(lowered.types[access.owner].shape)
+    return access.owner if whole and access is not None else ""
+
+
+def _stored(
+    scan: Scan, lowered: Lowered, blob: str, slot: Slot, slots: dict[str, Slot], added: Layout | None = None
+) -> Statement:
+    """A copy of a blob into a slot, or what adds it to what lies there so."""
+    kind = scan.program.types[blob]
+    owner = lowered.fresh(f"{blob}/stored")
+    target = lowered.own(owner, kind)
+    slots[owner] = slot
+    if added is None:
+        return copied(scan, lowered, blob, target)
+    return copied(scan, lowered, blob, replace(target, layout=added), "add")
+
+
+def set_work_apart(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with stages of their own for work that loops have nothing to do with; see `set_apart`."""
+    return replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
+
+
+def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> Iterator[Stage]:
+    """Give elementwise work a stage of its own, before the loop that it has nothing to do with.
+
+    rewrite: `loop over steps: y = MaskRows(x); h = Tanh(h')`  -->
+        `for each step: y = MaskRows(x)`, `loop over steps: h = Tanh(h')`
+
+    Args:
+        carried: (owner that a step reads, owner that an earlier step has written it to).
+    """
+    for stage in stages:
+        looped = _in_loops(stage, carried) if stage.cyclic else [True] * len(stage.nodes)
+        for inside in (False, True):
+            nodes = tuple(node for node, own in zip(stage.nodes, looped, strict=True) if own == inside)
+            if nodes:
+                yield Stage(nodes, stage.loop, stage.cyclic and inside)
+
+
+def _in_loops(stage: Stage, carried: Sequence[tuple[str, str]]) -> list[bool]:
+    """For each node whether it, or what it has to do with, is a product or is carried from step to step."""
+    back = carried_edges(stage.nodes, carried)
+    groups = weak_components(len(stage.nodes), [*dependencies(stage.nodes), *back])
+    loops = {groups[i] for i, _ in back}
+    loops |= {groups[i] for i, node in enumerate(stage.nodes) if not isinstance(node, Statement)}
+    return [group in loops for group in groups]
 
 
 StepPass = Callable[[LoweredStep], LoweredStep]

@@ -18,7 +18,7 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.lower.scan import LoweredStep, Scan, StepPlan, TensorName, carried_owners
+from rnnops.compiler.lower.scan import LoweredStep, Scan, StepPlan, TensorName, carried_owners, live_nodes, split_stages
 from rnnops.compiler.lower.statements import (
     IDEMPOTENT,
     Access,
@@ -34,7 +34,6 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import goes_outside, hand_on, known_axes, row_axis_of
 from rnnops.compiler.schedule.product_axes import cut_axes
-from rnnops.compiler.schedule.stages import live_nodes, split_stages
 from rnnops.net.schema import Call, schema_of
 from rnnops.net.text import unused_name
 from rnnops.sizes import is_symbolic

@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from rnnops.compiler.lower.scan import Lowered, LoweredStep, MixedError, Scan, rows_of_sum
+from rnnops.compiler.lower.scan import Lowered, LoweredStep, MixedError, Scan, copied, rows_of_sum
 from rnnops.compiler.lower.statements import Access, Contraction, Layout, Node, Statement, dense, fold_word, read_counts
 from rnnops.compiler.schedule.products import as_contraction
-from rnnops.compiler.schedule.stages import copied
 from rnnops.net.loop_forms import Reduction, View, normal_text
 from rnnops.net.schema import Call, form_of, schema_of
 from rnnops.types import Type

@@ -1,19 +1,40 @@
-"""Targets: what a scan is written for, who shares out its work, and how its function is called.
+"""Targets: what a scan is written for, the threads that run it, and how its function is called.
 
-Generated Python goes into a file named by its hash, and is imported from there. The folder is that of
-`rnnops.kernels.object_cache`, where machine code lies too, so that a text is compiled once on a machine.
+**Teams**: one compiled function, run by several threads at the same time. A worker thread enters compiled code once and
+stays there (kernels/cpu/threads.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
+the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
+rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
+with an empty pool. Who is about to call wakes workers that sleep (`wake_workers`), so that they are there when Python
+has made the call.
+
+Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
+processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
+
+**OpenMP**. Kernels run on the OpenMP threads that another library has loaded. Its threads stay awake after its own
+work for milliseconds, on the cores that workers of ours would need: a step between two matrix products of PyTorch takes
+half as long again where both have a pool.
+
+Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's, Intel's). In a forked child, and where
+the runtime gives fewer threads than asked for, a team of our own runs the function.
+
+**Generated Python** goes into a file named by its hash, and is imported from there. The folder is that of
+`rnnops.kernels.cpu.processor`, where machine code lies too, so that a text is compiled once on a machine.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib.util
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from operator import index
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -22,17 +43,271 @@ import numpy as np
 
 from rnnops.compiler.codegen.places import Layouts, lay_out
 from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
-from rnnops.compiler.lower.kernel import Module
+from rnnops.compiler.lower.kernel import Do, Module, statements_of
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.memory.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.schedule.batch_axis import ScanTeam, order_rows, share_work
-from rnnops.compiler.targets.cpu.team import OpenMP, native_scan, run_in_region, run_together
+from rnnops.compiler.targets.driver_text import llvm_text
+from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.interpreter import Program
-from rnnops.kernels.cpu.packing import K_BLOCK
-from rnnops.kernels.cpu.processor import BYTES, INT8
-from rnnops.kernels.object_cache import cache_folder, folder_of_process, reason, warn_once
+from rnnops.kernels.cpu.native import K_BLOCK, NativeFunction, native_function, runtime, threads as thread_library
+from rnnops.kernels.cpu.processor import (
+    BYTES,
+    INT8,
+    MIB,
+    REVISION,
+    cache_folder,
+    folder_of_process,
+    has_room,
+    key_of,
+    reason,
+    warn_once,
+)
+from rnnops.kernels.cpu.threads import GIVEN, as_words
+from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.types import Array
-from rnnops.util import LOADING
+from rnnops.util import LOADING, LazyModule
+
+elementary = LazyModule("rnnops.kernels.cpu.elementary")
+
+
+def native_scan(module: Module, width: int | None) -> NativeFunction:
+    """The driver of a module, compiled or from the disk. Its key has the revision of the kernels for scalar functions.
+
+    Args:
+        width: of vectors in bits; the host's if None.
+    """
+    own = {program.name for program in module.programs}
+    lines = (line for function in (*module.programs, module.driver) for line in statements_of(function.body))
+    called = {line.function for line in lines if isinstance(line, Do)} - own - {"prefetch"}
+    text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), GIVEN)
+    name = f"scan_{key_of(text)}"  # engines share one table of names
+    text = text.replace('@"scan"(', f'@"{name}"(', 1)
+    depends = f"{text}\n{sorted(scalars.used.items())} {REVISION:x}"
+    return native_function(depends, name, lambda: text + elementary.definitions(scalars.used, scalars.declared))
+
+
+ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+PROCESS = os.getpid()  # which has the threads of the pool; forked children do not, and would wait for them
+
+
+@dataclass(frozen=True)
+class OpenMP:
+    """A runtime that this process has loaded, by the addresses of its entry points."""
+
+    addresses: tuple[int, ...]
+
+
+def openmp_of(library: str) -> OpenMP | None:
+    """The runtime that a loaded library works with; None where it has none of a kind that is known.
+
+    Args:
+        library: the library's file.
+    """
+    try:
+        loaded = ctypes.CDLL(library)
+        found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in ENTRY_POINTS]
+    except (OSError, AttributeError):
+        return None
+    return OpenMP(tuple(address for address in found if address))
+
+
+def run_in_region(openmp: OpenMP, driver: NativeFunction, threads: int, arrays: Sequence[Any]) -> None:
+    """Have threads of a runtime's pool run a driver, as `run_together` does with ours."""
+    threads = check_threads(threads)
+    if threads > 1 and os.getpid() == PROCESS:
+        words = as_words(arrays)
+        lead_region = _native("lead_region", 7, ctypes.c_int64)
+        if lead_region(driver.address, *openmp.addresses, threads, words.ctypes.data, len(arrays)):
+            return
+    run_together(driver, threads, arrays)
+
+
+MOST_THREADS = 1024  # more is a slip
+IDLE_WORKERS = 128  # that wait in the pool
+GATES = (0, DONE_GATE // WORD_BYTES)  # places in a mailbox
+
+
+def default_threads() -> int:
+    """Cores that this process may use, by its processor affinity; hardware threads of one core count once."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    return len({_core_of(processor) for processor in os.sched_getaffinity(0)})
+
+
+def _core_of(processor: int) -> str:
+    """A text that is the same for all hardware threads of a core, where the system tells."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(processor)
+
+
+def check_threads(threads: Any) -> int:
+    """The number of threads that is asked for. Raises DeviceError for what is not a number from 1 to 1024."""
+    try:
+        number = 0 if isinstance(threads, bool | np.bool_) else index(threads)
+    except TypeError:
+        number = 0
+    if not 1 <= number <= MOST_THREADS:
+        raise DeviceError(
+            "no such number of threads", wanted=f"an integer from 1 to {MOST_THREADS}", came=repr(threads)
+        )
+    return number
+
+
+def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) -> None:
+    """Have several threads run a driver at the same time; return when all have ended.
+
+    Args:
+        driver: as `kernels/cpu/threads.py` has it; ranks may meet in barriers.
+        threads: how many; the caller is rank 0.
+        arrays: what the driver is given.
+
+    Raises DeviceError, before any rank starts, for a wrong number of threads, or where the system gives no more.
+    """
+    threads = check_threads(threads)
+    team = _idle_team()
+    try:
+        team.grow(threads - 1)
+        words = as_words(arrays)
+        _native("lead", 5)(driver.address, team.address, threads, words.ctypes.data, len(arrays))
+    finally:
+        _keep(team)
+
+
+def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
+    """Have several threads do a list of jobs; return when all are done.
+
+    Args:
+        jobs: address of the list (kernels/cpu/threads.py), which says `threads` as well.
+        given: address of the words that are given; so many of them are NumPy's objects.
+    """
+    if threads == 1:
+        _native("perform", 4)(jobs, given, objects, 0)
+        return
+    team = _idle_team()
+    try:
+        team.grow(threads - 1)
+        _native("perform", 4)(jobs, given, objects, team.address)
+    finally:
+        _keep(team)
+
+
+def wake_workers(threads: int) -> None:
+    """Have the workers awake that a run of so many threads will want soon: to wake one takes as long as some steps."""
+    try:
+        team = _idle.pop()
+    except IndexError:
+        return
+    try:
+        _native("wake", 2)(team.address, min(threads - 1, len(team.workers)))
+    finally:
+        _keep(team)
+
+
+class Worker:
+    """A thread that runs the jobs in its mailbox, until there is none."""
+
+    def __init__(self) -> None:
+        self.mailbox = cache_lines(MAILBOX_LINES)
+        self.address = int(self.mailbox.ctypes.data)
+        for gate in GATES:
+            self.mailbox[gate + 1] = _new_lock()
+        serve, arguments = _native("serve", 1), (self.address,)
+        self._thread = threading.Thread(target=serve, args=arguments, name="rnnops worker", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread, which must be idle."""
+        self.mailbox[DRIVER // WORD_BYTES] = 0
+        _native("open_gate", 1)(self.address)
+        self._thread.join()
+        for gate in GATES:
+            ctypes.pythonapi.PyThread_free_lock(ctypes.c_void_p(int(self.mailbox[gate + 1])))
+
+
+def _new_lock() -> int:
+    """The address of a lock of the interpreter's, taken: who waits for it sleeps until another releases it."""
+    allocate = ctypes.pythonapi.PyThread_allocate_lock
+    allocate.restype = ctypes.c_void_p
+    address = allocate()
+    if address is None:
+        raise MemoryError("no memory for a lock")
+    ctypes.pythonapi.PyThread_acquire_lock(ctypes.c_void_p(address), 1)
+    return int(address)
+
+
+def _stack_bytes() -> int:
+    """The bytes of a thread: its stack, by Python's setting or else the system's, and 1 MiB."""
+    own = threading.stack_size()
+    if own:
+        return int(own + MIB)
+    try:
+        limits: Any = import_module("resource")
+        limit = limits.getrlimit(limits.RLIMIT_STACK)[0]
+    except ImportError:  # there is none on Windows
+        return int(2 * MIB)
+    return int((limit if 0 < limit < 64 * MIB else 8 * MIB) + MIB)
+
+
+class ThreadPool:
+    """Workers that serve one caller at a time."""
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self.mailboxes = np.empty(0, np.int64)
+        self.address = 0  # of their addresses
+
+    def grow(self, workers: int) -> None:
+        """Have at least so many workers. Raises DeviceError, or OutOfMemoryError, where the system gives no more."""
+        if workers <= len(self.workers):
+            return
+        try:
+            while len(self.workers) < workers:
+                self.workers.append(Worker())
+        except RuntimeError as error:
+            if not has_room(_stack_bytes()):
+                wanted, came = f"{workers} threads of {_stack_bytes()} bytes", f"{len(self.workers)} threads"
+                hint = "Give the process more memory, or ask for fewer threads."
+                raise OutOfMemoryError(
+                    "memory has no room for the stacks of threads", wanted=wanted, came=came, hint=hint
+                ) from error
+            raise DeviceError("the system gives no more threads", wanted=workers, came=len(self.workers)) from error
+        finally:
+            self.mailboxes = np.array([worker.address for worker in self.workers], np.int64)
+            self.address = int(self.mailboxes.ctypes.data)
+
+    def end(self) -> None:
+        """End the threads, which must be idle."""
+        for worker in self.workers:
+            worker.end()
+
+
+_idle: list[ThreadPool] = []  # the last is the one whose workers are most likely awake; `pop` and `append` need no lock
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # the child has none of the threads
+
+
+def _idle_team() -> ThreadPool:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return ThreadPool()
+
+
+def _keep(team: ThreadPool) -> None:
+    waiting = sum(len(other.workers) for other in tuple(_idle))
+    if waiting == 0 or waiting + len(team.workers) <= IDLE_WORKERS:
+        _idle.append(team)
+    else:
+        team.end()
+
+
+@cache
+def _native(function: str, numbers: int, result: Any = None) -> Any:
+    """A function of the runtime's threads, by how many numbers it takes."""
+    return thread_library().callable(function, numbers, result)
 
 
 def load_module(source: str) -> ModuleType:

@@ -14,8 +14,9 @@ from whole_grid import whole_grid
 import rnnops as ro
 from rnnops.compiler.rewrite import fusion_groups
 from rnnops.compiler.run.compiled_scan import Options
+from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import device_array, launches, memory
+from rnnops.kernels.cuda import device_array, memory
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda
@@ -199,8 +200,8 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(use: Any, monkeypatch: pyt
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
     backward: list[int] = []
-    real = launches.RecordedGraph.start
-    monkeypatch.setattr(launches.RecordedGraph, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
+    real = target.RecordedGraph.start
+    monkeypatch.setattr(target.RecordedGraph, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
     monkeypatch.setattr(memory, "_allocated", lent)

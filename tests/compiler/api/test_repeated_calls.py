@@ -315,7 +315,7 @@ def around(net: ro.Net) -> ro.Blob:
 
 
 def layers_in_one_state(net: ro.Net) -> ro.Blob:
-    """A state that is split and joined around its recurrence (rnnops/recurrent/split_states.py)."""
+    """A state that is split and joined around its recurrence (rnnops/compiler/rewrite/fuse_ops.py)."""
 
     @ro.cell
     def step(x: ro.Blob, h: ro.Blob) -> dict[str, ro.Blob]:

@@ -12,7 +12,7 @@ from rejection import rejects
 
 import rnnops as ro
 from rnnops.checkpoints.policy import Slots
-from rnnops.ops.internal import bits_of, numbers_of
+from rnnops.ops.base import bits_of, numbers_of
 
 T, N, D, H = 12, 4, 6, 8
 MOST = 2.0**-6  # error of a gradient, as a share of its largest number; one rounding is off by 2^-9

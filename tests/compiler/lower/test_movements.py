@@ -15,7 +15,7 @@ from rnnops.compiler.lower.scan import Lowered, UnsupportedError
 from rnnops.compiler.lower.statements import Access, Layout, split_axes
 from rnnops.net.loop_forms import View
 from rnnops.net.schema import form_of
-from rnnops.ops.internal import scatter_slice
+from rnnops.ops.base import scatter_slice
 from rnnops.types import Shape
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2))

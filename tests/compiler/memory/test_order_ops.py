@@ -11,9 +11,8 @@ from random_lifetimes import alive_at, most_by_hand, orders, random_lifetimes
 
 import rnnops as ro
 from rnnops.compiler.memory.allocations import least_alive, lifetimes_of, most_alive, order_ops
-from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.interpreter import Program, Workspace, execute, number_random_ops, prepare
 from rnnops.net.schema import RunContext
-from rnnops.rewrites import number_random_ops
 from rnnops.types import Type, type_of
 from rnnops.util import makers_before, topological_order
 

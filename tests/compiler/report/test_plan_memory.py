@@ -18,7 +18,7 @@ import rnnops as ro
 from rnnops.compiler.memory.memory import ALIGNMENT, Block, Buffer, Pool, allocate
 from rnnops.compiler.report.memory_timeline import MemoryRow, PassMemory
 from rnnops.compiler.run.compiled_scan import CompiledScan, Options
-from rnnops.compiler.targets.cpu.driver_text import llvm_text
+from rnnops.compiler.targets.driver_text import llvm_text
 from rnnops.kernels.cpu.threads import CALLED, GIVEN, threads_text
 
 CLOSE = 64 * 1024

@@ -6,7 +6,7 @@ import numpy as np
 
 import rnnops as ro
 from rnnops.compiler.rewrite.bound_weights import split_bound
-from rnnops.rewrites import prune
+from rnnops.interpreter import prune
 
 
 def model() -> ro.Net:

@@ -8,7 +8,7 @@ import pytest
 from test_masked_rows import planned
 
 import rnnops as ro
-from rnnops.compiler.schedule.stages import RingError, check_rings
+from rnnops.compiler.schedule.plan_step import RingError, check_rings
 
 
 @pytest.mark.parametrize("times", [1, 2])

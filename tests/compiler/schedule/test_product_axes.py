@@ -13,7 +13,7 @@ import rnnops as ro
 from rnnops.compiler.lower.statements import Access, Layout, Statement, dense
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.batch_axis import mark_rows
-from rnnops.compiler.schedule.plan_step import first_step, run_passes, scheduled
+from rnnops.compiler.schedule.plan_step import first_step, run_passes, scheduled, store_results
 from rnnops.compiler.schedule.product_axes import (
     LEAST_WORK,
     ProductAxes,
@@ -23,7 +23,6 @@ from rnnops.compiler.schedule.product_axes import (
     within_row,
 )
 from rnnops.compiler.schedule.rows import cut_merged_rows
-from rnnops.compiler.schedule.stages import store_results
 
 
 def product_of(equation: str, **sizes: int) -> Statement:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnops.compiler.schedule.batch_axis import order_rows
-from rnnops.kernels.cpu.packing import list_rows
+from rnnops.kernels.cpu.native import list_rows
 
 
 def ordered(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 from test_stages import product, shape_of, statement
 
+from rnnops.compiler.lower.scan import split_stages
 from rnnops.compiler.lower.statements import Node
-from rnnops.compiler.schedule.stages import set_apart, split_stages
+from rnnops.compiler.schedule.plan_step import set_apart
 
 CARRIED = [("h", "h_t")]
 

@@ -8,8 +8,8 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
+from rnnops.compiler.lower.scan import dependencies, live_nodes, split_stages
 from rnnops.compiler.lower.statements import Access, Layout, Stage, Statement, StepProduct, dense
-from rnnops.compiler.schedule.stages import dependencies, live_nodes, split_stages
 
 T, N, D, H = 4, 3, 2, 5
 

@@ -13,7 +13,7 @@ import pytest
 
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.target import load_module
-from rnnops.kernels import object_cache
+from rnnops.kernels.cpu import processor
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_there_is_used(folder: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_left_out(folder: Path) -> None:
     """A file stands where the folder should: the module lies in a folder of this process."""
     folder.write_text("no folder")
-    object_cache.warn_once.cache_clear()
+    processor.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"cache \(Not a directory\)|cache \(File exists\)"):
         assert load_module("NUMBER = 3\n").NUMBER == 3
     assert folder.read_text() == "no folder"

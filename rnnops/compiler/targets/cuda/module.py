@@ -3,6 +3,8 @@
 For each tile of steps the driver launches what the stages of the plan are: products of a whole tile one by one, and
 each loop as one kernel that runs all its steps (`share_blocks.py` says how its blocks share it out), or, where weights
 do not fit in shared memory, step by step, products by themselves and elementwise work between them as kernels.
+
+At the end of the file stands the text: kernel IR of a device as a module of numba.cuda.
 """
 
 from __future__ import annotations
@@ -17,20 +19,10 @@ import numpy as np
 
 from rnnops.compiler.codegen.places import SCALARS, Addresses, Layouts, Place, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseKernel, SizeArguments
-from rnnops.compiler.codegen.scan_module import (
-    BACKWARDS,
-    HEADER_SIZES,
-    LOW,
-    STEP,
-    STEPS,
-    TILE,
-    K,
-    N,
-    ScanModule,
-    T,
-)
+from rnnops.compiler.codegen.scan_module import BACKWARDS, HEADER_SIZES, LOW, STEP, STEPS, TILE, K, N, ScanModule, T
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name, choice, least, names_in, share_of
 from rnnops.compiler.lower.kernel import (
+    INDENT,
     Argument,
     Array,
     Assign,
@@ -40,9 +32,12 @@ from rnnops.compiler.lower.kernel import (
     Do,
     For,
     Function,
+    If,
+    LaneFold,
     Parameter,
     Pointer,
     Statement as Line,
+    beside,
     buffers_of,
     expressions_of,
     statements_of,
@@ -65,21 +60,22 @@ from rnnops.compiler.targets.cuda.kernel_parts import (
     mirrored,
     step_of_tile,
 )
-from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
-from rnnops.compiler.targets.cuda.loop import (
-    BY_ROWS,
-    PARTIAL,
-    TOTAL,
-    Loop,
-    LoopRegion,
-    feature_nests,
-    numbers_of,
+from rnnops.compiler.targets.cuda.lane_nests import (
+    LANES as MOST_LANES,
+    MATES,
+    columns_and_rows,
+    quotient,
+    remainder,
+    step_and_row,
 )
+from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, TOTAL, Loop, LoopRegion, feature_nests, numbers_of
 from rnnops.compiler.targets.cuda.share_blocks import WORDS_OF_FRAGMENTS, fragments_of, rounding_of_plan, warps_of
 from rnnops.compiler.targets.cuda.share_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
-from rnnops.compiler.targets.cuda.text import cuda_text
+from rnnops.kernels.cuda import lane_functions, step_product, step_product_tensor
+from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.lane_functions import WORDS
 from rnnops.kernels.cuda.step_product_tensor import sums_name
+from rnnops.kernels.scalar_functions import import_lines
 
 RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))
 GROUP, MEMBER, LINE, TURN = map(Name, ("group", "member", "line", "turn"))
@@ -490,3 +486,115 @@ def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, l
     products = [node for stage in plan.stages for node in stage.nodes if isinstance(node, StepProduct | Contraction)]
     of_products = {owner for node in products for owner in (*node_reads(node), node.target)}
     return of_products.union(*(program.pointers for program in writer.programs))
+
+
+HEAD = """\
+from typing import Any
+
+import numpy as np
+from numba import cuda, types
+
+from rnnops.kernels.cuda.lane_functions import copies_done, copy_soon, fetch_early, starts_a_copy
+from rnnops.kernels.cuda.facade import at, scan_kernel
+from rnnops.kernels.cuda.lane_functions import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
+from rnnops.kernels.cuda.gemm import Matrix, Product
+from rnnops.kernels.cuda.lane_functions import add_release, load_acquire
+from rnnops.kernels.{home} import (
+    add_any_order, add_product, add_product_any_order, larger, smaller, uniform,
+)
+from rnnops.kernels.cuda.lane_functions import add_products, clear_tile, keep_tile
+{functions}
+
+device_function = cuda.jit(device=True)"""
+DEVICE, HOME = choose(
+    ("cuda", "cuda.device_scalars"), ("cpu", "cpu.pointwise")
+)  # the simulator has processors' numbers
+PLACE = (
+    "rank, blocks = cuda.blockIdx.x, cuda.gridDim.x",
+    "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x",
+)
+TEAMS = (  # lanes that are over are in a team without work
+    f"mates = min({choose(MATES, 2)}, lanes)",
+    "teams, mate = lanes // mates, lane % mates",
+    f"team = lane // mates if lane < teams * mates else {1 << 40}",
+)
+
+
+def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool = False) -> str:
+    """The text of a module; its function is `scan(on, sizes, *arrays)`.
+
+    Args:
+        constants: lines that define the numbers it uses.
+        for_people: whether comments say whose memory arrays of kernels are; no text that runs may have them.
+    """
+    head = HEAD.format(home=HOME, functions="\n".join(import_lines(DEVICE)))
+    parts = [
+        f'"""Generated by rnnops for {module.dtype}, on a CUDA device."""\n\n{head}',
+        *(["\n".join(constants)] if constants else []),
+        lane_functions.folds_source(),
+        lane_functions.groups_source(),
+        step_product.source(module.dtype, module.weights),
+        step_product.split_source(),
+        *([step_product_tensor.source(module.precision)] if module.precision else []),
+        *programs_text(module.folds, module.programs),
+        *("\n".join(_kernel(kernel, module, for_people)) for kernel in module.kernels),
+        "\n".join(_driver(module)),
+    ]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def programs_text(folds: Sequence[LaneFold], programs: Sequence[Function]) -> list[str]:
+    """The texts of functions of the device."""
+    texts = [lane_functions.fold_text(fold.name, str(fold.joined)) for fold in folds]
+    return [*texts, *("\n".join(_function(program)) for program in programs)]
+
+
+def _function(program: Function) -> Iterator[str]:
+    yield "@device_function"
+    yield f"def {program.name}({', '.join(parameter.name for parameter in program.parameters)}):"
+    yield from _lines(program.body)
+
+
+def _lines(body: Sequence[Line]) -> Iterator[str]:
+    """Statements of kernels, indented: `range` would divide 64 bits to count by a step that is known late."""
+    for statement in body:
+        if isinstance(statement, If):
+            yield f"{INDENT}if {statement.test}:"
+            yield from (INDENT + line for line in _lines(statement.body))
+        elif not isinstance(statement, For):
+            yield from (INDENT + line for line in statement.lines())
+        elif isinstance(statement.step, Literal):
+            yield INDENT + next(statement.lines())
+            yield from (INDENT + line for line in _lines(statement.body))
+        else:
+            index, end = statement.index, f"{statement.index}_end"
+            yield f"{INDENT}{index}, {end} = {statement.begin}, {statement.end}"
+            yield f"{INDENT}while {index} < {end}:"
+            yield from (INDENT + line for line in _lines(statement.body))
+            yield f"{INDENT * 2}{index} += {statement.step}"
+
+
+def _kernel(kernel: DeviceKernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
+    dtypes = ", ".join(f'"{array.dtype}"' for array in kernel.arrays)
+    names = ["low", "begin", "end", "steps", "sizes", "status", "counters", *(array.name for array in kernel.arrays)]
+    yield f"@scan_kernel({dtypes})"
+    yield f"def {kernel.name}({', '.join(names)}):"
+    yield from (
+        f"{INDENT}# {array.name}:{beside(array.blob)[3:]}" for array in kernel.arrays if for_people and array.blob
+    )
+    yield from (f"{INDENT}{name} = sizes[{module.sizes.index(name)}]" for name in kernel.sizes)
+    yield from (INDENT + line for line in (*PLACE, *(TEAMS if kernel.teams else ())))
+    yield from (f"{INDENT}{one.name} = cuda.shared.array({MOST_LANES}, np.{one.dtype})" for one in kernel.folded)
+    if kernel.weights:
+        aligned = choose(", alignment=16", "")  # four numbers are read at once; the simulator knows no alignment
+        yield f"{INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
+        yield f"{INDENT}kept = cuda.shared.array(0, types.{module.weights}{aligned})  # the same memory"
+        for words in kernel.fragments[:1]:
+            yield f"{INDENT}{words.name} = cuda.shared.array(0, types.{words.dtype}{aligned})"
+    yield from _lines(kernel.body)
+
+
+def _driver(module: DeviceModule) -> Iterator[str]:
+    yield f"def scan({', '.join(['on', 'sizes', *(array.name for array in module.arrays)])}):"
+    yield from (f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes))
+    yield from (INDENT + line for statement in module.driver.body for line in statement.lines())

@@ -33,7 +33,7 @@ from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
 from rnnops.compiler.lower.kernel import Assign, For, If, Statement as Line
-from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
+from rnnops.compiler.lower.scan import Scan, StepPlan, live_nodes, rows_of_sum
 from rnnops.compiler.lower.statements import (
     Access,
     Layout,
@@ -47,7 +47,6 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.rows import lengths_of, simplify_rows
-from rnnops.compiler.schedule.stages import live_nodes
 from rnnops.compiler.targets.cuda.lane_nests import (
     EVERY,
     FIRST,

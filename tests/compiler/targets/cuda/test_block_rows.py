@@ -15,7 +15,7 @@ from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.lower.expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.targets.cuda.kernel_parts import BlockPointwiseWriter
-from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
+from rnnops.compiler.targets.cuda.module import TEAMS, programs_text
 from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.lane_functions import folds_source

@@ -19,9 +19,8 @@ from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.targets.cuda.target import Cuda
+from rnnops.compiler.targets.cuda.target import Cuda, Launches
 from rnnops.kernels.cuda import lane_functions
-from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 
 pytestmark = on_cuda

@@ -36,7 +36,7 @@ def scattered(width: int) -> Share:
     """The gradient of a look-up of rows."""
     cell = ro.Net("cell")
     dy, i = cell.input("dy"), cell.input("i", "int32")
-    cell.outputs(y=ro.ops.internal.scatter_add(dy, i, 0, 9))
+    cell.outputs(y=ro.ops.base.scatter_add(dy, i, 0, 9))
     statements = lowered_step(cell, dy=(5, width), i=("int32", (5,))).statements
     return share_lanes(fuse_nests(statements, folds_last=True)[-1])
 

@@ -16,8 +16,7 @@ from test_team import count_in, tell, within_time
 
 import rnnops as ro
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.targets.cpu.team import OpenMP, openmp_of, run_in_region
-from rnnops.compiler.targets.target import Processor
+from rnnops.compiler.targets.target import OpenMP, Processor, openmp_of, run_in_region
 from rnnops.kernels.cpu.words import new_barrier
 
 FOUND = openmp_of(ctypes.util.find_library("gomp") or "no such library")
@@ -77,7 +76,7 @@ def test_fewer_threads_than_wanted_are_replaced_by_ours() -> None:
     """The runtime gives one thread; the function runs once, on two of ours."""
     here = Path(__file__)
     code = "from test_openmp import FOUND, count_calls; count_calls(FOUND, 2, 50)"
-    path = os.pathsep.join((str(here.parent), str(here.parents[3]), os.environ.get("PYTHONPATH", "")))
+    path = os.pathsep.join((str(here.parent), str(here.parents[2]), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, "OMP_THREAD_LIMIT": "1", "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
 

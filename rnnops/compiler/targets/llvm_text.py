@@ -47,7 +47,7 @@ from rnnops.compiler.lower.kernel import (
     buffers_of,
     statements_of,
 )
-from rnnops.compiler.targets.cpu.row_sums import (
+from rnnops.compiler.targets.row_sums import (
     BLOCK,
     CUT,
     FLOATS,

@@ -32,8 +32,8 @@ from rnnops.compiler.lower.kernel import (
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.targets.cpu.llvm_text import Body, Row
-from rnnops.compiler.targets.cpu.row_sums import Scalars, llvm_type
+from rnnops.compiler.targets.llvm_text import Body, Row
+from rnnops.compiler.targets.row_sums import Scalars, llvm_type
 from rnnops.util import MadeOnDemand
 
 MANY = 8  # bodies that are the same, from how many on they are a function

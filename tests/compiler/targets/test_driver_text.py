@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.targets.cpu import driver_text
+from rnnops.compiler.targets import driver_text
 from rnnops.kernels.cpu.native import PRODUCTS
 from rnnops.kernels.cpu.threads import CALLED, GIVEN
 

@@ -12,8 +12,8 @@ from native_loops import ELEMENT, ONE, ZERO, Array, NativeRows, number
 
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets.cpu import llvm_text
-from rnnops.compiler.targets.cpu.row_sums import LANES
+from rnnops.compiler.targets import llvm_text
+from rnnops.compiler.targets.row_sums import LANES
 
 FLOATS = ("float32", "float64")
 LENGTHS = [*range(70), 95, 96, 97, 127, 128, 131, 500, 2049]

@@ -17,8 +17,8 @@ import pytest
 from rejection import rejects
 from word_drivers import driver
 
-from rnnops.compiler.targets.cpu import team as team_module
-from rnnops.compiler.targets.cpu.team import check_threads, default_threads, run_together, wake_workers
+from rnnops.compiler.targets import target as team_module
+from rnnops.compiler.targets.target import check_threads, default_threads, run_together, wake_workers
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.threads import SLEEPER, wait
 from rnnops.kernels.cpu.words import Address, loaded, new_barrier, stored
@@ -167,11 +167,11 @@ def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     within_time(lambda: count_calls(3, 10))
 
 
-TESTS = str(Path(__file__).parents[3])
+TESTS = str(Path(__file__).parents[2])
 FUNCTIONS = """
 import os, sys, threading, time
 import numpy as np
-from rnnops.compiler.targets.cpu.team import default_threads, run_together
+from rnnops.compiler.targets.target import default_threads, run_together
 from rnnops.kernels.cpu.threads import SLEEPER, wait
 from rnnops.kernels.cpu.words import new_barrier
 from rnnops.kernels.cpu.words import loaded, stored

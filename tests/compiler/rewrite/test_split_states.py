@@ -11,9 +11,9 @@ import pytest
 from each import check_each
 
 import rnnops as ro
+from rnnops.compiler.rewrite.fuse_ops import split_states
 from rnnops.compiler.run import pipeline
 from rnnops.interpreter import Program, prepare
-from rnnops.recurrent.split_states import split_states
 from rnnops.testing import check_gradient
 from rnnops.types import Type
 

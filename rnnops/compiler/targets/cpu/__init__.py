@@ -1,1 +1,0 @@
-"""Processors: LLVM IR, and teams of threads that run it."""
