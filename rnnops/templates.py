@@ -1,13 +1,12 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
-**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
-stand. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes has
-noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
-are specialised.
+**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with example numbers in the
+places of symbols. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes
+has noted. That holds for the ops of rnnops. Other ops are tried at the sizes at hand, which are specialised.
 
-**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,
-such as plans, of which a run reads little: what has no size in it is shared by all that are filled in, and of the rest
-each attribute is filled in when it is first read.
+**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large
+values, such as plans, if a run reads little of them. All filled-in copies share the parts without sizes. Each other
+attribute is filled in when it is first read.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ def train_until(session: TrainingSession, options: TrainOptions, clock: Clock, s
 
 
 def finish(session: TrainingSession, options: TrainOptions) -> None:
-    """Print the held-out figure beside the tables' and a sample, and draw the curves."""
+    """Print the held-out figures of the model and of the tables, and a sample, and draw the curves."""
     trainer = session.trainer
     _compile_evaluation(session)
     score, tables = trainer.evaluate(), session.tables.result()

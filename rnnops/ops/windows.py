@@ -61,7 +61,7 @@ class Geometry:
 
     @property
     def covered(self) -> Sizes:
-        """The sizes of the axes with what is put around."""
+        """The sizes of the axes with their padding."""
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
     def backwards(self) -> Geometry:
@@ -86,7 +86,7 @@ class Geometry:
         return windows(padded, self.kernel, self.strides, self.dilations)
 
     def taps(self, padded: Blob) -> Iterator[Blob]:
-        """What each element of the kernel meets in [N, *covered, C], [N, *places, C], in the order of the kernel."""
+        """Per element of the kernel, in order, the numbers of [N, *covered, C] that it meets: [N, *places, C]."""
         axes = list(range(1, 1 + len(self.sizes)))
         for tap in product(*map(range, self.kernel)):
             starts = [i * dilation for i, dilation in zip(tap, self.dilations, strict=True)]

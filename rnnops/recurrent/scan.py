@@ -206,7 +206,7 @@ def cell(
     return CellFunction(function, timestep, dtypes or {})
 
 
-Y = "y"  # the output that stands alone
+Y = "y"  # the only output of a cell that returns one
 
 
 @named_arguments

@@ -234,7 +234,7 @@ def _label(
     kind: str,
     heights: Sequence[float] = NEAR,
 ) -> Iterator[str]:
-    """A text beside a point, at the first of some places that is free; a line leads to one that is far.
+    """A text next to a point, at the first of some places that is free; a line leads to a text that is far.
 
     Args:
         heights: above and below the point, in order.

@@ -312,7 +312,7 @@ class _GroupWalk:
         """The first of the groups that read a group which it can run within, and the two as one."""
         a = self.found[first]
         made, seen = self._made_of(a.results())
-        between = seen - a.results()  # free ops that run alone cannot run between the parts of a group
+        between = seen - a.results()  # free ops outside of groups cannot run between the parts of a group
         for second in readers:
             b = self.found[second]
             if (
@@ -391,10 +391,10 @@ class _GroupWalk:
     def _of_one_row(
         self, call: Call, ways: Sequence[tuple[FusionGroup, Sequence[Call]]]
     ) -> Iterator[tuple[int, FusionGroup]]:
-        """A new group for an op that has no rows: with many views, or alone.
+        """A new group for an op that has no rows: with many views, or of this op only.
 
         Args:
-            ways: empty groups, each with what the op may have with it there.
+            ways: empty groups, each with the free ops that the op may have with it there.
         """
         constants = self._free_makers(call, _is_constant)
         for new, before in ways:

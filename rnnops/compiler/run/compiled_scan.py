@@ -1,6 +1,6 @@
-"""A scan made ready to run: plan, module, scratch, and the ops that run once beside it.
+"""A scan made ready to run: plan, module, scratch, and the ops that run once for all of its steps.
 
-**Ops that run once beside a loop over steps**: before its first step (`lower_ops.py`), or on its sums.
+**Ops that run once for a loop over steps** run before its first step (`lower_ops.py`), or on its sums after the last.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ def _frontier(step: LoweredStep) -> set[str]:
     """Owners that are sums over rows. Raises MixedError for other folds over rows."""
     for statement in step.statements:
         if statement.row_axis is None and statement.fold and statement.target.owner in step.slots:
-            # it is computed with each row, which is no way to add to what is there
+            # each row would compute it again, which cannot add to the stored value
             raise MixedError(f"'{statement.blob}' is the same for all rows, and a fold that is stored")
     frontier = {s.target.owner for s in step.statements if s.row_axis in s.folded_axes()}
     writers = [s for s in step.statements if s.target.owner in frontier]

@@ -1,8 +1,9 @@
 """A step plan as kernel IR for a CUDA device: kernels for its loops over steps, and a driver that launches them.
 
-For each tile of steps the driver launches what the stages of the plan are: products of a whole tile one by one, and
-each loop as one kernel that runs all its steps (`share_blocks.py` says how its blocks share it out), or, where weights
-do not fit in shared memory, step by step, products by themselves and elementwise work between them as kernels.
+For each tile of steps the driver launches the stages of the plan. Products of a whole tile are launched one by one.
+Each loop is one kernel that runs all its steps, and `share_blocks.py` says how its blocks share it out. If weights do
+not fit in shared memory, the loop goes step by step, with kernels for products and for the elementwise work between
+them.
 """
 
 from __future__ import annotations
