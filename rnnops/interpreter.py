@@ -214,7 +214,7 @@ def _dead_after(net: Net) -> list[tuple[str, ...]]:
 
 
 def fold_constants(program: Program) -> Net:
-    """Replace ops whose results are known once shapes are, so that backward need not keep what they were computed from.
+    """Replace ops whose results are known once shapes are, so that backward need not keep their operands.
 
     rewrite: `n = Shape(x); m = Gather(n, i)`  -->  `n = Constant([4, 3]); m = Constant(4)`
     """

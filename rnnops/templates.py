@@ -82,11 +82,11 @@ class Shared:
 
 
 class Own:
-    """Base of what each plan has for itself, even where nothing in it depends on sizes: others hold things for it."""
+    """Base of objects that are copied for each plan, even without sizes in them, because caches use them as keys."""
 
 
 class Fresh:
-    """Base of what belongs to one plan, and gets filled with what follows from it."""
+    """Base of objects that belong to one plan and cache values that follow from it."""
 
     def fresh(self) -> Any:
         """The same for another plan, with nothing in it."""
@@ -94,7 +94,7 @@ class Fresh:
 
 
 def filled_now(value: Any, values: Values) -> Any:
-    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; what has none is as it was."""
+    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; others stay as they are."""
     if type(value) is Size:
         return values.number(value)
     if isinstance(value, tuple | list):
@@ -231,7 +231,7 @@ _SAME: Recipe = _same
 
 
 def _dependent(value: object) -> frozenset[int]:
-    """The ids of all parts in which there is a size, or what belongs to one plan."""
+    """The ids of all parts that contain a size, or an object of one plan."""
     parents: dict[int, list[int]] = {id(value): []}
     waiting, found = [value], []
     while waiting:

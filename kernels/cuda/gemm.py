@@ -257,7 +257,7 @@ class Matrix:
 
 
 class Product(NamedTuple):
-    """C [rows, columns] becomes A [rows, inner] @ B [inner, columns], plus what is there, or plus a bias.
+    """C [rows, columns] becomes A [rows, inner] @ B [inner, columns], plus its old value, or plus a bias.
 
     Args:
         c: contiguous along rows.

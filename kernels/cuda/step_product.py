@@ -168,7 +168,7 @@ def step_product(
     A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+    """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
         staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
@@ -403,7 +403,7 @@ def add_partials(
     partials: Any, start: int, rows: int, height: int, width: int, member: int, members: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes the sum of what members computed, plus what is there, or plus a bias (< 0: none).
+    """`C[rows, own columns]` becomes the sum of what members computed, plus its old value, or plus a bias (< 0: none).
 
     Lanes share out fours of numbers, then members.
     """

@@ -162,7 +162,7 @@ def tensor_product(
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
     groups: int, nothing: Any,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+    """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
         staged: shared memory for a slice of A, for two where `inner` is more than `depth`.

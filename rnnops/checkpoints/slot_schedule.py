@@ -265,7 +265,7 @@ class _Chain:
 
 
 def _needed(program: Program, reads: set[str], free: Collection[str]) -> list[Op]:
-    """The ops that what is read depends on, up to what is free."""
+    """The ops that the read blobs depend on, up to free blobs."""
     needed, ops = set(reads), []
     for op in reversed(program.net.ops):
         if any(name in needed and name not in free for name in op.outputs):

@@ -367,7 +367,7 @@ def _compile_sampling(session: TrainingSession) -> None:
 
 
 def _prepare_end(session: TrainingSession, options: TrainOptions, clock: Clock) -> None:
-    """Compile what the end runs, and tell the clock what its evaluation will take, from one window of it."""
+    """Compile the runs of the end, and tell the clock how long its evaluation will take, from one window."""
     if clock.limit is None:
         return
     if options.sample:

@@ -65,7 +65,7 @@ class Geometry:
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
     def backwards(self) -> Geometry:
-        """The geometry whose windows over the places add up what those of this one, of stride 1, were taken from."""
+        """The geometry with windows over the places, which adds up the windows of this one, of stride 1."""
         begins = tuple(span - 1 - begin for span, begin in zip(self.spans, self.begins, strict=True))
         counted = zip(self.sizes, self.places, begins, self.spans, strict=True)
         ends = tuple(size - places - begin + span - 1 for size, places, begin, span in counted)
@@ -274,7 +274,7 @@ def geometry_of(call: Call, kernel: Sizes, ceil_mode: bool = False) -> Geometry:
 
 
 def _with_last(places: int, size: int, begin: int, covered: int, span: int, stride: int) -> int:
-    """The number of windows with one more that reaches over the end, if it starts before what is put there."""
+    """The number of windows with one more that reaches over the end, if it starts before the padding there."""
     more = (covered - span) % stride != 0 and places * stride < size + begin
     return places + 1 if more else places
 

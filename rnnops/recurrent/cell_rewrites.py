@@ -12,14 +12,15 @@ weights that is done once and for all (`bound_weights.py`) is found only around 
 **Products that share an operand** become one product if it pays. A product of few columns leaves most of a tile of
 vector registers unused, and has overheads at every step. Measured on one thread for four gates, times apart / joined:
 
-    steps, rows, columns   forward   training step
-    100, 16, 8             1.37      1.03
-    100, 16, 16            1.34      1.13
-    100, 16, 32            1.16      1.08
-    100, 16, 48            1.07      1.04
-    100, 16, 64 or more    1.0       1.0
-    1000, 1, 16            2.9       1.7
-    30, 4, 16              1.19      0.98
+    | steps | rows | columns | forward | training step |
+    |---|---|---|---|---|
+    | 100 | 16 | 8 | 1.37 | 1.03 |
+    | 100 | 16 | 16 | 1.34 | 1.13 |
+    | 100 | 16 | 32 | 1.16 | 1.08 |
+    | 100 | 16 | 48 | 1.07 | 1.04 |
+    | 100 | 16 | 64 or more | 1.0 | 1.0 |
+    | 1000 | 1 | 16 | 2.9 | 1.7 |
+    | 30 | 4 | 16 | 1.19 | 0.98 |
 
 With 30 steps of 4 rows, copying weights and their gradients costs as much as is saved. So it is done for at most
 `NARROW` columns and at least `MANY` steps, and never in outer nets, which run a product once. Results are those of the

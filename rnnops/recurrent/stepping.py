@@ -127,7 +127,7 @@ class StepWorkspaces:
 
 
 def _is_array(value: Any) -> bool:
-    """True if a kept blob is an array, and not what a recurrence inside the cell leaves."""
+    """True if a kept blob is an array, and not the workspace of a recurrence inside the cell."""
     return hasattr(value, "dtype")
 
 

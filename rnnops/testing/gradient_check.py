@@ -102,7 +102,7 @@ Device = str | Callable[[Net], DeviceRun]  # a name for `ro.compile`, or a funct
 
 
 def require_net_and_feeds(net: object, feeds: object) -> None:
-    """Raise NetError for what is not a net, and FeedError for feeds that are not a dict."""
+    """Raise NetError for an argument that is not a net, and FeedError for feeds that are not a dict."""
     require_net(net)
     if not isinstance(feeds, Mapping):
         raise FeedError("feeds are not a dict", wanted="input name -> array", came=type(feeds).__name__)

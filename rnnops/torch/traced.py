@@ -331,7 +331,7 @@ def carrying(step: TorchStep, effects: Effects) -> TorchStep:
 
 
 def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
-    """A trace of a step that has passed the self-check, what it reads, and what it changes.
+    """A trace of a step that has passed the self-check, with the values that it reads and changes.
 
     Modules that it imports for the first time are imported outside of the trace.
     """

@@ -258,7 +258,7 @@ class PointwiseWriter:
             self._keep(statement, name, depth, needed)
 
     def _add(self, statement: Statement, value: Expr, depth: int) -> None:
-        """Join what a register has gathered with what lies in memory."""
+        """Join the value in a register with the value in memory."""
         place, old = self._in_memory(statement.target, depth)
         self._store(place, self._joined(statement, old, value, FOLDED_IN_MEMORY), statement, depth)
 

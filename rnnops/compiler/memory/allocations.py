@@ -465,7 +465,7 @@ def plan_arena(intervals: Sequence[Interval]) -> Arena:
 
 
 def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: int) -> Arena:
-    """The best of what the search finds from each layout, in turn until none can be smaller."""
+    """The best layout of the searches from each layout, in turn until none can be smaller."""
     best, rounds = starts[0], min(ROUNDS, PAIRS // len(lines) ** 2 + 1)
     for number, start in enumerate(starts):
         found = _searched(lines, start, least, rounds if number == 0 else rounds // STARTS)

@@ -79,7 +79,7 @@ def estimate_of(by: By, policy: Policy) -> Estimate:
 
 
 def said_of_budget(budget: int | float | None, chosen: Estimate, whole: Estimate) -> str:
-    """A line on what a budget has chosen, with what the policy `all` holds."""
+    """A line on the choice of a budget, with the bytes that the policy `all` holds."""
     kept = f"{readable(chosen.nbytes)} of {readable(whole.nbytes)} kept by {chosen.policy}"
     return f"memory_budget {budget}: {kept}, predicted {chosen.time:.2f} times as long"
 

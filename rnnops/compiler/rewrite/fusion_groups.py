@@ -173,7 +173,7 @@ class FusionGroup:
         return any(statement.form == "product" for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
-        """True if it reads what an op makes as it comes from outside, so that it need not have the op."""
+        """True if it reads an op's result as it comes from outside, so that it need not have the op."""
         return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
 
     @property
@@ -521,7 +521,7 @@ def _is_constant(call: Call) -> bool:
 
 
 def _expands(call: Call, leaves: int) -> bool:
-    """True if an op is so much larger than what is read for it that it is better computed than read."""
+    """True if an op's result is so much larger than its operands that it is better computed than read."""
     form = form_of(call)
     return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
 

@@ -427,7 +427,7 @@ def runner_shown(runner: Runner | None) -> Runner | None:
 def compile_parts(
     call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
 ) -> None:
-    """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
+    """Add the runners of a recurrence that has a schedule and of its gradient, and the facts about its parts.
 
     Args:
         compile_step: compiles the steps of recurrences that are not scans.

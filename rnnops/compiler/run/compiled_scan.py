@@ -241,7 +241,7 @@ class CompiledScan(Own):
         return sums
 
     def prepare(self) -> None:
-        """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
+        """Work out values that all runs read and that do not depend on sizes, for plans that are filled in later."""
         _ = self._lent_names, self._constants, self._known, self.plan.may_fail, self._draws
 
     def load(self) -> None:

@@ -168,7 +168,7 @@ def segment_steps(scan: Scan, plan: StepPlan) -> int:
 
 
 def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
-    """The steps of the forward pass that leave what backward reads in segments, from the states at borders."""
+    """The steps of the forward pass, from the states at borders, which leave the values for backward in segments."""
     _check_states(call)
     stored = {name: name.blob for name in read if name.role is not Role.STATE}
     hoisted, scan = scan_of_steps(call, stored, frozenset())

@@ -232,7 +232,7 @@ def late_calls(
 
 
 def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zeros: Collection[str]) -> bool:
-    """True if a call is linear in what is summed, for what is fixed."""
+    """True if a call is linear in the summed operands, for fixed others."""
     names, kind = [name for name in call.op.inputs if name], call.op.type
     others = [name for name in names if name not in summed]
     if kind in SUMS:

@@ -301,7 +301,7 @@ class SplitLines:
         return Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
 
     def own_row(self, number: int, row: Expr) -> dict[str, Argument]:
-        """Where a row of what region `number` multiplies lies, and which features it has, by names in programs."""
+        """The place of a row that region `number` multiplies, and its features, by names in programs."""
         node, period = self._region(number)
         first, last = self.features(period)
         place = Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
@@ -435,7 +435,7 @@ class DriverProducts:
 
 
 def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopRegion | None]:
-    """Region `number` of a loop as what comes first, and what may be done while blocks wait after it."""
+    """Region `number` of a loop in two parts: the first work, and work that may be done while blocks wait after it."""
     region = loop.regions[number]
     if region.period == BY_ROWS or not region.statements or not _waits_next(loop, number):
         return region, None

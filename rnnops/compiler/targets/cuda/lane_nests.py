@@ -70,7 +70,7 @@ def share_lanes(nest: Nest) -> Share:
 
 
 def cost_of_nest(nest: Nest, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses of a lane one after another, and what folds of lanes cost besides, shared out in the cheapest way."""
+    """Accesses of a lane one after another, and the cost of folds over lanes, shared out in the cheapest way."""
     alone = prod(nest.extents) * sum(1 for statement in nest.statements for _ in statement.accesses())
     return min((_cost(nest, share, lanes, mates) for share in _possible(nest)), default=alone)
 

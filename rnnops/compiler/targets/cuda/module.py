@@ -221,7 +221,7 @@ class CudaScanWriter:
         return [*share, Assign("n0", M0 + N0), Assign("n1", M0 + N1)]
 
     def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
-        """The row of a block, where each has several, and what part of it the block does; some may have none."""
+        """The row of a block, if blocks share rows, and the part of it that the block does; some may have none."""
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
         lines: list[Line] = [
