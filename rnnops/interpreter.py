@@ -442,7 +442,7 @@ def draws(op: Op, training: bool) -> bool:
 
 
 def fold_constants(program: Program) -> Net:
-    """Replace ops whose results are known once shapes are, so that backward need not keep what they were computed from.
+    """Replace ops whose results are known once shapes are, so that backward need not keep their operands.
 
     rewrite: `n = Shape(x); m = Gather(n, i)`  -->  `n = Constant([4, 3]); m = Constant(4)`
     """

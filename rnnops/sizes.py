@@ -423,14 +423,14 @@ def _exact(a: Size, b: Any) -> Any:
 
 
 RATIOS, MOST_MONOMIALS = (16, 4), 3  # of sizes for which a linear choice is tried, and of what, as corners are many
-LEAST = 2  # what a symbol stands for at least
+LEAST = 2  # the least number that a symbol stands for
 
 
 class Symbols:
-    """The symbols of one plan, what was computed from them, and what was decided by them.
+    """The symbols of one plan, the numbers computed from them, and the decisions made by them.
 
     Args:
-        hints: what symbols stand for while the plan is made.
+        hints: the numbers that symbols stand for while the plan is made.
     """
 
     def __init__(self, hints: Sequence[int]) -> None:

@@ -1,13 +1,12 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
-**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
-stand. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes has
-noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
-are specialised.
+**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with example numbers in the
+places of symbols. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes
+has noted. That holds for the ops of rnnops. Other ops are tried at the sizes at hand, which are specialised.
 
-**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,
-such as plans, of which a run reads little: what has no size in it is shared by all that are filled in, and of the rest
-each attribute is filled in when it is first read.
+**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large
+values, such as plans, if a run reads little of them. All filled-in copies share the parts without sizes. Each other
+attribute is filled in when it is first read.
 """
 
 from __future__ import annotations
@@ -83,11 +82,11 @@ class Shared:
 
 
 class Own:
-    """Base of what each plan has for itself, even where nothing in it depends on sizes: others hold things for it."""
+    """Base of objects that are copied for each plan, even without sizes in them, because caches use them as keys."""
 
 
 class Fresh:
-    """Base of what belongs to one plan, and gets filled with what follows from it."""
+    """Base of objects that belong to one plan and cache values that follow from it."""
 
     def fresh(self) -> Any:
         """The same for another plan, with nothing in it."""
@@ -95,7 +94,7 @@ class Fresh:
 
 
 def filled_now(value: Any, values: Values) -> Any:
-    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; what has none is as it was."""
+    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; others stay as they are."""
     if type(value) is Size:
         return values.number(value)
     if isinstance(value, tuple | list):
@@ -232,7 +231,7 @@ _SAME: Recipe = _same
 
 
 def _dependent(value: object) -> frozenset[int]:
-    """The ids of all parts in which there is a size, or what belongs to one plan."""
+    """The ids of all parts that contain a size, or an object of one plan."""
     parents: dict[int, list[int]] = {id(value): []}
     waiting, found = [value], []
     while waiting:

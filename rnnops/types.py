@@ -261,7 +261,7 @@ class TwinArray:
 def _steps_through(
     array: Any, offset: int, shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[slice, ...], list[int]] | None:
-    """Slices to the first element, and bytes from each to the next, of what would lie so in an array without gaps.
+    """Slices to the first element, and bytes from each to the next, of such elements in an array without gaps.
 
     None where a step goes on from the end of one axis in another, so that no number of bytes is that of all steps.
     """

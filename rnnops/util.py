@@ -60,7 +60,7 @@ class MadeOnDemand(dict[str, Value]):
 
 
 class LazyModule:
-    """A module that is imported when something of it is first read, as what makes code is where there is none."""
+    """A module that is imported when an attribute is first read, as modules that make code are not always needed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -287,7 +287,7 @@ def topological_order(
 
 
 def makers_before(ops: Sequence[tuple[Collection[str], Collection[str]]]) -> list[set[int]]:
-    """For each op, given as what it reads and what it makes, the ops that make what it reads."""
+    """For each op, given as its operands and results, the ops that make its operands."""
     makers = {name: number for number, (_, made) in enumerate(ops) for name in made if name}
     return [{makers[name] for name in read if name in makers} for read, _ in ops]
 

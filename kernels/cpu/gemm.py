@@ -4,23 +4,23 @@ The outer levels of Goto and van de Geijn (ACM TOMS 34(3), 2008) around `micro_k
 size, at most 512, and rows of C in blocks; within a block panel by panel of B, within a panel tile by tile:
 
 - a block of a panel, 512 x 192 bytes = 96 KiB at 512 bits, stays in L2 for all rows: tiles read 16 bytes of it a cycle;
-- a block of A is read once for each panel, 8 rows x 4 bytes beside 192 bytes of B: 3 bytes a cycle, from L2 or L3;
+- a block of A is read once for each panel: 8 rows x 4 bytes for 192 bytes of B are 3 bytes a cycle, from L2 or L3;
 - C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32 (where the
   product is added to C, once: then a whole panel, 192 KiB for 1024 rows of B, has to stay in L2);
 - B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
   16 rows at 250 GFLOP/s want 31 GB/s as soon as B is larger than the caches.
 
 `gemm_packed` takes B from `native.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
-row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
-into few sets of L1 and L2 (a fifth slower in place than copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
-come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
+row by row. It copies one block of a panel of B to the stack at a time: rows of B that are a power of two long fall into
+few sets of L1 and L2, and would be a fifth slower in place. The copy costs 6 to 10 cycles, where the multiply-adds take
+12 M / 8, so rows come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
 
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
-order, a sum that goes on from block to block in C. Where the product is added to C, k is one block. The sum of products
-is then complete before C is added to it, so the bits are those of a product and an addition. An element of `gemm_tn` is
-C, then for each block of k the sum of its products; blocks of k depend only on K. Any cut of rows or columns, any order
-of parts, any vector width gives the same bits. Nothing is allocated but 96 KiB of stack, and 512 KiB in `gemm_tn`, and
-the interpreter's lock is not held: threads may share one C.
+order. That sum goes on from block to block in C. If the product is added to C, k is one block. The sum of products is
+then complete before C is added to it, so the bits are those of a product and an addition. An element of `gemm_tn` is C,
+then for each block of k the sum of its products. Blocks of k depend only on K. Any cut of rows or columns, any order of
+parts, and any vector width gives the same bits. Nothing is allocated but 96 KiB of stack (512 KiB in `gemm_tn`). The
+interpreter's lock is not held, so threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, native.py), all else is the same, bits included. For
 one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
@@ -31,14 +31,15 @@ Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no o
 (`native.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
 **Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
-C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`panels.py`) on the
-stack, once for all panels of B: one vector of work beside N / 2 vectors of multiply-adds of pairs. Weight gradients
-round panels of B the same way, once for each block of rows of C.
+`C [M, N] = A [M, K] @ B [K, N]`, all float32 in memory. A block of A is rounded to words (`panels.py`) on the stack,
+once for all panels of B. That is one vector of work for N / 2 vectors of multiply-adds of pairs. Weight gradients round
+panels of B the same way, once for each block of rows of C.
 
-Words are pairs where the processor multiplies these (AVX512-BF16: twice the multiply-adds of an instruction, and half
-the bytes of B), else single numbers, which cost what float32 does. Both sum the same products in the same order with
-the same roundings: the same bits, but that multiply-adds of pairs take operands and sums below the smallest normal
-number (1.2e-38) for zeros. Blocks of k depend only on K, so any cut, any thread and any width gives the same bits.
+Words are pairs if the processor multiplies these (AVX512-BF16). An instruction then does twice the multiply-adds, and B
+has half the bytes. Otherwise words are single numbers, which cost what float32 does. Both sum the same products in the
+same order with the same roundings, so the bits are the same. There is one exception: multiply-adds of pairs take
+operands and sums below the smallest normal number (1.2e-38) for zeros. Blocks of k depend only on K, so any cut, any
+thread and any width gives the same bits.
 
 **Whole numbers of a byte each, on both sides** (`QUADS`): the same loops with words of four numbers, which the
 processor multiplies and adds in integers (VNNI: four times the multiply-adds of an instruction). A block's sum is

@@ -1,40 +1,40 @@
 """Micro-kernels of matrix products, as LLVM IR: tiles of C that stay in vector registers while k runs.
 
 The inner levels of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 34(3), 2008). A
-tile has `rows` x `vectors` sums; each step over k loads `vectors` vectors of B from a panel `[K][vectors * lanes]`,
-broadcasts `rows` numbers of A, which is read in place with any strides (so A^T costs nothing), and does rows * vectors
-multiply-adds. A block is all tiles of one panel, from the first row to the last.
+tile has `rows` x `vectors` sums. A step over k loads `vectors` vectors of B from a panel `[K][vectors * lanes]` and
+broadcasts `rows` numbers of A. It then does rows * vectors multiply-adds. A is read in place with any strides, so A^T
+costs nothing. A block is all tiles of one panel, from the first row to the last.
 
-With 8 x 3 vectors of 64 bytes a step reads 192 bytes of B and 32 of A for 24 multiply-adds of 16 lanes (768 flops in
-float32), 3.4 flops a byte, from L1 or L2; 24 sums, 3 vectors of B and the broadcasts fill the 32 registers of AVX-512
-and of aarch64. With 16 registers the tile is 4 x 3.
+With 8 x 3 vectors of 64 bytes a step does 24 multiply-adds of 16 lanes, 768 flops in float32. It reads 192 bytes of B
+and 32 of A from L1 or L2, so it does 3.4 flops a byte. The 24 sums, 3 vectors of B and the broadcasts fill the 32
+registers of AVX-512 and of aarch64. With 16 registers the tile is 4 x 3.
 
-Every element of C is `addend + sum`, the sum one chain of multiply-adds over k, in order, from zero or, where the chain
-goes on from an earlier block of k, from what C holds. Neither the rows of the tile, nor the lane, nor the vector width,
-nor the cut into blocks changes that chain, so results do not depend on how C and k are cut into tiles.
-Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
+Every element of C is `addend + sum`. The sum is one chain of multiply-adds over k, in order. It starts from zero, or
+from C if the chain goes on from an earlier block of k. The rows of the tile, the lane, the vector width and the cut
+into blocks do not change that chain. So results do not depend on how C and k are cut into tiles. Multiply-adds are
+fused on all widths if the processor has such an instruction (`llvm.fmuladd`).
 
 On x86 a turn of the loop is four steps, and addresses are offsets of instructions. So a step of 4 x 3 vectors takes 24
 instructions for its 12 multiply-adds; few processors decode more of them in 6 cycles.
 
-Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the last tiles of a
-block share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096 in float32:
-in three quarters of the time).
+Lines of C are prefetched when a tile starts. Each k prefetches two lines of the next panel, whose rows the last tiles
+of a block share out among them. A panel that comes from memory is then there when its turn comes (16 x 1024 x 4096 in
+float32 takes three quarters of the time).
 
-Where B holds whole numbers of a byte each (`narrow`), a vector of a panel is as many bytes as lanes, widened to floats
-as it is loaded: the same chain of multiply-adds, so the same bits as of the same numbers as floats.
+If B holds whole numbers of a byte each (`narrow`), a vector of a panel has one byte for each lane. It is widened to
+floats as it is loaded. The chain of multiply-adds is the same, so the bits are those of the same numbers as floats.
 
-Limits: rows of C and of the addend must be contiguous. The last vector of a block may be partial: C and the addend are
-then read and written through a mask; B is not, its panels are padded.
+Limits: rows of C and of the addend must be contiguous. The last vector of a block may be partial. C and the addend are
+then read and written through a mask. B is not masked, since its panels are padded.
 
 **Vectors of floats in LLVM IR**: loads, stores, masks, broadcasts and multiply-adds. Lanes of pairs are words of two
-bfloat16 numbers; they are loaded as float32 would be, and a multiply-add of them adds the product of the upper halves,
-then that of the lower ones, to float32, each rounded once (`vdpbf16ps` of AVX512-BF16, which takes numbers below the
-smallest normal one for zeros and makes zeros of them). Lanes of quads are words of four bytes: a multiply-add adds four
-products to a whole number of 32 bits (`vpdpbusd` of VNNI), whose bits lie in a float.
+bfloat16 numbers, which are loaded like float32. A multiply-add of pairs adds the product of the upper halves to
+float32, then that of the lower halves, each rounded once. The instruction is `vdpbf16ps` of AVX512-BF16. It takes
+numbers below the smallest normal one for zeros and makes zeros of them. Lanes of quads are words of four bytes. A
+multiply-add of quads adds four products to a whole number of 32 bits (`vpdpbusd` of VNNI), whose bits lie in a float.
 
-A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What
-the processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
+A vector has as many lanes as its width in bits allows. A width of 64 bits means scalar code, one lane of either dtype.
+LLVM splits a vector if the processor has no registers of its width: every width runs everywhere, but perhaps slowly.
 
 Masked loads and stores touch no memory outside the mask. AVX and AVX-512 have instructions for them; elsewhere LLVM
 makes a branch for each lane, so they are for edges only.
@@ -129,7 +129,7 @@ class Vectors:
         return self.builder.bitcast(self.builder.call(function, operands), self.type)
 
     def total(self, c: Any) -> Any:
-        """What multiply-adds made, as floats."""
+        """The result of multiply-adds, as floats."""
         return self.builder.sitofp(self.builder.bitcast(c, self.whole), self.type) if self.dtype == QUADS else c
 
     def mask(self, count: Any) -> Any:
@@ -262,7 +262,7 @@ TURN_TYPES = (BYTES, I64, BYTES, I64)
 
 
 def most_tile_rows(width: int) -> int:
-    """Rows of a full tile: as many as the registers hold beside three vectors of B and a broadcast."""
+    """Rows of a full tile: as many as fit the registers, next to three vectors of B and a broadcast."""
     return 8 if width == 512 or host().machine in ARM else 4
 
 
@@ -536,8 +536,8 @@ class _TileBuilder:
                 self._store_through(None, sums)
 
     def _store_through(self, last: Any, sums: list[list[Any]]) -> None:
-        """All loads come before all stores, as a load may wait for a store to the same offset in another page, and rows
-        of C that are a power of two long have the same offset."""
+        """All loads come before all stores, as a load may wait for a store to the same offset in another page. Rows of
+        C that are a power of two long have the same offset."""
         builder, rows = self.builder, self.tile.rows
         columns = [(offset, None) for offset in self.columns[:-1]] + [(self.columns[-1], last)]
         addends = strided(builder, self.operands.addend, self.operands.addend_row, rows)

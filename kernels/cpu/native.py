@@ -204,7 +204,7 @@ def _initialize() -> None:
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
 UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
-BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
+BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # gradients are of floats
 OF_BYTES = {f"{name}_{BYTES}": name for name in PRODUCTS if name != "gemm_tn"}  # for weights that are known
 NAMES = {**ROUNDED, **BY_INT8, **OF_BYTES}  # of functions in their libraries
 gemm = LazyModule("rnnops.kernels.cpu.gemm")

@@ -1,9 +1,9 @@
 """Scalar functions of few instructions: bits of floats, exact functions, bfloat16, steps of reductions, random numbers.
 
-Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight
+Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike. On symbols it becomes straight
 arithmetic without a branch, a call or a table, which LLVM turns into vector instructions when a loop runs over it
-(`traced.py`). Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent
-widening. `elementary.py` has those that are approximated.
+(`traced.py`). All operands of a call must have one dtype. A float64 literal with a float32 is an error, never a silent
+widening. `elementary.py` has the functions that are approximated.
 
 **Bit patterns of floats, choice without a branch, constants of the operand's dtype**. Whole numbers that steer bits
 travel as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest integer n and leaves n in the

@@ -116,7 +116,7 @@ class HeldBack:
 held_back = HeldBack()
 
 
-INITIAL = 8 * MIB  # beside the file
+INITIAL = 8 * MIB  # in addition to the file's bytes
 
 
 def _demand_library() -> None:
@@ -137,7 +137,7 @@ VARIABLE, NATIVE = "RNNOPS_CPU", "native"
 X86 = ("x86_64", "amd64", "i386", "i686")
 ARM = ("aarch64", "arm64")
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-ALWAYS = {**dict.fromkeys(X86, "cx8"), **dict.fromkeys(ARM, "fp-armv8")}  # what each processor has that LLVM knows
+ALWAYS = {**dict.fromkeys(X86, "cx8"), **dict.fromkeys(ARM, "fp-armv8")}  # that each of these has, as LLVM knows them
 SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -146,7 +146,7 @@ class TargetProcessor:
     """The processor that code is compiled for: machine, LLVM's name of the processor, features it may use.
 
     Args:
-        text: the features as LLVM reads them beside the name; empty where the name says them all.
+        text: the features that LLVM gets together with the name; empty if the name implies them all.
         chosen: whether it was asked for by name.
     """
 

@@ -14,10 +14,11 @@ words that it is given, which stay where they are until all ranks have ended.
 
 Waiting threads pause the processor 64 times, give it to others once, and so on: two threads on one core hand it over in
 microseconds. After some 100 microseconds the barrier gives the processor away at every try and the gate sleeps. Nothing
-here needs the interpreter's lock, allocates or raises. What a thread wrote before a barrier or a gate is seen by all
-after it. Limits: memory is not checked: barriers hold `new_barrier().size` numbers or more, all threads of a team pass
-the same number to `wait`, one team at a time uses a barrier, and one thread that never arrives stops all. Who waits in
-a barrier keeps its core busy where no other wants it.
+here needs the interpreter's lock, allocates or raises. All threads after a barrier or a gate see what a thread wrote
+before it. A thread that waits in a barrier keeps its core busy, unless another thread wants it.
+
+Limits: memory is not checked. A barrier must hold `new_barrier().size` numbers or more. All threads of a team must pass
+the same number to `wait`, and only one team at a time may use a barrier. A thread that never arrives stops all.
 
 **Lists of jobs**: all that a plan does, one driver after the other, in one call of compiled code. A list is six
 numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the first place,

@@ -1,20 +1,20 @@
 """Scalar functions as LLVM IR, by tracing: the Python of a kernel runs once on symbols, which write instructions.
 
-Scalar functions are straight Python without a branch on their operands, so what they do to a symbol is what they do to
-any number. Operands of one dtype give that dtype; a Python number beside a symbol has its dtype, and a float beside an
-integer makes both float64, as for NumPy.
+Scalar functions are straight Python without a branch on their operands, so they do to a symbol what they do to any
+number. Operands of one dtype give that dtype. A Python number takes the dtype of the symbol that it is combined with. A
+float combined with an integer makes both float64, as in NumPy.
 
 A product and the addition or subtraction that reads it are one multiply-add (`llvm.fmuladd`), rounded once where the
 processor can. Of a sum of two products, the first product is fused. Tracing fixes this, as LLVM's flag `contract` would
 fuse or not depending on the code around the function.
 
-Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost (functions that promise it set
-it with integer instructions). Never `afn` and `arcp`, which make estimates of roots and reciprocals where LLVM wants,
-never `nnan` and `ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers
-and lets sums depend on the vector width.
+Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost. (Functions that promise it set
+it with integer instructions.) The other flags are never used. With `afn` and `arcp`, LLVM may estimate roots and
+reciprocals. `nnan` and `ninf` delete tests for NaN and infinity. `reassoc` deletes rounding by magic numbers and lets
+sums depend on the vector width.
 
-Limits: what branches on an operand, or asks for its value, is a TypeError; such functions are written out here
-(`divide_towards_zero` and `pow` of integers).
+Limits: a function that branches on an operand, or asks for its value, raises a TypeError. Such functions are written
+out here (`divide_towards_zero` and `pow` of integers).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Symbol:
     # -- NumPy ---------------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **_: Any) -> Any:
-        """NumPy's functions of symbols, and its scalars beside one."""
+        """NumPy's functions of symbols, also with NumPy scalars among the operands."""
         if method == "__call__" and function in UFUNCS:
             b = self.builder
             return UFUNCS[function](*(x if isinstance(x, Symbol) else constant(b, x, x.dtype.name) for x in operands))

@@ -512,7 +512,7 @@ give_processor = WordInstruction((f"call i32 @{GIVE}()",), "i32", only_compiled,
 
 
 def of_python(name: str, result: str, *kinds: str) -> WordInstruction:
-    """A call of a function of Python's C interface, by the kinds of its result and of what it takes."""
+    """A call of a function of Python's C interface, by the kinds of its result and its arguments."""
     given = ", ".join(f"{kind} {{p{n}}}" if kind == "ptr" else f"{kind} {{{n}}}" for n, kind in enumerate(kinds))
     declared = f"declare {result} @{name}({', '.join(kinds)})"
     return WordInstruction((f"call {result} @{name}({given})",), result, only_compiled, (declared,))

@@ -1,7 +1,7 @@
 """Building blocks of CUDA kernels.
 
-`facade.py`, with `simulated.py` and `memory.py`, alone knows numba-cuda and its simulator, but for what is written in
-LLVM IR with a twin in Python.
+Only `facade.py`, `simulated.py` and `memory.py` know numba-cuda and its simulator. The exception is code in LLVM IR,
+which has a twin in Python.
 """
 
 from __future__ import annotations

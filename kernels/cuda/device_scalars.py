@@ -1,15 +1,15 @@
 """Scalar functions of kernels on a CUDA device: libdevice's, by way of `math`, and short texts around them.
 
-Semantics are those of `kernels/cpu/pointwise.py` and `elementary.py`, whose functions the simulator calls, so that its
-numbers are the processor's; a device's are equal bit for bit in `uniform` and in what is exact. Errors in units in the
-last place are NVIDIA's (CUDA C++ Programming Guide, mathematical functions): at most 2 for float32 and float64, but 4
-for `pow` of float32; sigmoid adds two roundings to those of exp.
+Semantics are those of `kernels/cpu/pointwise.py` and `elementary.py`. The simulator calls their functions, so its
+numbers are the processor's. A device's numbers are equal bit for bit in `uniform` and in exact functions. NVIDIA gives
+the errors in units in the last place (CUDA C++ Programming Guide, mathematical functions): at most 2 for float32 and
+float64, but 4 for `pow` of float32. sigmoid adds two roundings to those of exp.
 
-**Operands** are floats of one dtype, or integers, of which the widest counts. Others are errors when a kernel is
-compiled: numba would make float64 of a float32 with a float64, and of an int64 with a uint64. Float constants are of
-float32 and exact there: next to a float32 they keep float32, next to a float64 they become float64. A literal such as
-1.0 would make float64 of all. Integers are computed modulo 2^64 and cut to the operands' dtype, as numba promises
-nothing for signed overflow.
+**Operands** are floats of one dtype, or integers. With integers of several dtypes the widest one counts. Other operands
+are errors when a kernel is compiled: numba would make float64 of a float32 with a float64, and of an int64 with a
+uint64. Float constants are float32 and exact there. With a float32 they keep float32, and with a float64 they become
+float64. A literal such as 1.0 would make float64 of all. Integers are computed modulo 2^64 and cut to the operands'
+dtype, as numba promises nothing for signed overflow.
 
 Limits: floats are float32 or float64. Results of exp and sigmoid below the smallest normal number are right here, where
 processors may give 0. The sign of a zero that maximum and minimum give is open, as is which NaN. `add_any_order` keeps

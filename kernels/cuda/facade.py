@@ -6,8 +6,8 @@ this file knows the two, with `simulated.py` below it and `memory.py` above, and
 Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
 name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:
 
-- the simulator (`NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported) runs one Python thread for each of CUDA's
-  and block after block, so that sizes are small there (`choose`) and blocks never wait for each other;
+- the simulator (`NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported) runs one Python thread for each of
+  CUDA's, and one block after another. Sizes are therefore small there (`choose`), and blocks never wait for each other;
 - it knows no options of compilation (`kernel` leaves them out) and no compiler (`ptx`).
 
 Machine code lies in the cache folder, never next to the source of kernels in the installed package. Streams are those
@@ -157,7 +157,7 @@ else:  # which the simulator does without
     # It asks where files of a kernel lie, also for the copies that it makes of kernels.
     dispatcher.CUDACacheImpl._locator_classes = [KernelsInCacheFolder, *dispatcher.CUDACacheImpl._locator_classes]
 
-SHARED_BYTES = 40 * 1024  # beside arrays of fixed sizes: what a block gets without being allowed more
+SHARED_BYTES = 40 * 1024  # of a block, besides arrays of fixed sizes; more needs a permission
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")

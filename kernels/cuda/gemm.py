@@ -1,24 +1,24 @@
 """Matrix products on a CUDA device: by cuBLAS where it is installed, else by kernels of our own.
 
-**cuBLAS**: float32 stays float32, unless a product says what to round to. Operands that are rounded are given as they
-are, with a kind of computation that lets the library round them on their way into tensor cores, to that format or to a
-finer one. The library is called by ctypes, in whatever stream there is. CuPy's binding would not do: it refuses to work
-while a CUDA graph is recorded, and its module loads only where something else has loaded cuBLAS before. cuBLAS counts
-elements column by column: what is `[rows, columns]` row by row is its `[columns, rows]`, so that `C = A @ B` is asked
-for as `C^T = B^T @ A^T`.
+**cuBLAS**: float32 stays float32, unless a product says what to round to. Operands are given unrounded, with a kind of
+computation that lets the library round them on their way into tensor cores. It rounds to that format or to a finer one.
+The library is called by ctypes, in the current stream. CuPy's binding would not do: it refuses to work while a CUDA
+graph is recorded, and its module loads only if something else has loaded cuBLAS before. cuBLAS counts elements column
+by column. A matrix `[rows, columns]` row by row is its `[columns, rows]`, so `C = A @ B` is asked for as
+`C^T = B^T @ A^T`.
 
-**Kernels**: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory. The usual two levels of
-blocking: a block of threads computes a tile of C [tile_rows, tile_columns], going through k in slices of `depth`; each
-slice of A and of B is read once from memory by all threads of the block into shared memory; a thread keeps `rows` x
-`columns` sums in registers, of elements that lie as far apart as there are threads, so that neighbouring threads read
-neighbouring numbers of B. With 64 x 64 tiles and slices of 16 a number that is read from memory is used in 64
-multiply-adds, one that is read from shared memory in 4.
+**Kernels**: C (+)= A @ B (+ bias), tiles of C in registers, tiles of A and B in shared memory. There are the usual two
+levels of blocking. A block of threads computes a tile of C [tile_rows, tile_columns], going through k in slices of
+`depth`. All its threads together read each slice of A and of B once from memory into shared memory. A thread keeps
+`rows` x `columns` sums in registers. Their elements lie as far apart as there are threads, so neighbouring threads read
+neighbouring numbers of B. With 64 x 64 tiles and slices of 16, a number from memory is used in 64 multiply-adds, and a
+number from shared memory in 4.
 
-Matrices lie in flat arrays with any strides of rows and columns, so that a transpose costs nothing but coalescing. An
-element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit. One launch
-computes several products, so that small ones fill the device together. Limits: float32 or float64, all operands alike.
-Shapes are the caller's business. A kernel reaches a part of the peak only: it is there for the simulator, and where no
-library of products is installed.
+Matrices lie in flat arrays with any strides of rows and columns, so a transpose costs only coalescing. An element of C
+is `addend + sum`. The sum is a chain of multiply-adds over k in order, so tiles change no bit. One launch computes
+several products, so that small ones fill the device together. Limits: float32 or float64, all operands alike. Callers
+check shapes. A kernel reaches only a part of the peak: it is there for the simulator, and for machines without a
+library of products.
 
 **Rounded operands on tensor cores**: a block of warps computes a tile of C, going through k in slices; of each slice A
 lies in shared memory as float32 rows, B as rounded fragments. A warp has 16 rows and a few tiles of 8 columns
@@ -257,7 +257,7 @@ class Matrix:
 
 
 class Product(NamedTuple):
-    """C [rows, columns] becomes A [rows, inner] @ B [inner, columns], plus what is there, or plus a bias.
+    """C [rows, columns] becomes A [rows, inner] @ B [inner, columns], plus its old value, or plus a bias.
 
     Args:
         c: contiguous along rows.

@@ -24,11 +24,11 @@ or another one. Every block knows which turn it waits for: it reads the word bef
 bit cannot turn without it, and counts from there. So nothing is set back between launches and no block waits for the
 answer to its own addition.
 
-No block waits for ever: the launch is cooperative, so that all blocks run at the same time; all members of a group
-come to the same barriers in the same order, as a group goes through the same steps and regions; a block comes to a
-barrier only after it has left the one before, so that at most one barrier of a group is open, and the members that
-have not come to it are not waiting for anything of other groups. Each addition is made before its block begins to read,
-and a word that has turned stays so until all members, also the one that reads, have come to the next barrier.
+No block waits for ever, for three reasons. The launch is cooperative, so all blocks run at the same time. All members
+of a group come to the same barriers in the same order, as a group goes through the same steps and regions. A block
+comes to a barrier only after it has left the one before. At most one barrier of a group is therefore open, and the
+members that have not come to it wait for nothing of other groups. Each addition is made before its block begins to
+read. A word that has turned stays so until all members, also the one that reads, have come to the next barrier.
 
 Order: lanes meet before the first one releases, so that it releases what all have written; it acquires before they meet
 again, so that all may read what others released. Limits: words of groups are the launch's own as long as it runs, which
@@ -83,7 +83,7 @@ if SIMULATED:
             target[place : place + count] = source[first : first + count]
 
     def fetch_early(array: Any, place: int) -> None:
-        """Have an element, and what lies beside it, nearer when it is read."""
+        """Fetch an element and its neighbours, so that they are nearer when they are read."""
 
 else:
     SHORT, LONG = ir.IntType(32), ir.IntType(64)
@@ -126,7 +126,7 @@ else:
 
     @intrinsic
     def fetch_early(_context: Any, array: Any, place: Any) -> Any:
-        """Have an element, and what lies beside it, nearer when it is read."""
+        """Fetch an element and its neighbours, so that they are nearer when they are read."""
 
         def fetch(context: Any, builder: Any, signature: Any, values: Any) -> None:
             pointer = _pointer(context, builder, array, values[0], values[1])
@@ -519,8 +519,8 @@ JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are
 def fold_name(fold: str) -> str:
     """The function for a fold of statements.
 
-    Its arguments are a number, the lane, the first of those it folds with, how far these are apart, the lane's place
-    among them, how many they are, and shared memory.
+    Its arguments are a number, the lane, and the lanes that fold together: the first of them, how far they are apart,
+    this lane's place among them, and their number. The last argument is shared memory.
     """
     return f"{fold}_of_lanes"
 

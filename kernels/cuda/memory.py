@@ -103,7 +103,7 @@ def is_captured() -> bool:
 
 
 def refuse_in_graph(problem: str, hint: str = RUN_BEFORE) -> None:
-    """Raise DeviceError where a graph is captured, which has no place for what is to be done."""
+    """Raise DeviceError while a graph is captured, which cannot hold this work."""
     if is_captured():
         raise DeviceError(f"a CUDA graph is captured, and {problem}", hint=hint)
 
@@ -410,7 +410,7 @@ def _on_host(array: Any, device: tuple[int, ...], copied: bool | None, max_versi
 
 
 def _through_dlpack(array: Any) -> tuple[Any, Any]:
-    """An array out of its capsule, once the stream that is current waits for what its library is doing with it."""
+    """An array out of its capsule, after the current stream was made to wait for the work of its library."""
     device = getattr(array, "__dlpack_device__", tuple)()
     if tuple(device[:1]) not in ((CUDA,), (CUDA_MANAGED,)):
         wanted, came = "a NumPy array, or an array of a CUDA device", type(array).__name__

@@ -1,9 +1,9 @@
 """numba's CUDA simulator: whether it is used, and faster launches in it.
 
-**Launches in numba's CUDA simulator, several times faster than it runs them by itself**. The simulator polls the
-threads of a block, wraps each array twice, and looks through a module for its own `cuda` at each call of a device
-function. Here threads of a block wait at a barrier that the last one opens, kernels have NumPy's arrays, and a module
-is changed once a launch, until the launch is over.
+**Launches in numba's CUDA simulator, several times faster than its own**. The simulator polls the threads of a block,
+wraps each array twice, and looks through a module for its own `cuda` at each call of a device function. Here the last
+thread of a block opens a barrier at which the others wait. Kernels have NumPy's arrays. A module is changed once a
+launch, until the launch is over.
 
 Limits: what only the wrappers have, fields of records as attributes and shapes without negative places, is not there.
 

@@ -13,18 +13,18 @@ Functions are text (`source`, `split_source`) for generated modules, as the simu
 module that a kernel is from. Limits: all lanes of a block call them together; they wait for each other at the beginning
 and the end. Whole numbers are below 2^32.
 
-**Products whose inner axis, k, the blocks of a group share out**: partial sums, and what they add up to. A product
-whose left side has several numbers for each feature of its result (gate gradients) is cheaper so: a block multiplies
-the numbers of its own features, which it has written itself, with its own rows of the weights, and leaves partial sums
-of the whole result in memory; the group waits; each block adds up those of its own features, one member's after the
-other's. Of `rows` and H features a block writes and reads `rows * H` numbers, where it would read `rows * inner` of a
-left side that others have written.
+**Products whose inner axis, k, the blocks of a group share out**: partial sums, and their totals. This is cheaper for a
+product whose left side has several numbers for each feature of its result, such as gate gradients. A block multiplies
+the numbers of its own features, which it has written itself, with its own rows of the weights. It leaves partial sums
+of the whole result in memory. Then the group waits, and each block adds up the sums of its own features, one member's
+after the other's. For `rows` and H features a block writes and reads `rows * H` numbers. Otherwise it would read
+`rows * inner` numbers of a left side that others have written.
 
 Partial sums lie in the order in which they are read: by owner of the features, then by member that computed them,
-`height` rows of `width` numbers. So do columns of the weights in shared memory: `width` for each owner, zeros behind
-those that it has. A lane writes a tile by 16 bytes a row; where tiles are fewer than lanes, lanes share out k, and
-their sums are added up in shared memory. Sums have one order whatever runs when. Limit: of numbers of a left side that
-a block owns, all are staged at once.
+`height` rows of `width` numbers. Columns of the weights lie in shared memory in the same way: `width` for each owner,
+with zeros after its own. A lane writes a tile by 16 bytes a row. If there are fewer tiles than lanes, lanes share out
+k, and their sums are added up in shared memory. Sums have one order whatever runs when. Limit: all numbers of a left
+side that a block owns are staged at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from rnnops.kernels.cuda.lane_functions import (
 WARP = 32  # lanes that read neighbouring numbers
 TOGETHER = COPIED // 4  # numbers of one copy; modules define it for their dtype
 number = np.float32  # of sums; modules that hold these functions define it for their dtype
-kept_number = np.float32  # of weights in shared memory, likewise
+kept_number = np.float32  # of weights in shared memory; modules define it as well
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def step_product(
     A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+    """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
         staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
@@ -249,7 +249,7 @@ class PartialSums:
 
     Args:
         height: rows of a group, up to a multiple of `TILE`.
-        width: numbers of a row that a member owns, likewise.
+        width: numbers of a row that a member owns, up to a multiple of `TILE`.
         members: of a group.
     """
 
@@ -352,7 +352,7 @@ def partial_product(
 
     Args:
         staged: shared memory for a block's numbers of A, rows `pitch` numbers apart.
-        there: whether they are there already, and zeros beside them.
+        there: True if they are there already, padded with zeros.
         start: of the group's partial sums.
         height, width: as of `PartialSums`.
     """
@@ -403,7 +403,7 @@ def add_partials(
     partials: Any, start: int, rows: int, height: int, width: int, member: int, members: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes the sum of what members computed, plus what is there, or plus a bias (< 0: none).
+    """`C[rows, own columns]` becomes the sum of what members computed, plus its old value, or plus a bias (< 0: none).
 
     Lanes share out fours of numbers, then members.
     """

@@ -1,15 +1,15 @@
 """Products of one step by tensor cores, with a block's columns of the weights as fragments in its shared memory.
 
-A warp computes 16 or 32 rows of its group and some tiles of 8 columns. Rows of the batch are the instruction's 16 rows
-and columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
-three gates fill 18 of 24 columns, not of 32; rows that are missing cost only multiply-adds, which are there in plenty,
-as lanes beyond the last row read that row again and their results are not stored. What takes the time is shared
-memory: each weight is read once for 32 rows, the left side once for 64 columns.
+A warp computes 16 or 32 rows of its group and some tiles of 8 columns. Rows of the batch are the instruction's 16 rows,
+and columns of weights its 8 columns, not the other way round. The reason is that weights lie on chip: 6 features of a
+GRU's three gates fill 18 of 24 columns, not of 32. Missing rows cost only multiply-adds, which are plentiful. Lanes
+beyond the last row read that row again, and their results are not stored. Shared memory takes the time: each weight is
+read once for 32 rows, and the left side once for 64 columns.
 
-Warps that are left over share out k by chunks of 16; their sums are added up in one order, so that two runs have the
-same bits. The left side comes through shared memory by asynchronous copies as float32, a slice of k at a time, the next
-while one is multiplied, and is rounded when a lane has read it. Its rows lie `BESIDE` numbers more than a slice apart:
-slices are multiples of 32 numbers, so that a warp's reads of 16 bytes meet in no bank.
+Warps that are left over share out k by chunks of 16. Their sums are added up in one order, so two runs have the same
+bits. The left side comes through shared memory as float32, by asynchronous copies. A slice of k is copied while the
+slice before it is multiplied. A lane rounds the numbers after it has read them. Rows lie `BESIDE` numbers more than a
+slice apart. Slices are multiples of 32 numbers, so a warp's reads of 16 bytes meet in no bank.
 
 Columns are owned as in `step_product.py`; functions are text (`source`) for generated modules that hold those of that
 file, too. Limits: blocks are whole warps; all lanes of a block call them together; they wait for each other at the
@@ -162,7 +162,7 @@ def tensor_product(
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
     groups: int, nothing: Any,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+    """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
         staged: shared memory for a slice of A, for two where `inner` is more than `depth`.

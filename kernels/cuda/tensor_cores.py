@@ -2,14 +2,14 @@
 
 **bfloat16 on a CUDA device**: as `kernels/cpu/pointwise.py`, bit for bit.
 
-**What `mma.sync` does**: which element of a matrix lies in which register of which lane, and the product itself. A warp
-of 32 lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]; each lane holds parts of all of them. The places are
-those of the PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for
-`mma.m16n8k16` of `.bf16` and `.f16`), where lane = 4 * group + member. `multiplied` is the instruction for all lanes at
-once, the twin that the simulator computes with: an element in a wrong lane or register gives a wrong result there, too.
+**What `mma.sync` does**: the register and the lane of each matrix element, and the product itself. A warp of 32 lanes
+multiplies A [16, k] by B [k, 8] and adds C [16, 8]. Each lane holds parts of all of them. The places are those of the
+PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for `mma.m16n8k16` of
+`.bf16` and `.f16`), with lane = 4 * group + member. `multiplied` is the instruction for all lanes at once, the twin
+that the simulator computes with. An element in a wrong lane or register gives a wrong result there, too.
 
 Limits: sums are exact here, and rounded once. Hardware adds products in an order of its own and cuts bits off on the
-way, of which PTX says nothing.
+way. PTX does not specify this.
 
 **Lanes of a warp that do something together, in the simulator, which knows no warps: each brings what it holds**. On a
 device a warp's instruction is one for all 32 lanes. Here lanes are threads, which come one after another; who comes

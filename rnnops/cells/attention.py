@@ -346,9 +346,9 @@ class NTMCell(ShapedCell):
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    `h @ heads_w.T + heads_b` has, for the reading head, then for the writing head, the key `[width]`, the strength, the
-    gate, the shift `[3]` and the power, and last what is erased and added, `[width]` each. From a head's place before,
-    `w_prev`, its place in a memory M is::
+    `h @ heads_w.T + heads_b` has the numbers of the reading head, then those of the writing head. For each head they
+    are the key `[width]`, the strength, the gate, the shift `[3]` and the power. The numbers that are erased and added
+    come last, `[width]` each. From a head's place before, `w_prev`, its place in a memory M is::
 
         content = softmax(softplus(strength) * cosine(tanh(key), M))
         mixed = sigmoid(gate) * content + (1 - sigmoid(gate)) * w_prev

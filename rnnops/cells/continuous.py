@@ -439,7 +439,7 @@ class LIFCell(SizedCell):
         return self.stepped(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
 
     def _check_share(self, what: str, value: float) -> None:
-        """Raise NetError for what is not a share of a value that is kept from step to step."""
+        """Raise NetError for a number that is not a share of a value kept from step to step."""
         if not 0 <= value <= 1:
             self.fail(f"{what} is not a share", wanted="0 to 1", came=value)
 

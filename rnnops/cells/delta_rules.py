@@ -65,7 +65,7 @@ class DeltaNetCell(HeadCell):
         return step.masked_output(self.joined(seen)), self.kept(step, [S_t], states)
 
     def corrected(self, step: Step, x_t: Blob, left: Blob, parts: Sequence[Blob]) -> tuple[Blob, Blob]:
-        """The new memory, [N, heads, d, d], and what the query reads of it, normalized, [N, heads, d].
+        """The new memory, [N, heads, d, d], and the normalized result of the query, [N, heads, d].
 
         Args:
             step: what is written.

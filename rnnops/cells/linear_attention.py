@@ -191,8 +191,8 @@ class RetentionCell(LinearAttentionCell):
 
     `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of 0.00001.
 
-    Sun and others 2023, "Retentive network", arXiv 2307.08621, equations 6 to 8, without the rotation of queries and
-    keys and the last projection, which a layer after the cell can be.
+    Sun and others 2023, "Retentive network", arXiv 2307.08621, equations 6 to 8. The rotation of queries and keys and
+    the last projection are left out. A layer after the cell can do the projection.
 
     States:
 

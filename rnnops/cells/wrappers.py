@@ -113,15 +113,15 @@ class DropoutCell(WrapperCell):
 
 
 class ZoneoutCell(WrapperCell):
-    """In training each number of a state stays what it was with a probability; else it goes so far on the average.
+    """In training each number of a state keeps its old value with a probability; else it moves as far as on average.
 
     With a new state h of the cell inside, and a random mask of ones with the probability `1 - rate`::
 
         h = h_prev + mask * (h - h_prev)          # in training
         h = h_prev + (1 - rate) * (h - h_prev)    # else, and for a cell that is forward_only
 
-    What a step of the cell inside computes from another new state (an LSTM its hidden state from its cell state), it
-    computes before that is zoned out, as in the paper. Where the output is a state, it is the state zoned out.
+    A step of the cell inside may compute one new state from another (an LSTM its hidden state from its cell state). It
+    does so before that state is zoned out, as in the paper. If the output is a state, it is the state after zoneout.
 
     Krueger and others 2016, "Zoneout", arXiv 1606.01305, section 3. Its name, states and parameters are those of the
     cell inside.

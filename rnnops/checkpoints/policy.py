@@ -223,7 +223,7 @@ def nets_in(net: Net) -> Iterator[Net]:
 
 DEFAULT_POLICY = Policy()
 SIMPLE = ("Add", "Sub", "Mul", "Neg")  # done again as fast as read
-SHORT = 3  # blobs that backward reads: cutting a net with no more is no use
+SHORT = 3  # blobs that backward reads: a net with at most so many is not worth cutting
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from rnnops.types import Array
 
 
 class FlowNet:
-    """Arcs between vertices 0, 1, ...; each lies beside its reverse, through which flow goes back.
+    """Arcs between vertices 0, 1, ...; each is stored next to its reverse, through which flow goes back.
 
     Args:
         count: of vertices.
@@ -214,8 +214,8 @@ def find_cuts(program: Program, reads: Sequence[str], free: Collection[str], nby
 class _Chain:
     """The ops in a row that backward reads depend on.
 
-    `lives` says which op makes a blob and which is the last to read it, `costs[i]` how much is alive behind op i,
-    `weights[i]` how many op i makes for backward to read.
+    `lives` says which op makes a blob and which op reads it last. `costs[i]` is the memory that is alive after op i.
+    `weights[i]` is the memory of the blobs that op i makes for backward to read.
     """
 
     def __init__(self, program: Program, reads: set[str], free: Collection[str], nbytes: Mapping[str, int]) -> None:
@@ -265,7 +265,7 @@ class _Chain:
 
 
 def _needed(program: Program, reads: set[str], free: Collection[str]) -> list[Op]:
-    """The ops that what is read depends on, up to what is free."""
+    """The ops that the read blobs depend on, up to free blobs."""
     needed, ops = set(reads), []
     for op in reversed(program.net.ops):
         if any(name in needed and name not in free for name in op.outputs):

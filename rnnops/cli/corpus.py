@@ -1,13 +1,15 @@
 """The text of a training run: alphabet, split, batches, and baselines to beat.
 
-**The text of a training run**: where it comes from, its alphabet, its training part and its held-out part. Without
-paths the text is the Python standard library's own sources, which every machine with Python has. Files are decoded as
-UTF-8 (bytes that are none become U+FFFD), newlines become line feeds, and files follow each other in a fixed order.
+**The text of a training run**: its source, its alphabet, its training part and its held-out part. Without paths the
+text is the Python standard library's own sources, which every machine with Python has. Files are decoded as UTF-8
+(other bytes become U+FFFD), newlines become line feeds, and files follow each other in a fixed order.
 
 Held-out part: the text is cut into 1 to 40 equal blocks (one per 20,000 characters), and the middle twentieth of each
-block is held out. Alphabet: chosen only from the training part, the at most 127 most frequent characters (of equally
-frequent ones the lower code point) that make up at least one in 100,000 characters and occur at least twice; all other
-characters become the replacement symbol U+FFFD, which is always in the alphabet. Indices follow code points.
+block is held out.
+
+Alphabet: it is chosen only from the training part. It has the 127 most frequent characters at most (of equally frequent
+ones the lower code point). A character must make up at least one in 100,000 characters and occur at least twice. All
+other characters become the replacement symbol U+FFFD, which is always in the alphabet. Indices follow code points.
 
 Limits: bits per character are bits per symbol of this alphabet; the joints between chunks are scored like any text.
 

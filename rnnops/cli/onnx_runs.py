@@ -91,8 +91,8 @@ class OnnxFile:
 
 
 def read_file(options: OnnxOptions) -> OnnxFile:
-    """Read a file's protobuf. Raises OnnxError where it is none, and for sizes that are none of its open ones."""
-    with about(str(options.file)):  # also what texts that are no UTF-8 raise
+    """Read a file's protobuf. Raises OnnxError for a file without one, and for sizes that are not open in it."""
+    with about(str(options.file)):  # also for errors of texts that are not UTF-8
         model, nbytes = read_proto(options.file)
         shapes, given = dims_of_inputs(model.graph), once(options.sizes)
         rows = size_of_rows(options, shapes, given)

@@ -315,7 +315,7 @@ def train_until(session: TrainingSession, options: TrainOptions, clock: Clock, s
 
 
 def finish(session: TrainingSession, options: TrainOptions) -> None:
-    """Print the held-out figure beside the tables' and a sample, and draw the curves."""
+    """Print the held-out figures of the model and of the tables, and a sample, and draw the curves."""
     trainer = session.trainer
     _compile_evaluation(session)
     score, tables = trainer.evaluate(), session.tables.result()
@@ -367,7 +367,7 @@ def _compile_sampling(session: TrainingSession) -> None:
 
 
 def _prepare_end(session: TrainingSession, options: TrainOptions, clock: Clock) -> None:
-    """Compile what the end runs, and tell the clock what its evaluation will take, from one window of it."""
+    """Compile the runs of the end, and tell the clock how long its evaluation will take, from one window."""
     if clock.limit is None:
         return
     if options.sample:

@@ -6,14 +6,14 @@ the model. Its user state holds here:
 arrays    average/<name>, carried/<place>
 document  program, settings, text (paths, size limit, SHA-256, alphabet), seconds, curves, baselines
 
-**One step of training after another**: truncated back-propagation with carried states, and averaging. What a step does
-follows from the settings, the text and the state before it, never from time, so that a resumed run takes the very steps
-of one that was not disturbed. What is evaluated, sampled and shown is not the last parameters but their running average
-over about the last 200 steps (Polyak and Juditsky 1992), which does what a learning rate that decays to zero would do.
+**One step of training after another**: truncated back-propagation with carried states, and averaging. A step depends on
+the settings, the text and the state before it, never on time. A resumed run therefore takes the same steps as one that
+was not stopped. The last parameters are not used for evaluation, samples and pictures, but their running average over
+about the last 200 steps (Polyak and Juditsky 1992). It has the effect of a learning rate that decays to zero.
 
-**How many threads NumPy's matrix products use**. The products of one step are small: on two idle cores a second thread
-makes a step 10 to 30 % faster, and where another process holds that core the library waits for it at every product and
-a step takes ten times as long. One thread also makes a curve independent of how many cores there are.
+**How many threads NumPy's matrix products use**. The products of one step are small. On two idle cores a second thread
+makes a step 10 to 30 % faster. If another process holds that core, the library waits for it at every product, and a
+step takes ten times as long. With one thread a curve also does not depend on the number of cores.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class DeviceUpdates:
     def __call__(
         self, params: Mapping[str, Any], grads: Mapping[str, Any], state: Mapping[str, Any]
     ) -> tuple[Arrays, Arrays, Confirm]:
-        """New parameters, a new state, and what says later that the norm of the gradients was finite."""
+        """New parameters, a new state, and a later test that the norm of the gradients was finite."""
         optimizer = self.optimizer
         new_params, new_state = dict(params), optimizer._counted(grads, state)
         scale, confirm = self._scale(grads)

@@ -166,7 +166,7 @@ class Cosine:
 class WarmUp:
     """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate.
 
-    Step k of the first `steps` has the rate `(k + 1) / steps` times the first rate of what follows.
+    Step k of the first `steps` has the rate `(k + 1) / steps` times the first rate of the next schedule.
 
     Args:
         steps: 1 or more.

@@ -144,7 +144,7 @@ class Home:
     def update(
         self, optimizer: Optimizer, params: Arrays, grads: Arrays, state: Arrays
     ) -> tuple[Arrays, Arrays, Confirm]:
-        """New parameters, a new state, and what is to be called when results are there, as it may wait."""
+        """New parameters, a new state, and a function to call when results are there, as it may wait."""
         return *optimizer.update(params, grads, state), _is_done
 
 

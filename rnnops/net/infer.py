@@ -162,7 +162,7 @@ def _foldable(schema: OpSchema, call: Call) -> bool:
 
 
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
-    """True if an op computes what may be known before a run, as ConstantOfShape without inputs does.
+    """True if an op's result may be known before a run, as that of ConstantOfShape without inputs.
 
     A size that is cast to a float is among it: a Range over floats ends at one. So are floats that are put together, as
     scales are.

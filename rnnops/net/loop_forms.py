@@ -56,7 +56,7 @@ class Pointwise:
 class View:
     """Elements are moved or repeated, or places are filled with 0; nothing is computed.
 
-    What goes where is read off the reference, run on element numbers; other inputs must be known before a run.
+    The places are read off the reference, run on element numbers. Other inputs must be known before a run.
 
     Args:
         all_inputs: whether elements of all inputs go to the result (`Concat`), not only those of the first.
@@ -69,8 +69,8 @@ class View:
 class Reduction:
     """Elements are folded over `schema.reduced_axes(call)` of the first input.
 
-    Each element contributes `element`; contributions are combined two by two, in any order and in parts, each of which
-    starts from `start`; `finish` makes the result of all. Everything between has the output's dtype.
+    Each element contributes `element`. Contributions are combined two by two, in any order and in parts. Each part
+    starts from `start`, and `finish` makes the result of all. Everything between has the output's dtype.
 
     Args:
         combine: of `{a}` and `{b}`; associative and commutative.

@@ -14,15 +14,15 @@ that held its results where the net was written, under a RecurrentNetwork what e
 
 **Names** are prefixed by scopes, and labelled by the variables that hold blobs.
 
-**Labels**: variables that hold blobs where a net is written, shown beside the blobs' names when it is printed. A label
-is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is not a part of what plans, kernels
-and caches are found by. Labels are seen in the callers' variables each time that an op is appended: what was computed
-before has its variable by then. Only variables that the running code itself names are looked up, and of their values
-only whether they are blobs of this net.
+**Labels**: variables that hold blobs where a net is written. `print` shows them next to the blobs' names. A label is
+text for readers. Nothing binds to it (`.named` gives a name that binds), and plans, kernels and caches are found
+without it. Labels are looked up in the callers' variables each time that an op is appended. The variable of a value
+that was computed before exists by then. Only variables that the running code itself names are looked up, and of their
+values only whether they are blobs of this net.
 
-Limits: a blob whose variable holds another one before the next op is appended has no label, nor has one that is only an
+Limits: a blob has no label if its variable holds another one before the next op is appended, or if it is only an
 attribute or an element of something. Before Python 3.13 a function's variables come as a copy that lives as long as its
-call; so that nothing big stays alive with it, only functions that end with their net are looked at there, `@ro.cell`s.
+call. So that nothing big stays alive with it, only functions that end with their net are looked at there, `@ro.cell`s.
 """
 
 from __future__ import annotations

@@ -135,10 +135,10 @@ MANY_TAPS = 32  # elements of a kernel that are no more summed one by one
 class Conv(Convolving):
     """The convolution of x with w, as networks have it: the kernel is not turned round.
 
-    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus the sum over c and j of `w[o, c, j]` times
-    `x[n, c, i * stride + j * dilation - begin]`, x being 0 outside. With groups, the channels of x and those of y are
-    cut into as many parts, and each part of y follows only from its part of x. The gradients are a ConvTranspose,
-    and products of windows with what comes back.
+    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus a sum over c and j. Its terms are `w[o, c, j]` times
+    `x[n, c, i * stride + j * dilation - begin]`, and x is 0 outside. With groups, the channels of x and those of y are
+    cut into as many parts, and each part of y follows only from its part of x. The gradients are a ConvTranspose, and
+    products of windows with the gradient of y.
 
     Args:
         x: [N, C, *sizes] float, with one axis or more to slide over.

@@ -338,7 +338,7 @@ def plain_operand(blob: Blob, labels: Labels, shape: Shape, sizes: dict[str, int
 
 
 def on_diagonal(blob: Blob, labels: Labels, own: dict[str, int]) -> Blob:
-    """Elements put on the diagonal of axes that have one label, zeros beside it."""
+    """Elements put on the diagonal of axes that have one label, with zeros elsewhere."""
     repeats = [place for place, label in enumerate(labels) if label in labels[:place]]
     return where(diagonal(blob, labels, own), unsqueeze(blob, repeats), 0.0)
 

@@ -392,7 +392,7 @@ class Pad(Movement):
         return dy
 
     def value_gradient(self, call: Call, dy: Blob) -> Blob | None:
-        """The sum of `dy` over what was put around, which padding a block of False with True marks."""
+        """The sum of `dy` over the padding, which padding a block of False with True marks."""
         if not is_float(call.dtype(0)) or call.attr("mode") != "constant":
             return None
         block = dy.net.append("ConstantOfShape", [], {"shape": call.shape(0), "value": False})[0]

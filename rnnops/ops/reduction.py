@@ -259,8 +259,8 @@ class ReduceSumSquare(Reduce):
 class ReduceProd(Reduce):
     """The product over axes.
 
-    ONNX: ReduceProd, op set 18. 1 over no elements; integers wrap around. The gradient of an element is the product of
-    the others, so beside a 0 only that 0 has one, and beside two none.
+    ONNX: ReduceProd, op set 18. The product of no elements is 1, and integers wrap around. The gradient of an element
+    is the product of the others. If one element is 0, only that one has a gradient. If two are 0, none has.
 
     Example:
         >>> net = ro.Net("n")

@@ -110,7 +110,7 @@ class Scatter(OpSchema):
         return dy * whole, None, where(zero, by_zero, div(by_one, where(zero, 1.0, updates)))
 
     def gradient_of_extrema(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """What ties shares the gradient equally; where one is NaN none gets any."""
+        """Elements that tie share the gradient equally; if one is NaN, none gets any."""
         y = self.again(call, data, indices, updates, call.attr("reduction"))
         mine, theirs = equal(data, y), equal(updates, self.as_updates(call, indices, y))
         count = self.again(call, cast(mine, dy.dtype), indices, cast(theirs, dy.dtype), "add")

@@ -62,11 +62,11 @@ class Geometry:
 
     @property
     def covered(self) -> Sizes:
-        """The sizes of the axes with what is put around."""
+        """The sizes of the axes with their padding."""
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
     def backwards(self) -> Geometry:
-        """The geometry whose windows over the places add up what those of this one, of stride 1, were taken from."""
+        """The geometry with windows over the places, which adds up the windows of this one, of stride 1."""
         begins = tuple(span - 1 - begin for span, begin in zip(self.spans, self.begins, strict=True))
         counted = zip(self.sizes, self.places, begins, self.spans, strict=True)
         ends = tuple(size - places - begin + span - 1 for size, places, begin, span in counted)
@@ -87,7 +87,7 @@ class Geometry:
         return windows(padded, self.kernel, self.strides, self.dilations)
 
     def taps(self, padded: Blob) -> Iterator[Blob]:
-        """What each element of the kernel meets in [N, *covered, C], [N, *places, C], in the order of the kernel."""
+        """Per element of the kernel, in order, the numbers of [N, *covered, C] that it meets: [N, *places, C]."""
         axes = list(range(1, 1 + len(self.sizes)))
         for tap in product(*map(range, self.kernel)):
             starts = [i * dilation for i, dilation in zip(tap, self.dilations, strict=True)]
@@ -268,7 +268,7 @@ def geometry_of(call: Call, kernel: Sizes, ceil_mode: bool = False) -> Geometry:
 
 
 def _with_last(places: int, size: int, begin: int, covered: int, span: int, stride: int) -> int:
-    """The number of windows with one more that reaches over the end, if it starts before what is put there."""
+    """The number of windows with one more that reaches over the end, if it starts before the padding there."""
     more = (covered - span) % stride != 0 and places * stride < size + begin
     return places + 1 if more else places
 

@@ -1,33 +1,42 @@
 """Rewrites of cells: what is the same at every step leaves them, products are merged and split.
 
 **Values that are the same at every step** are computed once, before the recurrence, by ops of the net around it. This
-comes before anything is differentiated or chosen that is kept. A step that reads such a result reads it as a reference,
-so that no copies of it are kept for each step, its gradient is summed over the steps and goes on once, and the same op
-makes it whatever the backward pass does again.
+comes before differentiation and before the choice of kept values. A step reads such a result as a reference. It is
+therefore not copied for each step. Its gradient is summed over the steps and goes on once. The same op makes it
+whatever the backward pass does again.
 
-**Values that follow only from references** leave the cells, so that they are computed where these come from. Cells
-transpose, slice and join their weights where they multiply with them; compiled code reads such weights as they lie, but
-what is done with weights once and for all (`bound_weights.py`) has to find them around the recurrence.
+**Values that follow only from references** leave the cells and are computed next to these references. Cells transpose,
+slice and join their weights where they multiply with them. Compiled code reads such weights as they lie. But work on
+weights that is done once and for all (`bound_weights.py`) is found only around the recurrence.
 
-**Products that share an operand** become one product where it pays: a product of few columns leaves most of a tile of
-vector registers unused, and has overheads at every step. Measured on one thread for four gates, times apart / joined,
-forward and of a training step: over 100 steps of 16 rows 1.37 and 1.03 for 8 columns, 1.34 and 1.13 for 16, 1.16 and
-1.08 for 32, 1.07 and 1.04 for 48, 1.0 from 64 on; over 1000 steps of one row 2.9 and 1.7 for 16; over 30 steps of 4
-rows 1.19 and 0.98: copying weights and their gradients costs as much as is saved. So it is done for at most `NARROW`
-columns and at least `MANY` steps, and never in outer nets, which run a product once. Results are those of the products
-apart within rounding: what flows back to the shared operand is summed in one product.
+**Products that share an operand** become one product if it pays. A product of few columns leaves most of a tile of
+vector registers unused, and has overheads at every step. Measured on one thread for four gates, times apart / joined:
 
-**Products of joined operands** (`Concat(x, h) @ w`) are split where one operand waits for a state and another does not.
-The product of inputs runs for all steps at once. Gradients of inputs are a product of their own, which is left out
-where they are not wanted. The sum of both products goes through memory, which costs what few inputs save. Results agree
-with those of the one product within rounding.
+    | steps | rows | columns | forward | training step |
+    |---|---|---|---|---|
+    | 100 | 16 | 8 | 1.37 | 1.03 |
+    | 100 | 16 | 16 | 1.34 | 1.13 |
+    | 100 | 16 | 32 | 1.16 | 1.08 |
+    | 100 | 16 | 48 | 1.07 | 1.04 |
+    | 100 | 16 | 64 or more | 1.0 | 1.0 |
+    | 1000 | 1 | 16 | 2.9 | 1.7 |
+    | 30 | 4 | 16 | 1.19 | 0.98 |
 
-**Sums of products** become one op each, whose order of operands says in which order they are added. A blocked product
-can be added to the product before it without a pass over memory, and a bias comes with the first one. Which sums of a
-step build up like that must not depend on how much of the step a plan computes, or outputs would depend on what is kept
-for the backward pass. So the order is chosen here, on the cell, before anything is kept. Products that wait for no
-state come first, as they run for many steps at once, a bias behind the first; then products of states, then all else.
-Results agree with those of the sums as they were written within rounding.
+With 30 steps of 4 rows, copying weights and their gradients costs as much as is saved. So it is done for at most
+`NARROW` columns and at least `MANY` steps, and never in outer nets, which run a product once. Results are those of the
+products apart within rounding, because the gradient of the shared operand is summed in one product.
+
+**Products of joined operands** (`Concat(x, h) @ w`) are split if one operand waits for a state and another does not.
+The product of inputs runs for all steps at once. Gradients of inputs are a product of their own, which is left out if
+they are not wanted. The sum of both products goes through memory, which costs what few inputs save. Results agree with
+those of the one product within rounding.
+
+**Sums of products** become one op each, whose order of operands is the order of addition. A blocked product can be
+added to the product before it without a pass over memory, and a bias comes with the first one. The plan of a step may
+compute only a part of it. The order of such a sum must not depend on that part, or outputs would depend on what is kept
+for the backward pass. So the order is chosen here, on the cell, before the choice of kept values. Products that wait
+for no state come first, as they run for many steps at once, with a bias after the first. Then come products of states,
+then all else. Results agree with those of the sums as they were written within rounding.
 """
 
 from __future__ import annotations

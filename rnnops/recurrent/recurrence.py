@@ -29,7 +29,7 @@ Features: TypeAlias = tuple[int | None, ...]
 
 
 def is_training_form(op: Op) -> bool:
-    """True if an op is a recurrence in training form, which keeps what backward reads of its steps."""
+    """True if an op is a recurrence in training form, which keeps values of its steps for backward."""
     return op.type == "RecurrentNetwork" and "backward" in op.attributes
 
 

@@ -96,7 +96,7 @@ class CellFunction:
             self.fail("the arguments of this function are not known", wanted="def step(x, h, *, w): ...")
 
     def _told_apart(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Names of sequences and states, of parameters, and of what has a default, which is a value of Python's."""
+        """Names of sequences and states, of parameters, and of arguments with a default, which are Python values."""
         given = self._signature()
         for name, one in given.items():
             if one.kind not in NAMED:
@@ -206,7 +206,7 @@ def cell(
     return CellFunction(function, timestep, dtypes or {})
 
 
-Y = "y"  # the output that stands alone
+Y = "y"  # the only output of a cell that returns one
 
 
 @named_arguments

@@ -40,7 +40,7 @@ class StepMemory:
         return np.zeros(shape, dtype)
 
     def timesteps(self, first: int, count: int) -> Array:
-        """`first`, `first + 1` and so on, as int32, to be read alone."""
+        """`first`, `first + 1` and so on, as int32, only to be read."""
         return np.arange(first, first + count, dtype=np.int32)
 
     def total(self, array: Array) -> Array:
@@ -127,7 +127,7 @@ class StepWorkspaces:
 
 
 def _is_array(value: Any) -> bool:
-    """True if a kept blob is an array, and not what a recurrence inside the cell leaves."""
+    """True if a kept blob is an array, and not the workspace of a recurrence inside the cell."""
     return hasattr(value, "dtype")
 
 
@@ -211,7 +211,7 @@ class _Stepper:
         return steps
 
     def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
-        """What backward reads: step workspaces, and the state tensors and outputs that its net reads."""
+        """The values for the backward pass: step workspaces, and the state tensors and outputs that its net reads."""
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}

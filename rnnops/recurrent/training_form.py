@@ -271,7 +271,7 @@ def _is_undefined_at_zero(call: Call) -> bool:
 
 
 def round_kept(program: Program, kept: Sequence[str], backward: Net) -> tuple[Net, tuple[str, ...], Net]:
-    """A step, what it keeps, and its backward net, with bits of bfloat16 kept in place of floats.
+    """A step, its kept blobs, and its backward net, with bits of bfloat16 kept in place of floats.
 
     rewrite: `keep=[gates]`, `backward(gates)`
         -->  `gates/bits = ToBfloat16(gates)`, `keep=[gates/bits]`, `backward(gates/bits)`
@@ -343,7 +343,7 @@ def training_form(
 
 
 def open_form(program: Program, wrt: Collection[str], same: Collection[str] = ()) -> Net:
-    """The net with its padding masked, in which every recurrence on a way from `wrt` hands out what backward reads.
+    """The net with its padding masked, in which every recurrence on a way from `wrt` hands out values for backward.
 
     It is a plain net: what `training_form` keeps in workspaces are step outputs here, and states whose steps are read.
     The gradient of such a recurrence is a recurrence that runs the other way (`reversed_recurrence.py`).
@@ -422,7 +422,7 @@ def _step(recurrence: Recurrence, call: Call) -> Program:
 
 
 def _open_op(call: Call, active: Collection[str], taken: set[str]) -> Op:
-    """The op with step outputs for what backward reads of the steps, and names for the results that it reads."""
+    """The op with step outputs for the values of steps that backward reads, and names for the results that it reads."""
     recurrence = Recurrence(call.op, call.net)
     wrt, step = _wanted_inputs(recurrence, call, active), _step(recurrence, call)
     opened = open_form(step, wrt, recurrence.references)

@@ -1,14 +1,13 @@
 """`check_gradient`: gradients of a net against central differences in float64; the objective that checkers share.
 
-Every element of every float input is moved by itself, unless `sample` says otherwise. Where the net has a kink within a
+Every element of every float input is moved separately, unless `sample` says otherwise. If the net has a kink within a
 step of the feeds, that element's feed is moved to another place nearby and checked there, against a gradient taken
-there; so a kink hides nothing but itself, and too many of them fail the check.
+there. A kink therefore hides nothing else, and too many kinks fail the check.
 
-**Kinks and slopes**. With `f` at x - h, x and x + h the slope is `(f+ - f-) / 2h` and the bend
+**Kinks and slopes**. `f-`, `f0` and `f+` are f at x - h, x and x + h. The slope is `(f+ - f-) / 2h`, and the bend is
 `|(f+ - f0) / h - (f0 - f-) / h|`. A kink or a jump within h of x makes the slope wrong by half the bend, wherever it
-lies. A smooth function bends too, by `h |f''|`, but that compacts with h while its slope stays; at an eighth of h a
-kink either still bends as much or is out of reach and the slope has moved. So a second look at `h / 8` tells the two
-apart.
+lies. A smooth function bends too, by `h |f''|`, but that shrinks with h while its slope stays. At an eighth of h a kink
+either still bends as much, or is out of reach and the slope has moved. So a second look at `h / 8` tells the two apart.
 
 **The objective** is a net on a device with its outputs weighted by numbers that hide nothing: rotations of the circle
 by the golden ratio, all different, none near zero, of both signs, equal on every machine. Weights of one would hide
@@ -103,7 +102,7 @@ Device = str | Callable[[Net], DeviceRun]  # a name for `ro.compile`, or a funct
 
 
 def require_net_and_feeds(net: object, feeds: object) -> None:
-    """Raise NetError for what is not a net, and FeedError for feeds that are not a dict."""
+    """Raise NetError for an argument that is not a net, and FeedError for feeds that are not a dict."""
     require_net(net)
     if not isinstance(feeds, Mapping):
         raise FeedError("feeds are not a dict", wanted="input name -> array", came=type(feeds).__name__)
@@ -320,7 +319,7 @@ def _width(ahead: Array, behind: Array, probe: Probe) -> float:
     return float(np.vdot(ahead - behind, probe.direction) / np.vdot(probe.direction, probe.direction))
 
 
-DIRECTIONS = 4  # random directions beside the sampled elements of a big array
+DIRECTIONS = 4  # random directions, in addition to the sampled elements of a big array
 ATTEMPTS = 10  # places that are tried for one probe on a kink
 FEW = 8  # probes that may be on kinks in any net, however small
 

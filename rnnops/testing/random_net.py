@@ -2,9 +2,9 @@
 
 A random cell stepped over time: `add_recurrence` appends one to a net and adds its results to the operands.
 
-It draws all that `recurrent_net` takes: sequences of any rank or none, one to three states with windows, offsets and
-other shapes, initial values from 1-D to 3-D, references by name or by argument, lengths, reverse, the timestep, outputs
-that are not a state, and blobs to recompute.
+It draws all that `recurrent_net` takes. These are sequences of any rank or none, references by name or by argument, and
+one to three states with windows, offsets and other shapes. Initial values are 1-D to 3-D. There are lengths, `reverse`,
+the timestep, outputs that are not a state, and blobs to recompute.
 
 `random_net`: nets around random cells, the same for a seed on every platform.
 

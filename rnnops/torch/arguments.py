@@ -67,7 +67,7 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """States and inputs of a recurrence, as one step sees them, and the device of what the step makes itself."""
+    """States and inputs of a recurrence, as one step sees them, and the device of tensors that the step makes."""
 
     states: tuple[TensorKind, ...]
     inputs: tuple[TensorKind, ...]

@@ -326,7 +326,7 @@ class RepeatedStep:
 
 @dataclass(frozen=True)
 class PlainLoop:
-    """A step that runs by PyTorch's own loop, as what it changes may decide how it goes on.
+    """A step that runs by PyTorch's own loop, because values that it changes may decide how it goes on.
 
     Args:
         axes: of the batch, for each state.
@@ -437,7 +437,7 @@ class Prepared:
         return made, tensors
 
     def _known_trace(self, step: TorchStep, layout: TensorLayout) -> TraceOfLayout | None:
-        """A trace that holds for these sizes and for what the step reads now, if there is one already."""
+        """A trace that holds for these sizes and for the values that the step reads now, if there is one already."""
         for traced in self.traces:
             tensors = traced.watch.tensors_now(step.roots) if traced.fits(layout) else None
             if tensors is not None:

@@ -75,7 +75,7 @@ class ScanCall:
     is_whole: bool
 
     def check_whole(self) -> None:
-        """Raise StepError where a step uses what its graph does not have, and would give no gradient to."""
+        """Raise StepError if a step uses a tensor that its graph does not have, which would get no gradient."""
         if not self.is_whole:
             hint = "Make what it needs parts of the cell that rnnops.torch.RNN is given."
             raise StepError("in a graph, a step reaches tensors that are not its cell's", hint=hint)

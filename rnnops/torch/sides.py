@@ -143,7 +143,7 @@ def check_whole(name: str, tensor: Tensor) -> None:
     """Raise StepError for a tensor that this process has only a part of."""
     if isinstance(tensor, torch.distributed.tensor.DTensor):
         raise StepError(
-            "a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=SHARDED
+            "a tensor that this process has only in part", blob=name, came=f"{tensor.placements}", hint=SHARDED
         )
 
 

@@ -75,10 +75,11 @@ def check_step(
 
 @contextmanager
 def without_hooks(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Hooks of tensors, and of saved tensors, are those of the user's own passes, and see nothing of a check.
+    """Hooks of tensors, and of saved tensors, are left to the user's own passes, and see nothing of a check.
 
-    Graphs of a trace end here: one that held its own outputs would never be freed, nor would the nodes that accumulate
-    gradients of parameters, which belong to the stream of their making and forbid the capture of a CUDA graph.
+    Graphs of a trace end here. A graph that held its own outputs would never be freed. Nor would the nodes that
+    accumulate gradients of parameters. These belong to the stream of their making and forbid the capture of a CUDA
+    graph.
     """
     held = [tensor._backward_hooks for tensor in tensors if tensor._backward_hooks]
     before = [dict(hooks) for hooks in held]
@@ -330,7 +331,7 @@ def carrying(step: TorchStep, effects: Effects) -> TorchStep:
 
 
 def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
-    """A trace of a step that has passed the self-check, what it reads, and what it changes.
+    """A trace of a step that has passed the self-check, with the values that it reads and changes.
 
     Modules that it imports for the first time are imported outside of the trace.
     """

@@ -297,7 +297,7 @@ class Translation:
         return self.names[len(self.names) - len(self.closed_over) :]
 
     def part(self, name: str, tensor: Tensor) -> Tensor:
-        """What the net reads of a tensor: the part of a complex one, or of one of pairs `[..., 2]`, else all."""
+        """The part of a tensor that the net reads: of a complex one, or of one of pairs `[..., 2]`; else all of it."""
         if name not in self.parts:
             return tensor
         part = self.parts[name]

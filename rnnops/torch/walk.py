@@ -186,7 +186,7 @@ class Walk:
         handler = _handler_of(type(value))
         handler(self, value, path)
 
-    # What a holder has under keys: values to compare by identity, and tensors to fetch.
+    # Values under the keys of a holder: those to compare by identity, and tensors to fetch.
 
     def _fetch_items(self, holder: Any, keys: Sequence[Any], path: Path) -> None:
         values = [holder[key] for key in keys]

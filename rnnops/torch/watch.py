@@ -121,7 +121,7 @@ def _unchanged() -> Any:
 
 
 def native_checks(walk: Walk) -> tuple[Callable[[], int], Any] | None:
-    """A native call that is 1 while all that a walk compares is the very same, and what has to live as long.
+    """A native call that is 1 while all compared objects of a walk are the same, and objects that must live as long.
 
     None where Python has to make some of the comparisons.
     """

@@ -226,7 +226,7 @@ class _Layer:
         return Layouts(lasting, scratch.sizes, self.tensors, self.arrays, over, tuple(residents), borders)
 
     def _given(self, scan: Scan, plan: StepPlan) -> dict[str, Place]:
-        """Places of what lies in tensors, and of what all steps share."""
+        """Places of values in tensors, and of values that all steps share."""
         places = {}
         for owner, kind in plan.types.items():
             row, heads = _row_stride(owner, kind, plan), plan.heads if kind.shape == (scan.batch,) else 1

@@ -1,8 +1,8 @@
 """Pointwise kernels: the elementwise work of a row between two products.
 
-**Pointwise kernels over large states, in whose text the sizes of a row stand**. Elsewhere sizes are arguments, so that
-no width needs a compiler. Loops over the few vectors of a matrix's row would test as much as they compute then, and
-what is summed along its columns would go through memory at each of its rows.
+**Pointwise kernels over large states have the sizes of a row in their text**. Elsewhere sizes are arguments, so that a
+new width needs no compiler. With sizes as arguments, loops over the few vectors of a matrix's row would test as much as
+they compute. Sums along its columns would go through memory at each of its rows.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class PointwiseWriter:
             self._keep(statement, name, depth, needed)
 
     def _add(self, statement: Statement, value: Expr, depth: int) -> None:
-        """Join what a register has gathered with what lies in memory."""
+        """Join the value in a register with the value in memory."""
         place, old = self._in_memory(statement.target, depth)
         self._store(place, self._joined(statement, old, value, FOLDED_IN_MEMORY), statement, depth)
 

@@ -1,14 +1,14 @@
 """Typed scalar expressions: what a kernel computes from variables, constants and elements of memory.
 
 Expressions are values: made once, compared by what they say, printed as Python. Each has a dtype, which its operands
-share unless an operator says otherwise; nothing is converted but by `CastExpr`. No expression has an effect, and both
-sides of a `Choice` may be computed.
+share unless an operator says otherwise. Only `CastExpr` converts. An expression has no effect, and both sides of a
+`Choice` may be computed.
 
-**Texts of loop forms** say one output element in terms of its operands' elements, and nothing of dtypes: `1.0 / {0}`
-stands for float32 and for float64. So each text is parsed and becomes a typed expression, with every number as a
-constant of its dtype and every integer result cut to its dtype, as numba widens integers; a number has the dtype of the
-operand that it meets. The result has the dtype of the op's output, whether it is compiled or run on NumPy scalars. Only
-numbers and names made by the compiler are in an expression. Powers that are known become products, quotients and roots.
+**Texts of loop forms** give one output element in terms of its operands' elements, without dtypes: `1.0 / {0}` stands
+for float32 and for float64. Each text is parsed and becomes a typed expression. Every number becomes a constant with
+the dtype of the operand that it meets. Every integer result is cut to its dtype, because numba widens integers. The
+result has the dtype of the op's output, whether it is compiled or run on NumPy scalars. An expression holds only
+numbers and names made by the compiler. Powers with a known exponent become products, quotients and roots.
 
 Limit: a float outside the range of the integer that it is cast to gives any integer.
 """

@@ -86,7 +86,7 @@ class StridedMatrix:
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """`c [rows, columns]` becomes `a @ b`, plus what is there, or plus a bias that begins at an element of an array."""
+    """`c [rows, columns]` becomes `a @ b`, plus its old value, or plus a bias that begins at an element of an array."""
 
     a: StridedMatrix
     b: StridedMatrix
@@ -314,7 +314,7 @@ def _indented(body: Sequence[Statement]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class LaneFold:
-    """A fold of what the lanes of a block bring, two numbers `a` and `b` at a time."""
+    """A fold over the lanes of a block, two numbers `a` and `b` at a time."""
 
     name: str
     joined: Expr

@@ -419,7 +419,7 @@ def _placed(access: Access, axes: Mapping[int, int], extents: Shape) -> Access:
 
 
 def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
-    """A fold of what elements contribute, and what is made of it where that is not the result itself."""
+    """A fold of the contributions of elements, and the result made of it if that is not the fold itself."""
     kind, shape, name = call.output_types[0], call.shape(0), call.op.outputs[0]
     _check_texts(call, form)
     fold, finish = _fold_of(form, kind.dtype), normal_text(form.finish)

@@ -1,9 +1,9 @@
 """Statements of a step: what one op does to single elements, where these lie, and products.
 
-**Layouts**: where the elements of a blob lie in the memory of the blob that owns it. Ops that move elements without
-computing (Split, Transpose, Concat, Pad, ...) are understood by what their reference does to an array of element
-numbers, so that no op needs a second definition: a result whose numbers are an affine function of the position is a
-view, anything else a copy.
+**Layouts**: where the elements of a blob lie in the memory of the blob that owns it. Some ops move elements without
+computing (Split, Transpose, Concat, Pad, ...). Their reference is run on an array of element numbers, so no op needs a
+second definition. If the numbers of the result are an affine function of the position, it is a view. Otherwise it is a
+copy.
 
 Limits: the numbers of a blob are held while a plan is made, eight bytes an element.
 

@@ -1,19 +1,19 @@
 """The memory of a pass: lifetimes, an order of ops, every allocation, and one block for all of them.
 
-**An order of ops that keeps little memory alive** is found greedily (as Sethi and Ullman do for trees, exact for none
-of the nets here). Of the ops that may run next, the one that leaves the least alive comes first: from the first op on,
-and from the last one back. Of the orders found and the given one the one with the smallest peak is taken, the given one
-where another is not better. Random numbers do not depend on the order, as random ops are numbered before.
+**An order of ops that keeps little memory alive** is found greedily (as Sethi and Ullman do for trees; for the nets
+here it is not exact). Of the ops that may run next, the one that leaves the least alive comes first. This is done from
+the first op on, and from the last one back. The order with the smallest peak is taken, and the given one if no other is
+better. Random numbers do not depend on the order, as random ops are numbered before.
 
 **Allocations** are the memory that the ops of a program ask for, with its contents and its live range. A piece of
 memory holds one blob or several (`_all` and `_last` of a state), and a blob may lie in several pieces (the step
-workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so what it makes is new.
+workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so their results are new.
 
-**An arena** is one block of memory that buffers of different times share. Dynamic storage allocation with fixed
-lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one after another, each at the lowest
-offset that is free for as long as it lives, or where it leaves the least space over (best fit), in several orders. From
-the best layouts a bounded local search places what lies highest earlier. It ends where the block is as large as what is
-alive at once: no block can be smaller.
+**An arena** is one block of memory that buffers of different times share. This is dynamic storage allocation with fixed
+lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one after another, in several orders. Each
+goes to the lowest offset that is free for as long as it lives, or to the offset that leaves the least space over (best
+fit). A bounded local search starts from the best layouts and places the highest buffers earlier. It ends when the block
+is as large as what is alive at once: no block can be smaller.
 """
 
 from __future__ import annotations
@@ -465,7 +465,7 @@ def plan_arena(intervals: Sequence[Interval]) -> Arena:
 
 
 def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: int) -> Arena:
-    """The best of what the search finds from each layout, in turn until none can be smaller."""
+    """The best layout of the searches from each layout, in turn until none can be smaller."""
     best, rounds = starts[0], min(ROUNDS, PAIRS // len(lines) ** 2 + 1)
     for number, start in enumerate(starts):
         found = _searched(lines, start, least, rounds if number == 0 else rounds // STARTS)

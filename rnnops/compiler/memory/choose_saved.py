@@ -435,7 +435,7 @@ def _moments(saved: Saved) -> Iterator[tuple[int, set[str]]]:
 
 @dataclass(frozen=True)
 class ByPolicy:
-    """The forward net in training form, its gradient net, and what is kept between them, by policy.
+    """The forward net in training form, its gradient net, and the values kept between them, by policy.
 
     Args:
         residuals: the dtype that floats of steps are kept as.

@@ -79,7 +79,7 @@ def estimate_of(by: By, policy: Policy) -> Estimate:
 
 
 def said_of_budget(budget: int | float | None, chosen: Estimate, whole: Estimate) -> str:
-    """A line on what a budget has chosen, with what the policy `all` holds."""
+    """A line on the choice of a budget, with the bytes that the policy `all` holds."""
     kept = f"{readable(chosen.nbytes)} of {readable(whole.nbytes)} kept by {chosen.policy}"
     return f"memory_budget {budget}: {kept}, predicted {chosen.time:.2f} times as long"
 
@@ -234,7 +234,7 @@ def _label(
     kind: str,
     heights: Sequence[float] = NEAR,
 ) -> Iterator[str]:
-    """A text beside a point, at the first of some places that is free; a line leads to one that is far.
+    """A text next to a point, at the first of some places that is free; a line leads to a text that is far.
 
     Args:
         heights: above and below the point, in order.

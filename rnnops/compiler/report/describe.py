@@ -50,7 +50,7 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
 
 
 def facts_of(compiled: CompiledScan, stepless: bool) -> Iterator[str]:
-    """Steps, rows, tiles, and who takes what; of a pass over rows that has no steps its rows alone."""
+    """Steps, rows, tiles, and the shares of threads; only the rows of a pass without steps."""
     return _rows(compiled) if stepless else _loops(compiled)
 
 

@@ -339,7 +339,7 @@ class _Pass:
         self.notes.update((note, None) for note, there in notes.items() if there and not demand)
 
     def copy_outputs(self) -> list[Allocation]:
-        """Outputs as the caller gets them: copies where they lie in feeds, or alone in a larger piece of memory."""
+        """Outputs as the caller gets them: copies if they lie in feeds, or with nothing else in a larger block."""
         lies_in, outputs = _lies_in(self.there), tuple(self.program.net.output_blobs.values())
         whole = {
             id(rows[0].buffer) for blob in outputs if (rows := lies_in.get(blob, ())) and self._is_whole(blob, rows)

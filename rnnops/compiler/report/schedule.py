@@ -183,7 +183,7 @@ def plan_schedule(plan: ForwardPlan | TrainingPlan, device: str) -> Schedule:
 
 
 def _by_call(plan: ForwardPlan | TrainingPlan, programs: Iterable[Program]) -> dict[int, list[Entry]]:
-    """Id of a call of a pass -> itself, if it is compiled, and what runs within it."""
+    """Id of a call of a pass -> itself, if it is compiled, and the calls that run within it."""
     outer, key = {id(call) for program in programs for call in program.calls}, 0
     found: dict[int, list[Entry]] = {}
     for entry in describe.compiled_ops(plan):  # what runs within an op comes right behind it

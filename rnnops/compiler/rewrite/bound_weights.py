@@ -280,7 +280,7 @@ EXACT = 2**24  # whole numbers up to here are float32 numbers
 
 
 def byte_products(net: Net, bound: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
-    """A net whose products of rounded arrays and whole numbers are products of bytes, and what is bound in it.
+    """A net whose products of rounded arrays and whole numbers are products of bytes, and its bound values.
 
     rewrite: `y = MatMul(Sub(q, zero), w)`  -->  `y = Sub(ByteMatMul(q, w), Mul(zero, w/sum))`, where q is x in 8
         bits by its own range, as ONNX's DynamicQuantizeLinear makes it, and w whole numbers that fit a byte

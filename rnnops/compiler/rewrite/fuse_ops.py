@@ -223,7 +223,7 @@ def _primitive(program: Program) -> Program:
 def _ops(
     program: Program, groups: Sequence[FusionGroup], free: Sequence[Call], wanted: Collection[str], all_ops: bool
 ) -> list[Op]:
-    """Ops and groups as ops, each after what it reads, else by the place of their last op."""
+    """Ops and groups as ops, each after those that it reads, else by the place of their last op."""
     grouped = {id(call): number for number, group in enumerate(groups) for call in group.own}
     needed = {*wanted, *(name for group in groups for name in group.reads())}
     places: dict[int, int] = {}

@@ -173,7 +173,7 @@ class FusionGroup:
         return any(statement.form == "product" for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
-        """True if it reads what an op makes as it comes from outside, so that it need not have the op."""
+        """True if it reads an op's result as it comes from outside, so that it need not have the op."""
         return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
 
     @property
@@ -312,7 +312,7 @@ class _GroupWalk:
         """The first of the groups that read a group which it can run within, and the two as one."""
         a = self.found[first]
         made, seen = self._made_of(a.results())
-        between = seen - a.results()  # free ops that run alone cannot run between the parts of a group
+        between = seen - a.results()  # free ops outside of groups cannot run between the parts of a group
         for second in readers:
             b = self.found[second]
             if (
@@ -391,10 +391,10 @@ class _GroupWalk:
     def _of_one_row(
         self, call: Call, ways: Sequence[tuple[FusionGroup, Sequence[Call]]]
     ) -> Iterator[tuple[int, FusionGroup]]:
-        """A new group for an op that has no rows: with many views, or alone.
+        """A new group for an op that has no rows: with many views, or of this op only.
 
         Args:
-            ways: empty groups, each with what the op may have with it there.
+            ways: empty groups, each with the free ops that the op may have with it there.
         """
         constants = self._free_makers(call, _is_constant)
         for new, before in ways:
@@ -521,7 +521,7 @@ def _is_constant(call: Call) -> bool:
 
 
 def _expands(call: Call, leaves: int) -> bool:
-    """True if an op is so much larger than what is read for it that it is better computed than read."""
+    """True if an op's result is so much larger than its operands that it is better computed than read."""
     form = form_of(call)
     return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
 

@@ -376,7 +376,7 @@ def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict
 
 
 def _with_given(program: Program, states: Sequence[StateGradient]) -> Program:
-    """A step in which the gradient of a state is what is carried plus what is given from outside.
+    """A step that adds the carried gradient of a state to the one given from outside.
 
     rewrite: `net(grad)`  -->  `net(carried, given): grad = Add(carried, given)`
     """

@@ -1,18 +1,18 @@
 """A recorded plan as C: the memory of a caller, the header, the list of jobs, C99 source.
 
-**Where the arrays of a recorded plan lie once it has left Python**: in a caller's memory, or in its weights. The memory
-begins with what a form of the plan needs for itself (a list of jobs, an address), then comes what stays from call to
-call (a status, states), then results and scratch, which share memory where they live at different times. Weights are
-what lasts and is only read: packed matrices, bound inputs, constants, initial states that are not zero. They end with a
-digest of the code that reads them, so that weights of another export are refused.
+**The places of a recorded plan's arrays outside of Python**: a caller's memory, or its weights. The memory begins with
+what a form of the plan needs for itself (a list of jobs, an address). Then comes what stays from call to call (a
+status, states). Results and scratch are last, and share memory if they live at different times. Weights last and are
+only read: packed matrices, bound inputs, constants, initial states that are not zero. They end with a digest of the
+code that reads them, so that weights of another export are refused.
 
 **The list of jobs of a recorded plan (kernels/cpu/threads.py) as it lies at the beginning of a caller's memory**. Its
 numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
 
-**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and functions for C. All else is static.
-Tables hold offsets and no addresses, so that the text is for processors of any width; a memory begins with the address
-of its weights. Limits: one thread; little-endian processors, as weights are read as they lie in the file; bools of one
-byte, IEEE's floats.
+**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and functions for C. Everything else is
+static. Tables hold offsets and no addresses, so the text is for processors of any width. A memory begins with the
+address of its weights. Limits: one thread; little-endian processors, as weights are read as they lie in the file; bools
+of one byte, IEEE's floats.
 """
 
 from __future__ import annotations

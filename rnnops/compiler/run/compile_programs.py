@@ -1,21 +1,21 @@
 """Which op runs where, and the runner of each op that is not left to the interpreter.
 
-**Recurrences that are stepped from Python, their steps compiled**: those whose cells hold recurrences. A step is
-planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
-interpreter. On the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote
-them, and each kernel of a step costs some tens of microseconds, so that a step should be worth more than that.
+**Recurrences that are stepped from Python, with compiled steps**: those whose cells hold recurrences. A step is planned
+as an outer net is. Its recurrences are scans, the ops around them are fused, and little is left to the interpreter. On
+the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote them. Each
+kernel of a step costs some tens of microseconds, so a step should take longer than that.
 
-**Recycle.** Recycling: what compiled ops need while they run, and results that die within their pass, share one block
-of memory.
+**Recycling**: one block of memory holds the scratch of compiled ops and the results that die within their pass.
 
 A plan says where in the block each buffer lies (`place_live_ranges`). A pass borrows a block from the run's pool when
-an op first asks for memory, and gives it back at its end (`recycling`). Never in a block are outputs, gradients that
-the caller gets, and what is kept for the backward pass. Should anybody still hold a part of a block at the end of a
-pass, as the traceback of an error may, the block is his and goes to no other.
+an op first asks for memory, and gives it back at its end (`recycling`). Outputs, gradients that the caller gets, and
+values kept for the backward pass are never in a block. A part of a block may still be held at the end of a pass, for
+example by the traceback of an error. Then the block stays with its holder and goes to no other pass.
 
-Limit: no op writes over an operand. Had every group of fused ops done so where an operand of its result's size dies,
-the blocks of language models, attention decoders and residual stacks would be no smaller, as most is alive at
-recurrences and products, and those of random nets by 1 in 7000. Kernels are promised memory of their own instead.
+Limit: no op writes over an operand. It was tried to let each group of fused ops write over an operand of its result's
+size that dies there. The blocks of language models, attention decoders and residual stacks would be no smaller, as most
+memory is alive at recurrences and products. Those of random nets would be smaller by 1 in 7000. Kernels are promised
+memory of their own instead.
 """
 
 from __future__ import annotations
@@ -199,11 +199,11 @@ class Compiled:
 
     Args:
         forward: ops of the forward pass.
-        backward: likewise; the backward pass may run ops of the forward pass again.
-        interpreted: label of an op that could not be compiled -> why.
-        recycled: what shares memory within the forward pass, and within the backward pass.
-        pool: where passes borrow that memory.
-        threads: of our own, the most that run one of the scans.
+        backward: ops of the backward pass, which may run ops of the forward pass again.
+        interpreted: label of an op that could not be compiled -> the reason.
+        recycled: buffers that share memory within the forward pass, and within the backward pass.
+        pool: from which passes borrow that memory.
+        threads: the largest number of our own threads that run one of the scans.
     """
 
     forward: dict[str, Runner] = field(default_factory=dict)
@@ -426,7 +426,7 @@ def runner_shown(runner: Runner | None) -> Runner | None:
 def compile_parts(
     call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
 ) -> None:
-    """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
+    """Add the runners of a recurrence that has a schedule and of its gradient, and the facts about its parts.
 
     Args:
         compile_step: compiles the steps of recurrences that are not scans.

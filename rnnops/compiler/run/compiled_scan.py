@@ -1,6 +1,6 @@
-"""A scan made ready to run: plan, module, scratch, and the ops that run once beside it.
+"""A scan made ready to run: plan, module, scratch, and the ops that run once for all of its steps.
 
-**Ops that run once beside a loop over steps**: before its first step (`lower_ops.py`), or on its sums.
+**Ops that run once for a loop over steps** run before its first step (`lower_ops.py`), or on its sums after the last.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class CompiledScan(Own):
         return sums
 
     def prepare(self) -> None:
-        """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
+        """Work out values that all runs read and that do not depend on sizes, for plans that are filled in later."""
         _ = self._lent_names, self._constants, self._known, self.plan.may_fail, self._draws
 
     def load(self) -> None:

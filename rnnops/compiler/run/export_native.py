@@ -336,7 +336,7 @@ def _reset(name: str, plan: MemoryMap) -> str:
 
 
 def _run(name: str, plan: MemoryMap, arguments: Sequence[int]) -> str:
-    """Writes down what is given, has all jobs done, and returns whether an index was out of range."""
+    """Writes down the arguments, runs all jobs, and returns whether an index was out of range."""
     lines = [f"%given = alloca [{plan.count} x ptr]", *_prepared("ret i32 2")]
     for number in range(plan.count):
         value = f"%a{number}"

@@ -236,7 +236,7 @@ def compile_groups(program: Program, options: Options, interpreted: dict[str, st
 
 
 def compile_once(program: Program, options: Options) -> Once:
-    """A net that runs once beside a loop over steps, compiled where all ops are to be."""
+    """A net that runs once for all steps of a loop; it is compiled if all ops shall be."""
     if options.around != "all":
         return Once(program)
     fused = fuse_ops(program, (), all_ops=True)

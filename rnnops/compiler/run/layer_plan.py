@@ -394,7 +394,7 @@ def run_steps(
 
 
 def _forget(held: Any, op: Op, read: Collection[str]) -> None:
-    """Let go of what a recurrence kept of its steps, but for what layers below read."""
+    """Let go of the values that a recurrence kept of its steps, except for those that layers below read."""
     recurrence = Recurrence(op, "")
     blobs = recurrence.cell.output_blobs
     states = {state.input for state in recurrence.states if state.input in read or blobs[state.output] in read}

@@ -88,9 +88,9 @@ class TrainingPlan:
 
 
 REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
-    number_random_ops,  # first: no later pass changes what is drawn
+    number_random_ops,  # first: no later pass changes the numbers that are drawn
     merge_equal_ops,
-    prune_cells,  # last: what others left unread
+    prune_cells,  # last: drops ops that the other passes left unread
 )
 REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
     fold_constants,  # sizes and what follows from them become constants,
@@ -99,9 +99,9 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     lambda program: prune(program.net),  # and ops that are read no longer are dropped;
     split_states,  # then layers in one state become states of their own;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
-    merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
+    merge_products,  # then products that share an operand become one, before gradients, so that these are merged too,
     split_products,  # products of inputs and states at once become sums of two,
-    order_sums,  # and sums of what is left, before anything is chosen that is kept
+    order_sums,  # and the other sums get their order, before the choice of what is kept
 )
 
 

@@ -167,7 +167,7 @@ def segment_steps(scan: Scan, plan: StepPlan) -> int:
 
 
 def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
-    """The steps of the forward pass that leave what backward reads in segments, from the states at borders."""
+    """The steps of the forward pass, from the states at borders, which leave the values for backward in segments."""
     _check_states(call)
     stored = {name: name.blob for name in read if name.role is not Role.STATE}
     hoisted, scan = scan_of_steps(call, stored, frozenset())
@@ -233,9 +233,9 @@ def _with_segments(scan: Scan, ahead: Scan) -> Scan:
 def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
     """The backward plan with what forward steps read that all steps share. Raises UnsupportedError for unlike rows."""
     if plan.heads != again.heads:
-        raise UnsupportedError("heads that are independent one way alone")
+        raise UnsupportedError("heads that are independent only in one direction")
     if again.lengths not in ("", plan.lengths):
-        raise UnsupportedError("rows that end one way alone")
+        raise UnsupportedError("rows that end only in one direction")
     both = plan.constants.keys() & again.constants.keys()
     if any(not np.array_equal(plan.constants[name], again.constants[name]) for name in both):
         raise UnsupportedError("constants of one name")
@@ -255,7 +255,7 @@ def _steps_forward(call: Call, options: Options, again: StepPlan, segment: int) 
     scan = replace(scan, tensors={**scan.tensors, **_borders(scan, segment)})
     plan = _in_row_loop(scan, options)
     if plan.heads != again.heads:
-        raise UnsupportedError("heads that are independent one way alone")
+        raise UnsupportedError("heads that are independent only in one direction")
     return Steps(hoisted, scan, plan)
 
 

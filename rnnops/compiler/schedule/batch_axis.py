@@ -16,17 +16,19 @@ The constants were measured on two kinds of servers of 2023 and 2025; on others 
 never are. Limits: rows that end by lengths keep to rows; elementwise work is taken to cost the same in both.
 
 **Rows outside**. Each row goes through all steps of a tile before the next one begins, so that its states stay in
-cache. That is worth it where states are most of what a step touches, as where a state is a matrix. It does not pay
-where the states of every step are kept: those of one row lie far apart. A row that ends by lengths goes through the
-steps that it lasts, and through those past its end. The choice goes by shape and not by threads, as sums within a row
-may be rounded another way. Limits: rows stay within steps where the loop holds products, where a step sees several
-steps of a state, where several rows add to one sum, and where rows end by lengths and there is more than the loop.
+cache. That is worth it if states are most of what a step touches, as if a state is a matrix. It does not pay if the
+states of every step are kept, because those of one row lie far apart. A row that ends by lengths goes through its
+steps, and then through those past its end. The choice goes by shape and not by threads, as sums within a row may be
+rounded another way.
 
-Two changes make such a loop quick. Heads become rows: the axis behind the batch's becomes part of it if no op folds or
-mixes its places. Each row has less of a state then, and a batch of one row has more rows for threads to share. States
+Limits: rows stay within steps in four cases. The loop holds products; a step sees several steps of a state; several
+rows add to one sum; or rows end by lengths and there is more than the loop.
+
+Two changes make such a loop quick. Heads become rows: the axis after the batch's becomes part of it if no op folds or
+mixes its places. Each row then has less of a state, and a batch of one row has more rows for threads to share. States
 become resident: a row's state lies in one place of its thread, and steps change it there. An element is written when
-all that reads it has read it. Two places in turn would be twice the memory, and where they lie a power of two apart
-they fight for the same lines of the cache.
+all of its readers have read it. Two places in turn would take twice the memory. If they lay a power of two apart, they
+would fight for the same lines of the cache.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _cut_statement(statement: Statement, types: Mapping[str, Type], axes: Mappin
 
 
 def _merged_axis(layout: Layout, rows: int, stride: int) -> int | None:
-    """The axis of a layout that runs through so many rows, a stride apart, and through what each of them has."""
+    """The axis of a layout that runs through so many rows, a stride apart, and through the elements of each."""
     for axis, (size, step) in enumerate(zip(layout.shape, layout.strides, strict=True)):
         if is_symbolic((rows,)) and not is_symbolic((size,)):
             continue  # a number is a multiple of a symbol only by chance

@@ -231,7 +231,7 @@ def late_calls(
 
 
 def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zeros: Collection[str]) -> bool:
-    """True if a call is linear in what is summed, for what is fixed."""
+    """True if a call is linear in the summed operands, for fixed others."""
     names, kind = [name for name in call.op.inputs if name], call.op.type
     others = [name for name in names if name not in summed]
     if kind in SUMS:
@@ -299,7 +299,7 @@ def _frontier(step: LoweredStep) -> set[str]:
     """Owners that are sums over rows. Raises MixedError for other folds over rows."""
     for statement in step.statements:
         if statement.row_axis is None and statement.fold and statement.target.owner in step.slots:
-            # it is computed with each row, which is no way to add to what is there
+            # each row would compute it again, which cannot add to the stored value
             raise MixedError(f"'{statement.blob}' is the same for all rows, and a fold that is stored")
     frontier = {s.target.owner for s in step.statements if s.row_axis in s.folded_axes()}
     writers = [s for s in step.statements if s.target.owner in frontier]

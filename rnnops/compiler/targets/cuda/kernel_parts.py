@@ -1,42 +1,44 @@
 """Kernel IR of what a device's loop does: pointwise kernels, products, work past a barrier, reads before it.
 
-**Pointwise kernels for a block of CUDA threads**: the same nests, whose loops the lanes of the block share out. Which
-loops, `lane_nests.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each has
-gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that iterations
-may share), all lanes go through the nest, and only lane 0 writes.
+**Pointwise kernels for a block of CUDA threads**: the same nests, with loops that the lanes of the block share out.
+`lane_nests.py` chooses the loops. If lanes hold parts of a fold, it ends in shared memory: the lanes fold their parts
+together, in one order, and one of them writes the result. If no loop can be shared out (scatters to places that
+iterations may share), all lanes go through the nest, and only lane 0 writes.
 
 After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
 each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done
 by all lanes alike.
 
 **Pointwise kernels for single features**: the same nests, each lane of a CUDA device going through those of its own. A
-lane calls the function for a row and a feature `u`, and does all nests of the program for it, one after another,
-without a look at any other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. What a row has but one
-number of is computed by all lanes alike, and written by the one of feature 0.
+lane calls the function for a row and a feature `u`. It does all nests of the program for them, one after another, and
+needs no other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. If a row has only one number of a
+value, all lanes compute it, and the lane of feature 0 writes it.
 
-**Pointwise kernels for a block that has a part of a row**: some iterations of these nests. Of a nest that
-parts share out a block does its part of one axis, of others all or nothing (`lane_nests.py`). What all parts compute
-each keeps for itself; numbers that others read the first part writes for them.
+**Pointwise kernels for a block that has a part of a row**: some iterations of these nests. If parts share out a nest, a
+block does its part of one axis; of other nests it does all or nothing (`lane_nests.py`). Each part keeps the values
+that all parts compute. The first part writes those that others read.
 
-**Elementwise work that leaves a block's numbers of a product's left side in its shared memory too**. Where blocks share
-out the inner axis of a loop's only product, what a block multiplies is what its lanes have just written: the product
-then reads it there, and not from L2, 270 cycles away, where products of the tile will find it.
+**Elementwise work that leaves a block's numbers of a product's left side in its shared memory too**. This is done if
+blocks share out the inner axis of a loop's only product. A block then multiplies the numbers that its lanes have just
+written. The product reads them from shared memory, and not from L2, 270 cycles away, where products of the tile will
+find them.
 
-**Products**: those whose inner axis blocks share out, and those that the driver starts by themselves: of a whole tile,
-or of a step if weights leave the chip. Those that do not depend on each other are started together (`loop.py`).
+**Products**: those whose inner axis blocks share out, and those that the driver starts: of a whole tile, or of a step
+if weights leave the chip. Products that do not depend on each other are started together (`loop.py`).
 
-**Elementwise work that no wait needs to wait for**: what only sums over steps, and products of a tile, will read. A
-region before a wait is split in two: what products of the step read, or a later step, comes before the block says that
-it has arrived, the rest between that and the wait, when lanes would be idle. LSTM's gradient of a bias is such: each
-lane adds to numbers in memory, one after another. A block may do it while others are past the wait: it reads nothing
-that another region of the loop changes. Limits: only what is done feature by feature, all of whose operands lie in
-memory anyway; only where no product but partial sums is between the region and the wait.
+**Elementwise work that no wait needs to wait for**: values that only sums over steps, and products of a tile, will
+read. A region before a wait is split in two. Values that products of this step or later steps read are computed before
+the block says that it has arrived. The rest is computed between that and the wait, when lanes would be idle. LSTM's
+gradient of a bias is such work: each lane adds to numbers in memory, one after another. A block may do it while others
+are past the wait, because it reads nothing that another region of the loop changes. Limits: this is only for work
+feature by feature, with all operands in memory anyway, and only if no product but partial sums is between the region
+and the wait.
 
-**Early reads**: while blocks wait, what they will read between this wait and the next one comes nearer.
-That is what no block writes in the loop: preactivations that a product is added to, and what was kept of the forward
-pass, which elementwise work behind the wait reads, of this step or of the next one. It lies in memory far behind L2,
-from where the last step's copies were read long ago. Limits: a blob counts if its rows of the batch lie one behind the
-other, and a whole number of features in each; what is the same at every step is in L2 already.
+**Early reads**: while blocks wait, they fetch values that they will read between this wait and the next one. These are
+values that no block writes in the loop: preactivations that a product is added to, and kept values of the forward pass,
+which elementwise work after the wait reads, of this step or of the next one. They lie in memory far behind L2, whose
+copies of the last step are long gone. Limits: a blob counts if its rows of the batch lie one after the other, with a
+whole number of features in each. Values that are the same at every step are in L2 already.
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ class BlockPointwiseWriter(PointwiseWriter):
         super()._finish_register(statement, depth, needed)
 
     def _fold_of_lanes(self, statement: Statement) -> str:
-        """The function that folds what lanes have gathered, written beside the program where no module has it."""
+        """The function that folds the lanes' parts; it is written next to the program if no module has it."""
         name: str = fold_name(statement.fold)
         if statement.fold not in FOLDS:
             name = f"{self.result.name}_fold_{len(self.result.folds)}"
@@ -299,7 +301,7 @@ class SplitLines:
         return Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
 
     def own_row(self, number: int, row: Expr) -> dict[str, Argument]:
-        """Where a row of what region `number` multiplies lies, and which features it has, by names in programs."""
+        """The place of a row that region `number` multiplies, and its features, by names in programs."""
         node, period = self._region(number)
         first, last = self.features(period)
         place = Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
@@ -433,7 +435,7 @@ class DriverProducts:
 
 
 def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopRegion | None]:
-    """Region `number` of a loop as what comes first, and what may be done while blocks wait after it."""
+    """Region `number` of a loop in two parts: the first work, and work that may be done while blocks wait after it."""
     region = loop.regions[number]
     if region.period == BY_ROWS or not region.statements or not _waits_next(loop, number):
         return region, None

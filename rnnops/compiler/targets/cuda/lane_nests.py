@@ -1,16 +1,16 @@
 """How the lanes of a block, and the blocks of a group, share out a loop nest.
 
-**How the lanes of a block of CUDA threads share out a nest of loops**. All lanes take iterations of one axis, or teams
-of neighbouring lanes take iterations of one axis and the lanes of a team those of another: one further in, or, where
-few features are summed over many rows, one further out. An axis may be shared out where its iterations write to
-elements of their own, or gather in registers what lanes fold together later. Of what is possible the cheapest is taken,
-by a count of accesses and waits: neighbouring lanes should touch neighbouring numbers, and none should be idle. Limits:
-the count knows a block of `LANES` in teams of `MATES`, whatever there are; two axes at most are shared out.
+**How the lanes of a block of CUDA threads share out a nest of loops**. Either all lanes take iterations of one axis, or
+teams of neighbouring lanes do, and the lanes of a team share out another axis. That axis is further in, or, if few
+features are summed over many rows, further out. An axis may be shared out if its iterations write to elements of their
+own, or gather in registers what lanes fold together later. The cheapest way is taken, by a count of accesses and waits:
+neighbouring lanes should touch neighbouring numbers, and none should be idle. Limits: the count assumes a block of
+`LANES` in teams of `MATES`, and at most two axes are shared out.
 
-**Nests of a row that several blocks of a group share out**: what each of them does, and whose each element is. Of the
-blocks that have a row, each takes a part of one axis of a nest (the positions of an encoder, the features of a
-context), or all do the whole nest, each for itself, in memory of its own, or only the first one does it. Element `e`
-of what parts write belongs to the part that has `e // width % size` of the axis.
+**Nests of a row that several blocks of a group share out**: the work of each block, and the owner of each element.
+There are three ways. Each block of the row takes a part of one axis of a nest (the positions of an encoder, the
+features of a context). Or all blocks do the whole nest, each for itself, in memory of its own. Or only the first block
+does it. Element `e` of a nest in parts belongs to the part that has `e // width % size` of the axis.
 
 **Elements of a tile counted through by all lanes, with columns, rows and steps: no division of 64 bits in a loop**.
 Devices divide 64 bits by some hundred instructions, which elementwise work would wait for. Rows and steps have 32 bits;
@@ -70,7 +70,7 @@ def share_lanes(nest: Nest) -> Share:
 
 
 def cost_of_nest(nest: Nest, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses of a lane one after another, and what folds of lanes cost besides, shared out in the cheapest way."""
+    """Accesses of a lane one after another, and the cost of folds over lanes, shared out in the cheapest way."""
     alone = prod(nest.extents) * sum(1 for statement in nest.statements for _ in statement.accesses())
     return min((_cost(nest, share, lanes, mates) for share in _possible(nest)), default=alone)
 

@@ -59,7 +59,7 @@ from rnnops.util import cached_property
 
 
 def apart(nodes: Sequence[Node]) -> list[list[StepProduct | Contraction]]:
-    """Products in order, those together that do not touch what another of them writes, or go on with the one before."""
+    """Products in order. Those are together that do not touch each other's results, or go on with the one before."""
     groups: list[list[StepProduct | Contraction]] = []
     for node in nodes:
         assert isinstance(node, StepProduct | Contraction)
@@ -256,7 +256,7 @@ class Touch:
     span: tuple[int, int] | None = None
 
     def conflicts(self, earlier: Touch, steps: int) -> bool:
-        """True if blocks must wait between this and what was done so many steps (in order of time) before."""
+        """True if blocks must wait between this and the work of so many steps (in order of time) before."""
         if self.memory != earlier.memory or not (self.writes or earlier.writes):
             return False
         if self.span and earlier.span and not max(self.span[0], earlier.span[0]) <= min(self.span[1], earlier.span[1]):

@@ -1,8 +1,9 @@
 """A step plan as kernel IR for a CUDA device: kernels for its loops over steps, and a driver that launches them.
 
-For each tile of steps the driver launches what the stages of the plan are: products of a whole tile one by one, and
-each loop as one kernel that runs all its steps (`share_blocks.py` says how its blocks share it out), or, where weights
-do not fit in shared memory, step by step, products by themselves and elementwise work between them as kernels.
+For each tile of steps the driver launches the stages of the plan. Products of a whole tile are launched one by one.
+Each loop is one kernel that runs all its steps, and `share_blocks.py` says how its blocks share it out. If weights do
+not fit in shared memory, the loop goes step by step, with kernels for products and for the elementwise work between
+them.
 
 At the end of the file stands the text: kernel IR of a device as a module of numba.cuda.
 """
@@ -216,7 +217,7 @@ class CudaScanWriter:
         return [*share, Assign("n0", M0 + N0), Assign("n1", M0 + N1)]
 
     def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
-        """The row of a block, where each has several, and what part of it the block does; some may have none."""
+        """The row of a block, if blocks share rows, and the part of it that the block does; some may have none."""
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
         lines: list[Line] = [

@@ -1,30 +1,30 @@
 """How blocks share out a loop over steps, by what a step should cost, and what each keeps in shared memory.
 
-**Blocks** form groups; a group owns rows of the batch, and its members share out the features of what these rows need.
-A member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
-weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
-groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
-the loop goes step by step from the host, a product and the elementwise work after it each a launch. Members are no more
-than share features as evenly as that many would. Where steps should take less time so, members share out the inner axis
-of products (`loop.py`).
+**Blocks** form groups. A group owns rows of the batch, and its members share out the features that these rows need. A
+member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
+weights are best, since each reads the whole state of its group's rows at every step. The remaining blocks form further
+groups, of four rows at least, as many as a lane multiplies at once. If all blocks together cannot hold the weights, the
+loop goes step by step from the host, with a launch for each product and for the elementwise work after it. The number
+of members is the smallest that shares features as evenly. If steps should take less time so, members share out the
+inner axis of products (`loop.py`).
 
 The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by rows, then the
 largest. Limits: one loop at a time is planned, from its sizes only.
 
-**Loops whose products round their operands, and run on tensor cores**, are shared out as others are, but for what a
-block reads: weights for tensor cores lie as fragments, 16 bits each where they are rounded to bfloat16 or float16, and
-rows are multiplied 16 at once. How many groups there are the cost of a step says: with more of them a block reads fewer
-rows, and has more columns. Products of such a loop that round nothing keep their weights as they are. Limits: members
-share out only columns, each reads the whole left side of its group's rows.
+**Loops whose products round their operands, and run on tensor cores**, are shared out like others, except for what a
+block reads. Weights for tensor cores lie as fragments, 16 bits each if they are rounded to bfloat16 or float16, and
+rows are multiplied 16 at once. The cost of a step decides how many groups there are. With more groups a block reads
+fewer rows, and has more columns. Products of such a loop that round nothing keep their weights as they are. Limits:
+members share out only columns, and each reads the whole left side of its group's rows.
 
-**What a step should cost, in microseconds**: a model, for devices that are not at hand. A step is a sum of parts that
-follow each other: each product reads its left side from L2 into shared memory, a slice while the one before is
-multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes partial sums to L2 and reads
-those of others; blocks wait for each other, and some time goes to all the rest. On tensor cores a product takes the
-longest of three: what is read of shared memory, multiply-adds, and how long a warp takes from one chunk of k to the
-next. Every constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part
-hides behind another but what a block writes, blocks are as busy as the busiest, L2 gives its latency and its bytes, and
-takes as many, whatever the traffic.
+**The predicted cost of a step, in microseconds**: a model, for devices that are not at hand. A step is a sum of parts
+that follow each other. Each product reads its left side from L2 into shared memory, a slice while the one before is
+multiplied. If blocks share out its inner axis, a product reads a block's own numbers instead, writes partial sums to L2
+and reads those of others. Blocks wait for each other, and the rest takes some time. On tensor cores a product takes the
+longest of three times: reads of shared memory, multiply-adds, and the way of a warp from one chunk of k to the next.
+The source of every constant stands next to it. The model is for an H100 and float32, and it is optimistic. Limits: of
+all parts, only the writes of a block hide behind another part. Blocks are as busy as the busiest. L2 has its latency
+and its bandwidth, for reads and for writes, whatever the traffic.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ FIRST_STEP, ROW, M0, M1 = map(Name, ("first", "n", "m0", "m1"))
 
 
 def let_finished_rows_leave(scan: Scan, plan: StepPlan, number: int, loop: Loop) -> Loop:
-    """The loop with what a group does at a step when its rows are over, where that is less than all of the step.
+    """The loop with a group's work at a step when its rows are over, if that is less than the whole step.
 
     Args:
         number: of the loop's stage.
