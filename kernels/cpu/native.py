@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from rnnops import util
 from rnnops.errors import DeviceError
@@ -215,13 +215,41 @@ class Library:
         """Where a function lies."""
         return address_of(self.engine, self.symbols[function])
 
-    def callable(
-        self, function: str, numbers: int, result: Any = None, make: Callable[..., Any] = ctypes.CFUNCTYPE
-    ) -> Callable[..., Any]:
-        """A function of whole numbers for Python, which runs without the interpreter's lock, unless `make` keeps it."""
-        kind = make(result, *[ctypes.c_int64] * numbers)
-        made: Callable[..., Any] = kind(self.address(function))
+    def callable(self, function: str, numbers: int, result: Any = None) -> Callable[..., Any]:
+        """A function of whole numbers for Python, which runs without the interpreter's lock."""
+        made: Callable[..., Any] = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * numbers)(self.address(function))
         return made
+
+    def method(self, function: str, holder: Any) -> Callable[[Any], Any]:
+        """A function of two objects as a method of the first: a call takes a tenth of the time of one by `callable`."""
+        address = self.address(function)
+        definition = _definitions.setdefault(address, _Definition(b"method", address, ONE_ARGUMENT))
+        made: Callable[[Any], Any] = _new_method(definition, holder, None)
+        return made
+
+
+class _Definition(ctypes.Structure):
+    """The description of a method: PyMethodDef of Python's C interface."""
+
+    _fields_: ClassVar[Any] = [
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("text", ctypes.c_char_p),
+    ]
+
+
+ONE_ARGUMENT = 8  # METH_O
+_new_method = ctypes.pythonapi.PyCFunction_NewEx
+_new_method.restype, _new_method.argtypes = (
+    ctypes.py_object,
+    [
+        ctypes.POINTER(_Definition),
+        ctypes.py_object,
+        ctypes.py_object,
+    ],
+)
+_definitions: dict[int, _Definition] = {}  # by the address of the function; methods read them for good
 
 
 def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -37,7 +37,7 @@ from rnnops.compiler.targets.cpu.driver_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library
 from rnnops.kernels.cpu.processor import MIB, REVISION, has_room
-from rnnops.kernels.cpu.threads import GIVEN, as_words
+from rnnops.kernels.cpu.threads import GIVEN, MAILBOXES, as_words
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.kernels.object_cache import key_of
 from rnnops.util import LazyModule
@@ -150,20 +150,18 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
         _keep(team)
 
 
-def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
-    """Have several threads do a list of jobs; return when all are done.
+def perform_together(threads: int, jobs: Any, perform: Callable[[Any], bool], given: Any) -> bool:
+    """Have several threads do a list of jobs; what `perform` says when all are done.
 
     Args:
-        jobs: address of the list (kernels/cpu/threads.py), which says `threads` as well.
-        given: address of the words that are given; so many of them are NumPy's objects.
+        jobs: the list (kernels/cpu/threads.py), which says `threads` as well.
+        perform: does its jobs with what is given.
     """
-    if threads == 1:
-        _native("perform", 4)(jobs, given, objects, 0)
-        return
     team = _idle_team()
     try:
         team.grow(threads - 1)
-        _native("perform", 4)(jobs, given, objects, team.address)
+        jobs[MAILBOXES // WORD_BYTES] = team.address
+        return perform(given)
     finally:
         _keep(team)
 
