@@ -474,7 +474,7 @@ def named_arguments(
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            _check_call(function, args, kwargs, error, hints or {})
+            check_call(function, args, kwargs, error, hints or {})
             raise
 
     return called
@@ -489,7 +489,7 @@ def named_options(init: Callable[..., None]) -> Callable[..., None]:
             init(self, *args, **kwargs)
         except TypeError as error:
             if type(self).__init__ is called:
-                _check_call(type(self), args, kwargs, error, {})
+                check_call(type(self), args, kwargs, error, {})
             raise
 
     return called
@@ -501,7 +501,7 @@ def named_settings(settings: Settings) -> Settings:
     return settings
 
 
-def _check_call(
+def check_call(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],

@@ -22,10 +22,12 @@ the same number to `wait`, and only one team at a time may use a barrier. A thre
 
 **Lists of jobs**: all that a plan does, one driver after the other, in one call of compiled code. A list is six
 numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the first place,
-how many places. A job is a driver, how many threads run it, the words that it is given, and whether all threads meet
-behind it. A place is a word of a job that holds an address of what the caller gives: the word's address, which of the
-given arrays it is, and how many bytes from its beginning. Places are filled in before the first job. Copies and fills
-of memory are drivers for one thread. Limits: as of drivers and barriers; a list is performed by one caller at a time.
+how many places. Lists that Python performs go on: mailboxes, where addresses of what is given are put, how many there
+are, the status, types that are checked, how many, Python's `False` and `True`. A job is a driver, how many threads run
+it, the words that it is given, and whether all threads meet behind it. A place is a word of a job that holds an address
+of what the caller gives: the word's address, which of the given arrays it is, and how many bytes from its beginning.
+Places are filled in before the first job. Copies and fills of memory are drivers for one thread. Limits: as of drivers
+and barriers; a list is performed by one caller at a time.
 
 **OpenMP**: a parallel region of ours in another library's pool, by the entry points of GNU's runtime, which LLVM's and
 Intel's have on Linux too. Threads of a pool stay awake for milliseconds after a region, and hold the cores that workers
@@ -74,6 +76,8 @@ from rnnops.kernels.cpu.words import (
     loaded_int32,
     next_item,
     no_error,
+    number_of,
+    own,
     paused,
     release_lock,
     room,
@@ -82,6 +86,8 @@ from rnnops.kernels.cpu.words import (
     size_of,
     stored,
     text_of,
+    with_lock,
+    without_lock,
 )
 
 HEADER = object.__basicsize__  # of an object, behind which NumPy's C interface has the address of an array's memory
@@ -167,20 +173,29 @@ TYPE_PLACE = HEADER - WORD_BYTES
 next_room = room(3 * WORD_BYTES)
 
 
-def unchanged(checks: Address, count: int) -> int:
-    """1 if all checks of Python's objects hold, else 0; the caller holds the interpreter's lock.
+def truth(truths: Address, number: int) -> int:
+    """Python's `False` or `True`, which lie one behind the other; it becomes the caller's."""
+    found = loaded(truths + number * WORD_BYTES)
+    own(found)
+    return found
+
+
+def unchanged(holder: Address, nothing: Address) -> int:
+    """Python's `True` if all checks of objects hold, else `False`; the caller holds the interpreter's lock.
 
     Args:
-        checks: four words each: which it is, a holder, a key there, and the object or the number that is expected.
+        holder: a NumPy array of four words for each check: which it is, a holder, a key there, and the object or the
+            number that is expected. Before the first: how many there are, Python's `False` and `True`.
     """
-    for i in range(count):
-        check = checks + i * CHECK_BYTES
+    checks = loaded(holder + HEADER)
+    for i in range(loaded(checks)):
+        check = checks + (i + 1) * CHECK_BYTES
         kind, holder = loaded(check), loaded(check + WORD_BYTES)
         key, expected = loaded(check + 2 * WORD_BYTES), loaded(check + 3 * WORD_BYTES)
         if found_at(kind, holder, key, expected) != expected:
             no_error()
-            return 0
-    return 1
+            return truth(checks + WORD_BYTES, 0)
+    return truth(checks + WORD_BYTES, 1)
 
 
 def found_at(kind: int, holder: Address, key: Address, expected: int) -> int:
@@ -275,16 +290,67 @@ def put_in(jobs: Address, given: Address) -> None:
         stored(loaded(place), start + loaded(place + 2 * WORD_BYTES))
 
 
-def perform(jobs: Address, given: Address, objects: int, mailboxes: Address) -> None:
-    """Do all jobs of a list, on workers too where it wants several threads; return when all are done.
+MAILBOXES, GIVEN_WORDS, GIVEN_COUNT, STATUS, KINDS, KIND_COUNT, TRUTHS = (i * WORD_BYTES for i in range(6, 13))
+KIND_PLACE, KIND_TYPE, KIND_DTYPE, KIND_AXES, KIND_SHAPE = (i * WORD_BYTES for i in range(5))
+AXES, SHAPE, DTYPE, FLAGS = (HEADER + i * WORD_BYTES for i in (1, 2, 5, 6))  # of NumPy's arrays, behind the memory
+IN_ROWS = 0x101  # flags of arrays without gaps that are aligned
+
+
+def is_of(array: Address, kind: Address) -> int:
+    """1 if an object is an array of NumPy's of a certain dtype and shape, as kernels take it, else 0."""
+    if loaded(array + TYPE_PLACE) != loaded(kind + KIND_TYPE):
+        return 0
+    axes, flags = loaded(kind + KIND_AXES), loaded_int32(array + FLAGS) & IN_ROWS
+    if loaded(array + DTYPE) != loaded(kind + KIND_DTYPE) or loaded_int32(array + AXES) != axes or flags != IN_ROWS:
+        return 0
+    shape = loaded(array + SHAPE)
+    for i in range(axes):
+        if loaded(shape + i * WORD_BYTES) != loaded(kind + KIND_SHAPE + i * WORD_BYTES):
+            return 0
+    return 1
+
+
+def answer(holder: Address, arrays: Address) -> int:
+    """Do all jobs of a list for a list of arrays: Python's `True`, or `False` where a type is wrong, or as `perform`.
 
     Args:
-        given: addresses of what the caller gives; the first are NumPy's objects, as many as there are `objects`.
-        mailboxes: as for `lead`.
+        holder: the NumPy array of the list of jobs.
     """
-    resolve(given, objects)
-    put_in(jobs, given)
-    lead(address_of_play(), mailboxes, loaded(jobs), jobs, 0)
+    jobs = loaded(holder + HEADER)
+    kind, count = loaded(jobs + KINDS), loaded(jobs + GIVEN_COUNT)
+    if size_of(arrays) != count:
+        return truth(jobs + TRUTHS, 0)
+    for _ in range(loaded(jobs + KIND_COUNT)):
+        if is_of(list_element(arrays, loaded(kind + KIND_PLACE)), kind) == 0:
+            return truth(jobs + TRUTHS, 0)
+        kind += KIND_SHAPE + loaded(kind + KIND_AXES) * WORD_BYTES
+    for i in range(count):
+        stored(loaded(jobs + GIVEN_WORDS) + i * WORD_BYTES, loaded(list_element(arrays, i) + HEADER))
+    return performed(jobs)
+
+
+def perform(holder: Address, words: Address) -> int:
+    """Do all jobs of a list for a list of addresses: Python's `True`; `False` where an index was out of range.
+
+    Args:
+        holder: the NumPy array of the list of jobs.
+    """
+    jobs = loaded(holder + HEADER)
+    for i in range(loaded(jobs + GIVEN_COUNT)):
+        stored(loaded(jobs + GIVEN_WORDS) + i * WORD_BYTES, number_of(list_element(words, i)))
+    return performed(jobs)
+
+
+def performed(jobs: Address) -> int:
+    """Do all jobs of a list, on workers too where it wants several threads, while others may run Python."""
+    thread = without_lock()
+    put_in(jobs, loaded(jobs + GIVEN_WORDS))
+    lead(address_of_play(), loaded(jobs + MAILBOXES), loaded(jobs), jobs, 0)
+    with_lock(thread)
+    status = loaded(jobs + STATUS)
+    failed = loaded(status) != 0
+    stored(status, 0)
+    return truth(jobs + TRUTHS, 0 if failed else 1)
 
 
 def make_copy_plane(size: int) -> Callable[..., None]:
@@ -516,7 +582,7 @@ def _by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 CALLED = _by_name(
-    wait, list_rows, lead, serve, open_gate, wake, lead_region, perform, copy_box, clear, order_rows, unchanged
+    wait, list_rows, lead, serve, open_gate, wake, lead_region, answer, perform, copy_box, clear, order_rows, unchanged
 )  # by drivers, and by Python
 EXPORTED = _by_name(set_up, perform_alone, copy_box, clear, order_rows)  # by an exported list of jobs
 

@@ -530,10 +530,14 @@ release_lock = of_python("PyThread_release_lock", "void", "ptr")
 dict_item = of_python("PyDict_GetItemWithError", "ptr", "ptr", "ptr")  # dict, key; lent; 0 where it is not there
 next_item = of_python("PyDict_Next", "i32", "ptr", "ptr", "ptr", "ptr")  # dict, addresses of place, key and value
 list_element = of_python("PyList_GetItem", "ptr", "ptr", "i64")  # list, place; lent
+number_of = of_python("PyLong_AsLongLong", "i64", "ptr")
 attribute_of = of_python("PyObject_GetAttr", "ptr", "ptr", "ptr")  # object, name; the caller's
 size_of = of_python("PyObject_Size", "i64", "ptr")
 let_go = of_python("Py_DecRef", "void", "ptr")
+own = of_python("Py_IncRef", "void", "ptr")
 no_error = of_python("PyErr_Clear", "void")
+without_lock = of_python("PyEval_SaveThread", "ptr")  # others may run Python from now on
+with_lock = of_python("PyEval_RestoreThread", "void", "ptr")  # which takes what `without_lock` gave
 call_driver = WordInstruction(  # function, rank, threads, words
     ("call void {p0}(i64 {1}, i64 {2}, ptr {p3})",), "void", only_compiled
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import repeat
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,12 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 import rnnops as ro
-from rnnops.compiler.api.repeated_training import KINDS, TrainingLists
+from rnnops.compiler.api.bound_run import CallLists
+from rnnops.compiler.api.planned_run import KINDS
+from rnnops.compiler.api.repeated_training import TrainingLists
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.compiled_scan import Options
-from rnnops.compiler.run.recorder import JobList, array_maker
+from rnnops.compiler.run.recorder import array_maker
 from rnnops.compiler.targets.target import Processor, openmp_of
 from rnnops.net.net import Net
 from rnnops.torch.arguments import PLAIN
@@ -172,27 +173,24 @@ def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
     return partial(torch.empty_like, torch.from_numpy(np.empty((), dtype)).expand(shape))  # the fastest way
 
 
-class CallLists:
-    """The lists of jobs that answer calls of a run with tensors of certain kinds, which wait for a caller."""
+class TensorCalls:
+    """Answers calls of a run with tensors of certain kinds by its lists of jobs."""
 
-    def __init__(self, idle: list[JobList]) -> None:
-        self._idle = idle
-        self._outputs = [maker(shape, dtype) for _, dtype, shape in idle[0].recorded.outputs]
+    def __init__(self, lists: CallLists) -> None:
+        self._lists = lists
+        self._outputs = [maker(shape, dtype) for _, dtype, shape in lists.recorded.outputs]
 
     def __call__(self, given: list[int]) -> list[Tensor] | None:
-        """Outputs by addresses of inputs; None where all lists are in use, or an index is out of range."""
+        """Outputs by addresses of inputs; None where an index is out of range."""
         made = [make() for make in self._outputs]
-        try:
-            jobs = self._idle.pop()
-        except IndexError:
-            return None
-        right = jobs.perform_at(given + [x.data_ptr() for x in made])
-        self._idle.append(jobs)
+        jobs = self._lists.take()
+        right = jobs.perform(given + [x.data_ptr() for x in made])
+        self._lists.idle.append(jobs)
         return made if right else None
 
 
-class StepLists:
-    """The lists of jobs that answer training steps of a run with tensors of certain kinds.
+class TensorSteps:
+    """Answers training steps of a run with tensors of certain kinds by its lists of jobs.
 
     Args:
         names: of the net's inputs.
@@ -207,30 +205,24 @@ class StepLists:
             (outputs.index(name), torch.from_numpy(np.zeros(*kind))) for name, kind in recorded.grads.items()
         ]
         self._order = [results.index(name) if name in results else None for name in names]
-        self._later = [0] * (len(self._zeros) + len(results))  # which only the backward pass has
-        *self._offsets, end = accumulate((rounded(size) for (size,), _ in recorded.kept), initial=0)
-        self._kept = maker((end,), np.uint8)
+        self._kept = maker(*recorded.kept)
 
     def __call__(self, given: list[int], copies: Any) -> tuple[list[Tensor], Pull] | None:
         """Outputs, and the pullback, which holds copies of inputs; None where an index is out of range."""
         made, kept = [make() for make in self._outputs], self._kept()
-        given = given + [x.data_ptr() for x in made]
-        start = kept.data_ptr()
-        behind = [start + offset for offset in self._offsets]
-        if not self._perform(0, given + self._later + behind):
-            return None
-        return made, partial(self._pull, given, behind, (kept, copies))
+        given = [*given, *[x.data_ptr() for x in made], kept.data_ptr()]
+        return (made, partial(self._pull, given, (kept, copies))) if self._perform(0, given) else None
 
-    def _pull(self, given: list[int], behind: list[int], _held: Any, grads: Grads) -> Grads:
+    def _pull(self, given: list[int], _held: Any, grads: Grads) -> Grads:
         dys = [zeros if grads[place] is None else grads[place] for place, zeros in self._zeros]
         words, _copies = as_read(repeat("a gradient"), dys)
         results = [make() for make in self._results]
-        self._perform(1, given + words + [x.data_ptr() for x in results] + behind)
+        self._perform(1, given + words + [x.data_ptr() for x in results])
         return [None if place is None else results[place] for place in self._order]
 
     def _perform(self, which: int, words: list[int]) -> bool:
         passes = self._lists.take()
-        right = passes[which].perform_at(words)
+        right = passes[which].perform(words)
         self._lists.idle.append(passes)
         return right
 
@@ -259,14 +251,15 @@ class TensorRun:
                 self._known = {**dict([*self._known.items()][1 - KINDS :]), key: found}
         return found
 
-    def _lists_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> CallLists | StepLists | None:
+    def _lists_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCalls | TensorSteps | None:
         if self.side is not HOST or not all(x.dtype in TYPES for x in tensors):
             return None
         kinds = tuple((np.dtype(TYPES[x.dtype]), tuple(x.shape)) for x in tensors)
-        lists = self.run._lists_for(kinds, self.chosen(wanted))
-        if not lists:
+        run, names = self.run, self.chosen(wanted)
+        lists = run._steps.known(kinds, names, True) if wanted else run._calls.known(kinds)
+        if lists is None:
             return None
-        return StepLists(lists, self.names) if wanted else CallLists(lists)
+        return TensorSteps(lists, self.names) if wanted else TensorCalls(lists)
 
     def gradient(self, wanted: tuple[bool, ...], outputs: Sequence[str], tensors: Sequence[Tensor]) -> TensorRun:
         """The run of the gradient net, which takes gradients of these outputs behind the tensors."""

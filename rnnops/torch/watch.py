@@ -13,13 +13,11 @@ draws random numbers, stays a part of the step.
 from __future__ import annotations
 
 import copy
-import ctypes
 import gc
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack
-from functools import cache, partial
 from operator import attrgetter, getitem, is_, itemgetter
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -115,13 +113,8 @@ Check = tuple[int, Any, Any, Any]  # which, holder, key, the object or number th
 TRIES = 16  # to make native checks: what they refuse again and again is compared in Python
 
 
-@cache
-def _unchanged() -> Any:
-    return threads().callable("unchanged", 2, ctypes.c_int64, ctypes.PYFUNCTYPE)
-
-
-def native_checks(walk: Walk) -> tuple[Callable[[], int], Any] | None:
-    """A native call that is 1 while all compared objects of a walk are the same, and objects that must live as long.
+def native_checks(walk: Walk) -> tuple[Callable[[Any], bool], Any] | None:
+    """A native function of nothing that is True while all that a walk compares is the same, and what it reads for that.
 
     None where Python has to make some of the comparisons.
     """
@@ -137,8 +130,8 @@ def native_checks(walk: Walk) -> tuple[Callable[[], int], Any] | None:
     if not all(isinstance(holder, dict) for kind, holder, _, _ in checks if kind in (ITEM, KEYS)):
         return None
     keys = [np.array([*map(id, key)], np.int64) if kind == KEYS else key for kind, _, key, _ in checks]
-    words = np.array([*map(_words_of, checks, keys)], np.int64)
-    return partial(_unchanged(), memory_address(words), len(words)), (checks, keys, words)
+    words = np.array([(len(checks), id(False), id(True), 0), *map(_words_of, checks, keys)], np.int64)
+    return threads().method("unchanged", words), (checks, keys)
 
 
 def _words_of(check: Check, key: Any) -> tuple[int, int, int, int]:
@@ -229,7 +222,7 @@ class Watch:
         if native is None or torch.get_default_dtype() is not self._dtype:
             return None
         (is_unchanged, _), walk, tensors = native
-        is_same = all(map(is_, roots.values(), walk.roots)) and is_unchanged() == 1
+        is_same = all(map(is_, roots.values(), walk.roots)) and is_unchanged(None)
         return tensors if is_same and (not walk.arrays or self._have_contents(walk)) else None
 
     def _remember(self, walk: Walk, tensors: list[Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from rnnops.compiler.run.recorder import (
 )
 from rnnops.compiler.schedule.batch_axis import order_rows, scattered
 from rnnops.kernels.cpu import threads
+from rnnops.types import Type
 
 native_order = driver(threads.order_rows)
 
@@ -28,7 +30,7 @@ def performed(recorder: Recorder, output: RecordedArray, *feeds: np.ndarray) -> 
     """What the jobs of a recorder make of feeds."""
     made_array(output.shape, output.dtype, recorder.note, len(feeds)).assign(output)
     kinds = (("y", output.dtype, output.shape),)
-    found = JobList(Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, len(feeds)))(feeds)
+    found = JobList(Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, len(feeds) + 1))(feeds)
     assert found is not None
     return found["y"]
 
@@ -69,7 +71,7 @@ def test_what_is_copied_as_a_whole_is_made_where_it_is_wanted() -> None:
     for number, output in enumerate(outputs, 1):
         made_array(output.shape, output.dtype, recorder.note, number).assign(output)
     kinds = tuple((str(number), output.dtype, output.shape) for number, output in enumerate(outputs))
-    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1)
+    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1 + len(kinds))
     jobs = JobList(recorded.without_copies())
     assert len(recorded.jobs) - len(jobs.recorded.jobs) == 1
     first, second = jobs([x]), jobs([x + 1])
@@ -80,13 +82,45 @@ def test_what_is_copied_as_a_whole_is_made_where_it_is_wanted() -> None:
             np.testing.assert_array_equal(array, wanted)
 
 
+def test_lists_look_at_the_types_of_arrays() -> None:
+    """A list does nothing for other types, nor before weights are packed, nor for another number of arrays."""
+    recorder, kind = Recorder(), Type("float32", (2, 3))
+    made_array((2, 3), "float32", recorder.note, 1).assign(made_array((2, 3), "float32", recorder.note, 0))
+    checked = ((0, kind), (1, kind))
+    jobs = JobList(Recorded(tuple(recorder.jobs), (), (), recorder.status, recorder.barrier, 2, checked))
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    assert not jobs.answer([x, x.copy()])
+    assert jobs.do([x, x.copy()])
+    wrong: list[Any] = [
+        x.astype("float64"),
+        x.view("int32"),
+        x.T.copy(),
+        x[:, :2],
+        x.T,
+        x[None],
+        x[0],
+        x.view(np.recarray),
+    ]
+    wrong += [x.astype(">f4"), None, 7, x.tolist(), np.empty((3, 2), "float32").T]
+    for other in wrong:
+        y = np.zeros_like(x)
+        assert jobs.answer([other, y]) is False
+        assert not y.any()
+        assert jobs.answer([x, other]) is False
+    for given in ([x], [], [x, np.zeros_like(x), x]):
+        assert jobs.answer(given) is False
+    y = np.zeros_like(x)
+    assert jobs.answer([x, y]) is True
+    np.testing.assert_array_equal(y, x)
+
+
 def test_a_copy_of_a_whole_array_to_several_places_stays_a_copy() -> None:
     recorder, x = Recorder(), np.arange(3.0)
     row = made_array((3,), "float64", recorder.note)
     row.assign(made_array((3,), "float64", recorder.note, 0))
     made_array((4, 3), "float64", recorder.note, 1).assign(row.broadcast_to((4, 3)))
     kinds = (("y", row.dtype, (4, 3)),)
-    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1)
+    recorded = Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, 1 + len(kinds))
     found = JobList(recorded.without_copies())([x])
     assert found is not None
     np.testing.assert_array_equal(found["y"], np.broadcast_to(x, (4, 3)))

@@ -1,8 +1,8 @@
 """Runs with bound inputs, for models that are served: recorded once, then one native call.
 
 **Native calls of one run**: lists of jobs, by the types of feeds. A list is made when two calls in a row have feeds of
-the same types, as those of a stream or of a server have: making one takes as long as planning. Sequences of ever other
-lengths run as their plan says.
+the same types (`RepeatedCalls`), as those of a stream or of a server have: making one takes as long as planning.
+Sequences of ever other lengths run as their plan says.
 
 **Runs with bound inputs on processors**: what models that are served do. A call does once, at the first one, what
 follows only from bound inputs (`bound_weights.py`), and compiles all other ops that have a compiled form, however
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run, plain_arrays
+from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_counters import position_to_set
@@ -36,6 +36,7 @@ from rnnops.compiler.run.recorder import (
     NotRecordedError,
     Recorded,
     Recorder,
+    array_maker,
     held,
     made_array,
 )
@@ -62,81 +63,55 @@ else:  # who calls does without
     streamed_nets = LazyModule("rnnops.compiler.api.streamed_net")
 
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
-KINDS = 8  # types of feeds whose lists are kept
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
 
 
-class NativeCalls:
-    """Lists of jobs for one caller at a time each; tables are replaced and never changed, so there is no lock.
+class CallLists:
+    """The lists of jobs that answer calls with feeds of certain types, for one caller at a time each.
 
     Args:
-        make: records a call with certain feeds.
-        largest: bytes that a list may have of its own.
+        recorded: such a call.
+        record: records it once more, where all lists are in use.
     """
 
-    def __init__(self, make: Callable[[Sequence[Array]], Recorded], largest: int = LARGEST) -> None:
-        self._make, self._largest = make, largest
-        self._idle: dict[Hashable, list[JobList]] = {}  # by the types of feeds; the last was used last
-        self._refused: dict[Hashable, str] = {}
-        self._last: Hashable = None
+    def __init__(self, recorded: Recorded, record: Callable[[], Recorded]) -> None:
+        self.recorded, self._record, self.idle = recorded, record, [JobList(recorded)]
+        self._makers = {name: array_maker(shape, dtype) for name, dtype, shape in recorded.outputs}
 
-    def call(self, kinds: Hashable, feeds: Sequence[Array], _: object = None) -> dict[str, Array] | None:
-        """Outputs by name; None where there is no list for such feeds, or an index or a label is out of range."""
-        idle = self._idle.get(kinds)
-        if idle is None:
-            if kinds != self._last or kinds in self._refused:
-                return None
-            idle = self._idle_for(kinds)
-        jobs = self._list(idle, kinds, feeds)
-        if jobs is None:
-            return None
+    def answer(self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None) -> dict[str, Array] | None:
+        """Outputs by name; None where types of feeds are others, or an index or a label is out of range.
+
+        Args:
+            arrays: the feeds as kernels take them, which are of these types.
+        """
+        made = {name: make() for name, make in self._makers.items()}
+        jobs = self.take()
         try:
-            return jobs(feeds)
+            right = jobs.do([*(feeds if arrays is None else arrays), *made.values()], arrays is None)
         finally:
-            idle.append(jobs)
+            self.idle.append(jobs)
+        return made if right else None
 
-    def known(self, kinds: Hashable) -> list[JobList] | None:
-        """The lists that wait for a caller with such feeds, who puts back the one that he takes."""
-        return self._idle.get(kinds)
-
-    def answered(self, kinds: Hashable) -> None:
-        """Feeds of these types were right, and were answered without a list."""
-        self._last = kinds
-
-    def refused(self, kinds: Hashable) -> str | None:
-        """Why such feeds have no list, None where nothing is known of them."""
-        return self._refused.get(kinds)
-
-    def _list(self, idle: list[JobList], kinds: Hashable, feeds: Sequence[Array]) -> JobList | None:
-        with suppress(IndexError):  # all are at work
-            return idle.pop()
+    def take(self) -> JobList:
+        """A list, which the caller puts back."""
         try:
-            recorded = self._make(feeds).without_copies()
-            if recorded.nbytes > self._largest:
-                raise NotRecordedError(f"all results of the plan take {recorded.nbytes} bytes")
-            return JobList(recorded)
-        except NotRecordedError as reason:
-            self._refused = {**dict([*self._refused.items()][1 - KINDS :]), kinds: str(reason)}
-            self._idle = {kind: lists for kind, lists in self._idle.items() if kind != kinds}
-            return None
-
-    def _idle_for(self, kinds: Hashable) -> list[JobList]:
-        kept = dict([*self._idle.items()][1 - KINDS :])
-        idle = kept.setdefault(kinds, [])
-        self._idle = kept
-        return idle
+            return self.idle.pop()
+        except IndexError:
+            return JobList(self._record())
 
 
 class Recording(ABC):
     """A dry run of a plan with placeholders for arrays.
 
     Args:
+        run: whose plan it is.
         recorder: a new one, which is the plan's device.
-        count: how many arrays the caller gives.
     """
 
-    def __init__(self, plan: ForwardPlan | TrainingPlan, recorder: Recorder, training: bool = False) -> None:
-        self.plan, self.recorder, self.context, self.count = plan, recorder, RunContext(training=training), 0
+    def __init__(self, run: Run, plan: ForwardPlan | TrainingPlan, recorder: Recorder, training: bool = False) -> None:
+        self.plan, self.recorder, self.context = plan, recorder, RunContext(training=training)
+        self._fed, self._bound = run._free, run._bound
+        self.kinds: list[Type] = []  # of what the caller gives
 
     @abstractmethod
     def run(self) -> Any:
@@ -154,7 +129,8 @@ class Recording(ABC):
             if runner.compiled is None:
                 raise NotRecordedError(f"recurrence '{key}' is stepped from Python")
         self.run()
-        unpacked, self.count = [sizes.copy() for sizes in recorder.sizes], 0
+        unpacked = [sizes.copy() for sizes in recorder.sizes]
+        self.kinds.clear()
         recorder.clear()
         found = self.run()
         if target.openmp is not None and any(job.threads > 1 for job in recorder.jobs):
@@ -169,10 +145,18 @@ class Recording(ABC):
         kernels: dict[str, Any] = {**self.recorder.references(program), **runners}
         execute(program, workspace, self.context, keep, kept, kernels, given)
 
+    def inputs(self) -> Workspace:
+        """The inputs of the net."""
+        workspace, types = Workspace(), self.plan.program.types
+        given: dict[str, Any] = {name: self.given(types[name]) for name in self._fed}
+        fixed: dict[str, Any] = {name: held(array, self.recorder.note) for name, array in self._bound.items()}
+        workspace.local.update({**given, **fixed})
+        return workspace
+
     def given(self, kind: Type) -> Any:
         """One more array that the caller gives."""
-        self.count += 1
-        return made_array(kind.shape, kind.dtype, self.recorder.note, self.count - 1)
+        self.kinds.append(kind)
+        return made_array(kind.shape, kind.dtype, self.recorder.note, len(self.kinds) - 1)
 
     def outputs(self, program: Program, workspace: Workspace) -> dict[str, Kind]:
         """Outputs, copied where they are views of what is given: where that lies, another may be put before them."""
@@ -189,28 +173,32 @@ class Recording(ABC):
 class _CallRecording(Recording):
     """A dry run of a forward pass; some inputs are bound."""
 
-    def __init__(self, plan: ForwardPlan, recorder: Recorder, names: Sequence[str], bound: Mapping[str, Array]) -> None:
-        super().__init__(plan, recorder)
-        self.names, self.bound = names, bound
-
     def run(self) -> dict[str, Kind]:
-        program, workspace = self.plan.program, Workspace()
-        given: dict[str, Any] = {name: self.given(program.types[name]) for name in self.names}
-        fixed: dict[str, Any] = {name: held(array, self.recorder.note) for name, array in self.bound.items()}
-        workspace.local.update({**given, **fixed})
+        program, workspace = self.plan.program, self.inputs()
         self.execute(program, self.plan.compiled.forward, workspace)
         return self.outputs(program, workspace)
 
 
-def recorded_for(net: Net, run: Run, names: Sequence[str], feeds: Sequence[Array]) -> Recorded:
-    """The recorded call of a run for some feeds.
+def call_lists(run: Run, served: Run, feeds: Sequence[Array], largest: int) -> CallLists | str:
+    """The lists of jobs that answer calls of a run with such feeds, or why there are none.
 
     Args:
-        net: whose inputs are fed, by these names.
+        served: the run behind calls.
+        largest: bytes that a list may have of its own.
     """
-    refuse_other_integers(net, names, feeds)
-    dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(names, feeds, strict=True))}) or "float32"
-    return recorded(run, [type_of(array) for array in feeds], dtype)
+    types = [type_of(array) for array in feeds]
+    dtype = float_dtype_of(served.net, {**served._bound, **dict(zip(run._free, feeds, strict=True))}) or "float32"
+    record = partial(_record_call, served, types, dtype)
+    try:
+        refuse_other_integers(run.net, run._free, feeds)
+        found = record()
+    except NotRecordedError as reason:
+        return str(reason)
+    return CallLists(found, record) if found.nbytes <= largest else f"all results take {found.nbytes} bytes"
+
+
+def _record_call(served: Run, types: Sequence[Type], float_dtype: str) -> Recorded:
+    return recorded(served, types, float_dtype).without_copies()
 
 
 def refuse_other_integers(net: Net, names: Sequence[str], feeds: Sequence[Array]) -> None:
@@ -234,12 +222,13 @@ def recorded(
     options, target, recorder = replace(run._options, **changed), run._options.target, recorder or Recorder()
     if not isinstance(target, Processor) or options.interpreted:
         raise NotRecordedError("kernels are not compiled for this machine")
-    names = [name for name in run._live.input_names if name not in run._bound]
-    types = {name: type_of(array) for name, array in run._bound.items()} | dict(zip(names, feeds, strict=True))
+    types = {name: type_of(array) for name, array in run._bound.items()} | dict(zip(run._free, feeds, strict=True))
     plan = forward_structure(run._live, types, float_dtype, replace(options, device=recorder, recycle=False))
-    outputs, sizes = _CallRecording(plan, recorder, names, run._bound).twice(target)
-    kinds = tuple((name, dtype, shape) for name, (shape, dtype) in outputs.items())
-    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
+    recording = _CallRecording(run, plan, recorder)
+    outputs, sizes = recording.twice(target)
+    kinds, checked = tuple((name, dtype, shape) for name, (shape, dtype) in outputs.items()), tuple(enumerate(feeds))
+    given = len(recording.kinds)
+    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, given, checked)
 
 
 Result = TypeVar("Result")
@@ -254,21 +243,13 @@ class ServedRun(Run):
 class BoundRun(Run):
     """A run with some inputs fed once and for all."""
 
-    @memory_named(of_run)
-    def __call__(
-        self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
+    def _called(
+        self, dicts: tuple[Feeds, ...], feeds: Feeds, _: Any = None, training: bool = False, seed: int | None = None
     ) -> dict[str, Array]:
-        """Forward pass; arguments as of any run."""
-        plain = training is not False or seed is not None or self._options.interpreted
-        arrays = None if plain else plain_arrays(self._free, dicts, feeds)
-        kinds = None if arrays is None else tuple([(array.dtype, array.shape) for array in arrays])
-        if arrays is not None:
-            found = self._native.call(kinds, arrays)
-            if found is not None:
-                return found
-        outputs = self._served(lambda run: run(*dicts, seed=seed, training=training, **feeds), dicts, feeds)
-        self._native.answered(kinds)
-        return outputs
+        return self._served(lambda run: run(*dicts, seed=seed, training=training, **feeds), dicts, feeds)
+
+    def _call_lists(self, feeds: Sequence[Array], *_: Any) -> CallLists | str:
+        return call_lists(self, self.served, feeds, LARGEST)
 
     @memory_named(of_run)
     def plan(
@@ -412,17 +393,6 @@ class BoundRun(Run):
         options = self._options
         known = not options.interpreted and BYTES in options.target.weight_types
         return known and has_quads(vector_width(options.width))
-
-    @cached_property
-    def _free(self) -> tuple[str, ...]:
-        return tuple(name for name in self._names if name not in self._bound)
-
-    @cached_property
-    def _native(self) -> NativeCalls:
-        return NativeCalls(self._recorded_for)
-
-    def _recorded_for(self, feeds: Sequence[Array]) -> Recorded:
-        return recorded_for(self.net, self.served, self._free, feeds)
 
     def _recorded(
         self, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any

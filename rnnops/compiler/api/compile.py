@@ -123,7 +123,6 @@ DEVICES = ("reference", "cpu")  # those that every machine has
 
 
 @memory_named(lambda net: net.name if isinstance(net, Net) else None)
-@named_arguments
 def compile(  # noqa: A001
     net: Net,
     device: str = "cpu",

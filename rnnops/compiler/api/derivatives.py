@@ -31,7 +31,7 @@ from rnnops.compiler.memory.memory import MemoryInUse, Pool, on_host
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.forward import ScanResiduals
 from rnnops.compiler.run.pipeline import PlanCache, TrainingPlan
-from rnnops.errors import Attributes, FeedError, GradientError, named_arguments
+from rnnops.errors import Attributes, FeedError, GradientError
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.net.net import Net
 from rnnops.net.schema import RunContext
@@ -49,6 +49,24 @@ else:  # a first call, and a backward pass in one piece, do without
     derivative_nets = LazyModule("rnnops.compiler.api.derivative_nets")
     layer_plan = LazyModule("rnnops.compiler.run.layer_plan")
     in_parts, training_form = LazyModule("rnnops.recurrent.parts"), LazyModule("rnnops.recurrent.training_form")
+
+
+class _LentOutputs:
+    """Outputs that are read-only until this ends, or is dropped."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._arrays = [weakref.ref(array) for array in arrays]
+        for array in arrays:
+            array.flags.writeable = False
+
+    def end(self) -> None:
+        arrays, self._arrays = self._arrays, []
+        for reference in arrays:
+            array = reference()
+            if array is not None:
+                array.flags.writeable = True
+
+    __del__ = end
 
 
 class Pullback(Attributes):
@@ -75,6 +93,7 @@ class Pullback(Attributes):
     """
 
     steps: Any = None  # what answers training steps of the run
+    _lent: _LentOutputs | None = None
 
     def __init__(
         self,
@@ -89,16 +108,9 @@ class Pullback(Attributes):
         self._fed: Mapping[str, Array] = fed
         self._lock = threading.Lock()
         read = MemoryInUse(part for value in held.values() for part in _parts(value))
-        lent = [array for array in outputs.values() if read.holds(array)]
-        for array in lent:
-            array.flags.writeable = False
-        self._lent = [weakref.ref(array) for array in lent]
-
-    def __del__(self) -> None:
-        self._release()
+        self._lent = _LentOutputs([array for array in outputs.values() if read.holds(array)])
 
     @memory_named(lambda pullback: str(pullback._plan.program.net.name))
-    @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
         """Run the backward pass.
 
@@ -168,11 +180,8 @@ class Pullback(Attributes):
         self._release()
 
     def _release(self) -> None:
-        lent, self._lent = self.__dict__.get("_lent", ()), []  # there is none where it was not made to the end
-        for reference in lent:
-            array = reference()
-            if array is not None:
-                array.flags.writeable = True
+        if self._lent is not None:
+            self._lent.end()
 
     def __reduce__(self) -> NoReturn:
         hint = "Pickle or copy the run and its feeds: run.vjp(feeds) gives another pullback."
@@ -360,7 +369,6 @@ class ForwardMode(Attributes):
     _context: Callable[[int | None, bool], RunContext]
 
     @memory_named(of_run)
-    @named_arguments
     def jvp(
         self, feeds: Feeds, tangents: Feeds, *, seed: int | None = None, training: bool = True
     ) -> tuple[Arrays, Arrays]:
@@ -399,7 +407,6 @@ class ForwardMode(Attributes):
         return {name: found[name] for name in self.net.output_blobs}, moved
 
     @memory_named(of_run)
-    @named_arguments
     def hvp(
         self,
         feeds: Feeds,

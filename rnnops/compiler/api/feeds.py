@@ -21,6 +21,7 @@ from rnnops.errors import (
     RecurrentError,
     RnnopsError,
     TypeRuleError,
+    check_call,
     did_you_mean,
     out_of_memory_of,
 )
@@ -71,7 +72,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Method]:
-    """A decorator: errors of memory in the function name the net.
+    """A decorator: errors of memory in the function name the net, and wrong arguments those that it has.
 
     Args:
         name_of: the net's name, from the function's first argument; None where it is not known.
@@ -83,6 +84,8 @@ def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Met
             try:
                 return function(*arguments, **keywords)
             except Exception as error:
+                if isinstance(error, TypeError):
+                    check_call(function, arguments, keywords, error, {})
                 room = held_back.room
                 if room is not None:
                     room.close()
@@ -221,14 +224,10 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
     return merged
 
 
-def plain_arrays(
+def given_once(
     names: Sequence[str], dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]
-) -> list[Array] | None:
-    """Feeds in the order of `names`, where all are NumPy arrays, each fed once; else None.
-
-    Those that do not lie as kernels take them, such as a frame cut out of a recording, are copied. What is read here at
-    each call is looked at more closely only where its types are new.
-    """
+) -> list[Any] | None:
+    """Values of dicts in the order of `names`; None unless each name is given once, and nothing else."""
     merged: Mapping[str, Any] = named
     count = len(named)
     for feeds in dicts:
@@ -239,20 +238,20 @@ def plain_arrays(
     if count != len(names) or len(merged) != count:
         return None
     try:
-        arrays = [merged[name] for name in names]
+        return [merged[name] for name in names]
     except KeyError:
         return None
-    for place, array in enumerate(arrays):
-        if type(array) is not np.ndarray:
-            return None
-        if not ((flags := array.flags).carray or _is_plain(flags)):
-            arrays[place] = _in_rows(array)
-    return arrays
 
 
-def _is_plain(flags: Any) -> bool:
-    """True if an array lies as kernels take it; those that may be written to are asked sooner."""
-    return bool(flags.c_contiguous and flags.aligned)
+def plain_arrays(feeds: Sequence[Any]) -> list[Array] | None:
+    """Feeds as kernels take them, where all are NumPy arrays; else None.
+
+    Those that lie otherwise, such as a frame cut out of a recording, are copied. What is read here is looked at more
+    closely only where its types are new.
+    """
+    if any(type(array) is not np.ndarray for array in feeds):
+        return None
+    return [array if (flags := array.flags).c_contiguous and flags.aligned else _in_rows(array) for array in feeds]
 
 
 def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any]) -> tuple[dict[str, Any], str]:

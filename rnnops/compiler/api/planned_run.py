@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rnnops.compiler.api.derivatives import Pullback
-from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, outputs_of, plain_arrays
+from rnnops.compiler.api.feeds import Feeds, as_given, checked_wrt, filled, given_once, outputs_of, plain_arrays
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan
 from rnnops.interpreter import Workspace, execute
 from rnnops.net.op import Initializer
@@ -31,59 +32,75 @@ else:  # a first call does without
 
 
 SHORT = 1 << 22  # bytes of a plan whose calls are recorded: of longer ones, Python's part is short
+KINDS = 8  # types of feeds whose lists are kept
+Names = tuple[str, ...]
 
 
 class RepeatedCalls:
     """Calls with feeds of the same types as the one before are recorded: then each is one native call.
 
+    Tables are replaced and never changed, so there is no lock.
+
     Args:
+        names: of the inputs that are fed.
         answer: answers a call of a run by its plan.
-        lists: makes what answers calls of a run by lists of jobs.
+        record: makes the lists of jobs (`bound_run.CallLists`, `repeated_training.TrainingLists`) for a run, feeds, and
+            what else a call is given; or a text on why there can be none.
     """
 
-    def __init__(self, answer: Callable[..., Any], lists: Callable[[Run], Any]) -> None:
-        self._answer, self._make = answer, lists
-        self._lists: Any = None
-        self._last: Hashable = None
+    def __init__(self, names: Names, answer: Callable[..., Any], record: Callable[..., Any]) -> None:
+        self._names, self._answer, self._record = names, answer, record
+        self._lists: dict[Hashable, Any] = {}  # or why there are none; the last is the one used last
+        self._last: Hashable = None  # what the last call was like, if it was right
+        self._used: tuple[Any, Names | None, bool] = None, None, False  # lists, and what else the call was given
         self.by_parts = False  # whether pullbacks are asked for more than gradients, which only plans have
 
-    def known(self, kinds: Hashable, *how: Any) -> Any:
+    def known(self, kinds: Hashable, wrt: Names | None = None, training: bool = False) -> Any:
         """The lists of jobs that answer such calls, None where there are none."""
-        return None if self._lists is None or self.by_parts else self._lists.known((kinds, how) if how else kinds)
+        found = None if self.by_parts else self._lists.get((kinds, wrt, training))
+        return None if isinstance(found, str) else found
 
-    def __call__(self, run: Run, dicts: tuple[Feeds, ...], named: Feeds, *how: Any) -> Any:
-        """The answer to a call; `how` are its other arguments."""
-        feeds = None if self.by_parts else plain_arrays(run._names, dicts, named)
+    def __call__(
+        self, run: Run, dicts: tuple[Feeds, ...], named: Feeds, wrt: Names | None = None, training: bool = False
+    ) -> Any:
+        """The answer to a call; lists that were used last look at types of feeds themselves."""
+        feeds = None if self.by_parts else given_once(self._names, dicts, named)
         if feeds is None:
-            return self._answer(run, dicts, named, *how)
-        kinds = tuple([(array.dtype, array.shape) for array in feeds])
-        key = (kinds, how) if how else kinds
-        if self._lists is None and key == self._last:
-            self._lists = self._make(run)
-            self._lists.answered(key)
-        found = None if self._lists is None else self._lists.call(key, feeds, (*dicts, named))
+            return self._answer(run, dicts, named, wrt, training)
+        lists, same, mode = self._used
+        if lists is not None and mode is training and (wrt is same or _are(wrt, same)):
+            found = lists.answer(feeds)
+            if found is not None:
+                return found
+        return self._by_types(run, feeds, dicts, named, wrt, training)
+
+    def _by_types(
+        self, run: Run, feeds: list[Any], dicts: tuple[Feeds, ...], named: Feeds, wrt: Names | None, training: bool
+    ) -> Any:
+        arrays = plain_arrays(feeds)
+        if arrays is None or not all(type(name) is str for name in wrt or ()):
+            return self._answer(run, dicts, named, wrt, training)
+        key = tuple([(array.dtype, array.shape) for array in arrays]), wrt, training
+        if key == self._last and key not in self._lists:
+            made = self._record(run, arrays, wrt, training)
+            self._lists = {**dict([*self._lists.items()][1 - KINDS :]), key: made}
+        lists = self.known(*key)
+        found = None if lists is None else lists.answer(feeds, arrays)
         if found is not None:
+            self._used = lists, wrt, training
             return found
-        answer = self._answer(run, dicts, named, *how)
+        answer = self._answer(run, dicts, named, wrt, training)
         self._last = key
-        if self._lists is not None:
-            self._lists.answered(key)
         return answer
 
 
-def is_plain(wrt: Any) -> bool:
-    """True if these names need no check before they are looked up."""
-    return wrt is None or (type(wrt) in (list, tuple) and all(type(name) is str for name in wrt))
-
-
-def is_random(run: Run, seed: Any, training: Any) -> bool:
-    """True if a training step draws random numbers, or a seed or a mode is none that needs no check."""
-    plain = type(training) is bool and (seed is None or (type(seed) is int and 0 <= seed < 2**64))
-    return not plain or run._random_ops[training] is not None
+def _are(names: Names | None, others: Names | None) -> bool:
+    """True for the very same names; `==` of what else is given for names may mean something else."""
+    return names is not None and others is not None and len(names) == len(others) and all(map(is_, names, others))
 
 
 def call_by_plan(
-    run: Run, dicts: tuple[Feeds, ...], feeds: Feeds, seed: int | None = None, training: bool = False
+    run: Run, dicts: tuple[Feeds, ...], feeds: Feeds, _: Any = None, training: bool = False, seed: int | None = None
 ) -> dict[str, Array]:
     """The answer to a call of a run, op by op."""
     arrays, kinds = run._read(dicts, feeds)

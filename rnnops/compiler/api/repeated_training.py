@@ -10,8 +10,7 @@ Limits: no random op is live, no op runs in Python, and all memory of a step is 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,39 +19,41 @@ import numpy as np
 
 from rnnops.compiler.api.bound_run import Kind, Recording, refuse_other_integers
 from rnnops.compiler.api.derivatives import Pullback
-from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, memory_named
+from rnnops.compiler.api.feeds import checked_wrt, float_dtype_of, given_once, memory_named
 from rnnops.compiler.api.planned_run import SHORT, vjp_by_plan
+from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.pipeline import TrainingPlan, training_structure
 from rnnops.compiler.run.recorder import JobList, NotRecordedError, Recorded, Recorder, Region, array_maker, held
 from rnnops.compiler.targets.target import Processor
-from rnnops.errors import named_arguments
 from rnnops.interpreter import Workspace
 from rnnops.types import Array, Type, type_of
-from rnnops.util import cached_property
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
     from rnnops.compiler.run.layer_plan import LayerGradients
 
-KINDS = 8  # types of feeds whose lists are kept
 Passes = tuple[JobList, JobList]
+BYTES = Type("uint8", (0,))  # stands for memory whose size is not known yet
 
 
 @dataclass(frozen=True)
 class RecordedTraining:
-    """Both passes. What each list is given: feeds, outputs, what is kept, gradients of outputs, and of inputs."""
+    """Both passes. Lists are given feeds, outputs, memory that is kept, gradients of outputs, and those of inputs.
+
+    The forward pass is given the first three.
+    """
 
     passes: tuple[Recorded, Recorded]
     feeds: int
     outputs: dict[str, Kind]
-    kept: tuple[Kind, ...]
+    kept: Kind
     grads: dict[str, Kind]
     results: dict[str, Kind]
 
     @property
     def nbytes(self) -> int:
         """Of all memory of a step but what the caller has."""
-        return sum(one.nbytes for one in self.passes) + sum(size for (size,), _ in self.kept)
+        return sum(one.nbytes for one in self.passes) + self.kept[0][0]
 
 
 class _StepRecording(Recording):
@@ -60,19 +61,15 @@ class _StepRecording(Recording):
 
     plan: TrainingPlan
 
-    def __init__(self, plan: TrainingPlan, recorder: Recorder, names: Sequence[str], training: bool) -> None:
-        super().__init__(plan, recorder, training)
-        self.names = names
-
-    def run(self) -> tuple[tuple[int, int], list[dict[str, Kind]]]:
-        """How many jobs, and sizes of drivers, the forward pass has; outputs, their gradients and results by name."""
+    def run(self) -> tuple[tuple[int, int, int], list[dict[str, Kind]]]:
+        """Jobs, sizes of drivers and arrays before what is kept; outputs, their gradients and results by name."""
         plan, note = self.plan, self.recorder.note
-        workspace, kept, back = Workspace(), Workspace(), Workspace()
-        workspace.local.update((name, self.given(plan.program.types[name])) for name in self.names)
+        workspace, kept, back = self.inputs(), Workspace(), Workspace()
         kept.parent = workspace
         self.execute(plan.program, plan.compiled.forward, workspace, plan.residuals.kept, kept)
         made = self.outputs(plan.program, kept)
-        ahead = len(self.recorder.jobs), len(self.recorder.sizes)
+        ahead = len(self.recorder.jobs), len(self.recorder.sizes), len(self.kinds)
+        self.given(BYTES)
         back.local.update((name, kept[name]) for name in (*plan.residuals.kept, *plan.residuals.free))
         grads = {output: plan.backward.types[blob] for output, blob in plan.gradient.output_grads.items()}
         for output, blob in plan.gradient.output_grads.items():
@@ -87,26 +84,25 @@ def record_training(
     run: Run, wrt: tuple[str, ...], training: bool, feeds: Sequence[Type], float_dtype: str
 ) -> RecordedTraining:
     """Record the passes of a run for feeds of certain types. Raises NotRecordedError where Python has a part in it."""
-    target, names, recorder = run._options.target, run._names, Recorder()
+    target, recorder = run._options.target, Recorder()
     if not isinstance(target, Processor):
         raise NotRecordedError("kernels are not compiled for this machine")
     options = replace(run._options, device=recorder, recycle=False)
-    types = dict(zip(names, feeds, strict=True))
+    types = {name: type_of(array) for name, array in run._bound.items()} | dict(zip(run._free, feeds, strict=True))
     plan = training_structure(run._live, types, float_dtype, wrt, options, run._saving)
-    recording = _StepRecording(plan, recorder, names, training)
-    ((count, first), (outputs, grads, results)), sizes = recording.twice(target)
-    jobs = recorder.jobs[:count], recorder.jobs[count:]
-    shared = _shared(*jobs)
-    for number, region in enumerate(shared, recording.count):
-        region.given = number
+    recording = _StepRecording(run, plan, recorder, training)
+    ((count, first, place), (outputs, grads, results)), sizes = recording.twice(target)
+    jobs, kinds = (recorder.jobs[:count], recorder.jobs[count:]), list(enumerate(recording.kinds))
+    kept = 0
+    for region in _shared(*jobs):
+        region.given, region.base = place, kept
+        kept += rounded(int(region.frame.nbytes))
+    given, checked = (place + 1, len(kinds)), (kinds[: len(feeds)], kinds[place + 1 : place + 1 + len(grads)])
     forward, backward = (
-        Recorded(
-            tuple(some), (), own, recorder.status, recorder.barrier, recording.count + len(shared)
-        ).without_copies()
-        for some, own in zip(jobs, (sizes[:first], sizes[first:]), strict=True)
+        Recorded(tuple(some), (), own, recorder.status, recorder.barrier, arrays, tuple(those)).without_copies()
+        for some, own, arrays, those in zip(jobs, (sizes[:first], sizes[first:]), given, checked, strict=True)
     )
-    kept = tuple(((region.frame.nbytes,), np.uint8) for region in shared)
-    return RecordedTraining((forward, backward), len(names), outputs, kept, grads, results)
+    return RecordedTraining((forward, backward), len(feeds), outputs, ((kept,), np.uint8), grads, results)
 
 
 def _shared(forward: Sequence[Any], backward: Sequence[Any]) -> list[Region]:
@@ -116,103 +112,79 @@ def _shared(forward: Sequence[Any], backward: Sequence[Any]) -> list[Region]:
     return [region for region in both if region.made and region.given < 0 and not region.scratch]
 
 
-class RepeatedTraining:
-    """Training steps of a run: those with feeds of the same types as the ones before are recorded."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._last: Hashable = None
-        self._known: dict[Hashable, TrainingLists | None] = {}  # None where it is refused
-
-    def call(
-        self, key: Any, feeds: Sequence[Array], given: Sequence[Mapping[str, Any]]
-    ) -> tuple[dict[str, Array], Pullback] | None:
-        """Outputs by name, and the pullback; None where the plan has to answer.
-
-        Args:
-            key: types of feeds; inputs whose gradients are wanted, and the mode.
-            given: the feeds as the caller has them.
-        """
-        kinds, (wrt, training) = key
-        if key not in self._known:
-            if key != self._last:
-                return None
-            others = dict([*self._known.items()][1 - KINDS :])
-            self._known = {**others, key: self._recorded(kinds, checked_wrt(self._run.net, wrt), training, feeds)}
-        lists = self._known[key]
-        if lists is None:
-            return None
-        recorded = lists.recorded
-        outputs = {name: make() for name, make in lists.outputs.items()}
-        kept, made = [make() for make in lists.kept], [*outputs.values()]
-        later = made[:1] * (len(recorded.grads) + len(recorded.results))  # which only the other pass has
-        passes = lists.take()
-        right = passes[0].perform([*feeds, *made, *later, *kept])
-        lists.idle.append(passes)
-        if not right:
-            return None
-        again = partial(vjp_by_plan, self._run, tuple(map(dict, given)), {}, wrt, training)
-        return outputs, RepeatedPullback(lists, feeds, made, kept, again)
-
-    def known(self, key: Hashable) -> TrainingLists | None:
-        """The lists that wait for a caller with such feeds."""
-        return self._known.get(key)
-
-    def answered(self, key: Hashable) -> None:
-        """Feeds of these types were right, and the plan has answered."""
-        self._last = key
-
-    def _recorded(
-        self, kinds: Any, wrt: tuple[str, ...], training: bool, feeds: Sequence[Array]
-    ) -> TrainingLists | None:
-        run, arrays = self._run, dict(zip(self._run._names, feeds, strict=True))
-        types, dtype = [type_of(array) for array in feeds], float_dtype_of(run.net, arrays) or "float32"
-        try:
-            refuse_other_integers(run.net, run._names, feeds)
-            recorded = record_training(run, wrt, training, types, dtype)
-        except NotRecordedError:
-            return None
-        if recorded.nbytes > SHORT:
-            return None
-        plan = run._training.get((wrt, kinds), lambda: run._planned_training(wrt, *run._types(arrays, kinds)))
-        return TrainingLists(
-            plan, recorded, partial(record_training, run, wrt, training, types, dtype), [_passes(recorded)]
-        )
+def training_lists(
+    run: Run, feeds: Sequence[Array], wrt: tuple[str, ...] | None, training: bool
+) -> TrainingLists | str:
+    """The lists of jobs that answer training steps of a run with such feeds, or why there are none."""
+    names, given = checked_wrt(run.net, wrt), dict(zip(run._free, feeds, strict=True))
+    types, dtype = [type_of(array) for array in feeds], float_dtype_of(run.net, {**run._bound, **given}) or "float32"
+    record = partial(record_training, run, names, training, types, dtype)
+    try:
+        refuse_other_integers(run.net, run._free, feeds)
+        recorded = record()
+    except NotRecordedError as reason:
+        return str(reason)
+    if recorded.nbytes > SHORT:
+        return f"a step takes {recorded.nbytes} bytes"
+    arrays, kinds = run._read((given,), {})
+    plan = run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
+    return TrainingLists(run, names, training, plan, recorded, record)
 
 
-@dataclass(frozen=True)
 class TrainingLists:
     """Pairs of lists that wait, each for one caller at a time; where none does, both passes are recorded again."""
 
-    plan: TrainingPlan
-    recorded: RecordedTraining
-    record: Callable[[], RecordedTraining]
-    idle: list[Passes]
+    def __init__(
+        self, run: Run, wrt: tuple[str, ...], training: bool, plan: TrainingPlan, recorded: RecordedTraining,
+        record: Callable[[], RecordedTraining],
+    ) -> None:  # fmt: skip
+        self._run, self._how, self.plan, self.recorded, self._record = run, (wrt, training), plan, recorded, record
+        self.idle = [_passes(recorded)]
+        self._outputs = {name: array_maker(*kind) for name, kind in recorded.outputs.items()}
+        self._kept = array_maker(*recorded.kept)
+        self._results = {name: array_maker(*kind) for name, kind in recorded.results.items()}
+        self.grads = () if plan.gradient.refused else tuple(recorded.grads)  # which are taken without another look
 
-    @cached_property
-    def outputs(self) -> dict[str, Callable[[], Array]]:
-        """Makers of outputs, by name."""
-        return {name: array_maker(*kind) for name, kind in self.recorded.outputs.items()}
+    def answer(
+        self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None
+    ) -> tuple[dict[str, Array], Pullback] | None:
+        """Outputs by name, and the pullback; None where types of feeds are others, or an index is out of range.
 
-    @cached_property
-    def kept(self) -> list[Callable[[], Array]]:
-        return [array_maker(*kind) for kind in self.recorded.kept]
+        Args:
+            arrays: the feeds as kernels take them, which are of these types.
+        """
+        made = {name: make() for name, make in self._outputs.items()}
+        every = [*(feeds if arrays is None else arrays), *made.values(), self._kept()]
+        return (made, RepeatedPullback(self, every, feeds)) if self._do(0, every, arrays is None) else None
 
-    @cached_property
-    def results(self) -> dict[str, Callable[[], Array]]:
-        return {name: array_maker(*kind) for name, kind in self.recorded.results.items()}
+    def pull(self, every: Sequence[Array], dys: Sequence[Any], check: bool = True) -> dict[str, Array] | None:
+        """Gradients of inputs by name; None where types of those of outputs are others.
 
-    @cached_property
-    def grads(self) -> dict[str, Kind]:
-        """Outputs that take a gradient, with its kind."""
-        refused = self.plan.gradient.refused
-        return {name: kind for name, kind in self.recorded.grads.items() if name not in refused}
+        Args:
+            every: what the forward pass was given.
+            dys: gradients of outputs.
+            check: whether their types are looked at.
+        """
+        results = {name: make() for name, make in self._results.items()}
+        return results if self._do(1, [*every, *dys, *results.values()], check) else None
+
+    def by_plan(self, feeds: Sequence[Any]) -> Pullback:
+        """The pullback of the plan for the same feeds."""
+        run, (wrt, training) = self._run, self._how
+        return vjp_by_plan(run, (dict(zip(run._free, feeds, strict=True)),), {}, wrt, training)[1]
+
+    def _do(self, which: int, arrays: list[Any], check: bool) -> bool:
+        passes = self.take()
+        try:
+            return passes[which].do(arrays, check)
+        finally:
+            self.idle.append(passes)
 
     def take(self) -> Passes:
         try:
             return self.idle.pop()
         except IndexError:
-            return _passes(self.record())
+            return _passes(self._record())
 
 
 def _passes(recorded: RecordedTraining) -> Passes:
@@ -220,49 +192,39 @@ def _passes(recorded: RecordedTraining) -> Passes:
     return JobList(forward), JobList(backward)
 
 
-def are_of(arrays: Any, kinds: Mapping[str, Kind]) -> bool:
-    """True for a dict of NumPy arrays that have the shapes and types which are wanted under their names."""
-    if type(arrays) is not dict:
-        return False
-    for name, array in arrays.items():
-        if type(array) is not np.ndarray or kinds.get(name) != (array.shape, array.dtype) or not array.flags.aligned:
-            return False
-    return True
-
-
 class RepeatedPullback(Pullback):
     """The pullback of a recorded training step."""
 
-    def __init__(
-        self, lists: TrainingLists, feeds: Sequence[Array], outputs: Sequence[Array], kept: Sequence[Array],
-        again: Callable[[], Any],
-    ) -> None:  # fmt: skip
+    _slow: Pullback | None = None
+
+    def __init__(self, lists: TrainingLists, every: Sequence[Array], feeds: Sequence[Any]) -> None:
         self._plan, self._lists = lists.plan, lists
-        self._given: tuple[Any, ...] | None = feeds, outputs, kept, again
-        self._slow: Pullback | None = None
-        self._lock, self._lent = threading.Lock(), []
+        self._given = [(every, feeds)]  # until it is used: whoever takes it out is the only one
 
     @memory_named(lambda pullback: str(pullback._plan.program.net.name))
-    @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
-        checked = grads if are_of(grads, self._lists.grads) else self._checked(grads)
+        lists, given = self._lists, self._given
+        dys = given_once(lists.grads, (grads,), {}) if given else None
+        if dys is not None:
+            taken = self._taken_once()
+            found = lists.pull(taken[0], dys)
+            if found is not None:
+                return found
+            given.append(taken)
+        checked = self._checked(grads)
         if self._slow is not None:
             return self._slow(checked)
-        feeds, outputs, kept, _ = self._taken_once()
-        wanted, blobs = self._lists.recorded.grads, self._plan.gradient.output_grads
-        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in wanted]
-        results = {name: make() for name, make in self._lists.results.items()}
-        passes = self._lists.take()
-        passes[1].perform([*feeds, *outputs, *dys, *results.values(), *kept])
-        self._lists.idle.append(passes)
-        return results
+        blobs = self._plan.gradient.output_grads
+        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in blobs]
+        found = lists.pull(self._taken_once()[0], dys, check=False)
+        assert found is not None
+        return found
 
-    def _taken_once(self) -> tuple[Any, ...]:
-        with self._lock:
-            given, self._given = self._given, None
-        if given is None:
-            raise self._used()
-        return given
+    def _taken_once(self) -> tuple[Sequence[Array], Sequence[Any]]:
+        try:
+            return self._given.pop()
+        except IndexError:
+            raise self._used() from None
 
     def layers(self, *arguments: Any, **options: Any) -> Generator[LayerGradients, None, None]:
         return self._by_plan().layers(*arguments, **options)
@@ -271,12 +233,11 @@ class RepeatedPullback(Pullback):
         return self._by_plan().step_blobs(name)
 
     def held_arrays(self) -> dict[str, Array]:
-        return {} if self._given is None and self._slow is None else self._by_plan().held_arrays()
+        return self._by_plan().held_arrays() if self._given or self._slow is not None else {}
 
     def _by_plan(self) -> Pullback:
         """The same by the plan of the step, which has its parts by name."""
         if self._slow is None:
-            *_, again = self._taken_once()
-            slow: Pullback = again()[1]
+            slow = self._lists.by_plan(self._taken_once()[1])
             slow.steps.by_parts, self._slow = True, slow
         return self._slow

@@ -23,6 +23,7 @@ from rnnops.compiler.api.feeds import (
     check_weights,
     checked_seed,
     checked_wrt,
+    given_once,
     memory_named,
     merge_feeds,
     of_run,
@@ -35,8 +36,6 @@ from rnnops.compiler.api.planned_run import (
     PlannedRun,
     RepeatedCalls,
     call_by_plan,
-    is_plain,
-    is_random,
     made_again,
     vjp_by_plan,
 )
@@ -44,7 +43,7 @@ from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, PlanTemplates, TrainingPlan
-from rnnops.errors import DeviceError, check_flags, named_arguments
+from rnnops.errors import DeviceError, check_flags
 from rnnops.interpreter import first_live_random_op
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
@@ -120,9 +119,10 @@ class Run(ForwardMode):
         self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
         self._derived: PlanCache[Derived] = PlanCache()
         self._templates = PlanTemplates[ForwardPlan](), PlanTemplates[TrainingPlan]()
-        self.repeats = self.repeats and not options.interpreted and not self._bound
-        self._calls = RepeatedCalls(call_by_plan, lambda run: bound_run.NativeCalls(run._recorded_for, SHORT))
-        self._steps = RepeatedCalls(vjp_by_plan, lambda run: repeated_training.RepeatedTraining(run))
+        self.repeats = self.repeats and not options.interpreted
+        self._free = tuple(name for name in self._names if name not in self._bound)
+        self._calls = RepeatedCalls(self._free, type(self)._called, type(self)._call_lists)
+        self._steps = RepeatedCalls(self._free, vjp_by_plan, lambda *given: repeated_training.training_lists(*given))
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 
@@ -147,7 +147,7 @@ class Run(ForwardMode):
         if self.repeats and seed is None and training is False:
             outputs: Outputs = self._calls(self, dicts, feeds)
             return outputs
-        return call_by_plan(self, dicts, feeds, seed, training)
+        return self._called(dicts, feeds, None, training, seed)
 
     @memory_named(of_run)
     def vjp(
@@ -183,11 +183,11 @@ class Run(ForwardMode):
             {'w': array([[1.],
                    [1.]])}
         """
-        plain = self.repeats and self.pullback is Pullback and is_plain(wrt)
-        if plain and not is_random(self, seed, training):
-            found: tuple[Outputs, Pullback] = self._steps(
-                self, dicts, feeds, wrt if wrt is None else tuple(wrt), training
-            )
+        plain = self.repeats and self.pullback is Pullback and (training is True or training is False)
+        seeded = seed is None or (type(seed) is int and 0 <= seed < 2**64)
+        if plain and seeded and self._random_ops[training] is None and type(wrt) in (type(None), list, tuple):
+            names = wrt if wrt is None else tuple(wrt)
+            found: tuple[Outputs, Pullback] = self._steps(self, dicts, feeds, names, training)
             return found
         return vjp_by_plan(self, dicts, feeds, wrt, training, seed)
 
@@ -231,7 +231,6 @@ class Run(ForwardMode):
         )
 
     @memory_named(of_run)
-    @named_arguments
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken).
 
@@ -317,7 +316,6 @@ class Run(ForwardMode):
         return run.write_export(call, (dicts, feeds), folder, name, states, initial, source)
 
     @memory_named(of_run)
-    @named_arguments
     def stream(
         self, states: Mapping[str, str] | None = None, rows: int | None = None, shapes: Any = None,
         initial: Any = None, dtype: Any = None, steps: str | None = None,
@@ -528,7 +526,8 @@ class Run(ForwardMode):
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
         names = self._names
-        plain = plain_arrays(names, (self._bound, *dicts), named)
+        given = given_once(names, (self._bound, *dicts), named)
+        plain = None if given is None else plain_arrays(given)
         if plain is not None:
             kinds = tuple([(array.dtype, array.shape) for array in plain])
             if kinds in self._float_dtypes:
@@ -542,12 +541,13 @@ class Run(ForwardMode):
         """A feed of an input as an array. Raises FeedError for what is none."""
         return as_array(net, name, value, what)
 
-    def _lists_for(self, kinds: Hashable, wrt: tuple[str, ...] = ()) -> Any:
-        """The lists of jobs that answer calls, or training steps, with such feeds; None where plans do."""
-        return self._steps.known(kinds, wrt, True) if wrt else self._calls.known(kinds)
+    def _called(self, *given: Any) -> Outputs:
+        """The answer to a call, op by op."""
+        return call_by_plan(self, *given)
 
-    def _recorded_for(self, feeds: Sequence[Array]) -> Any:
-        return bound_run.recorded_for(self.net, self, self._names, feeds)
+    def _call_lists(self, feeds: Sequence[Array], *_: Any) -> Any:
+        """The lists of jobs that answer calls with such feeds, or why there are none."""
+        return bound_run.call_lists(self, self, feeds, SHORT)
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])

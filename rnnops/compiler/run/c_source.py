@@ -63,7 +63,7 @@ class MemoryMap:
     @property
     def count(self) -> int:
         """How many arrays a call is given, states among them."""
-        return self.recorded.feeds + len(self.recorded.outputs)
+        return self.recorded.given
 
     @cached_property
     def _staying(self) -> tuple[dict[int, int], dict[int, int], int]:

@@ -11,7 +11,6 @@ code goes through (kernels/cpu/threads.py). What looks at elements from Python i
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,10 +41,10 @@ from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.target import Processor, Work, perform_together
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.native import NAMES, PRODUCTS, NativeFunction, threads as thread_library
-from rnnops.kernels.cpu.threads import GIVEN, MOST_ROWS
+from rnnops.kernels.cpu.threads import GIVEN, MOST_ROWS, memory_address
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.net.schema import Call, RunContext, schema_of
-from rnnops.types import FLOATS, Array, Shape, TwinArray
+from rnnops.types import FLOATS, Array, Shape, TwinArray, Type
 
 PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
@@ -79,7 +78,8 @@ class Recorded:
         sizes: that drivers are given: the array, its contents before the first call, its contents after it.
         status: says after a call whether an index was out of range.
         barrier: at which the threads of a driver meet.
-        feeds: how many arrays are given before the outputs.
+        given: how many arrays a caller gives, outputs among them.
+        checked: places among these, and the types that are wanted there.
     """
 
     jobs: tuple[Job, ...]
@@ -87,7 +87,8 @@ class Recorded:
     sizes: tuple[tuple[Array, Array, Array], ...]
     status: Array
     barrier: Array
-    feeds: int
+    given: int
+    checked: tuple[tuple[int, Type], ...] = ()
 
     def without_copies(self) -> Recorded:
         """The recording without final copies into arrays of the caller: jobs write into these arrays instead.
@@ -108,7 +109,12 @@ class Recorded:
 
 
 class JobList:
-    """A recorded plan in memory, for one caller at a time."""
+    """A recorded plan in memory, for one caller at a time.
+
+    `perform(words)` does all jobs with the addresses of arrays that a caller gives: True, or False where an index or a
+    label was out of range. `answer(arrays)` does so with the arrays, and is False also where one that is checked has
+    another type, and before the first `perform`, which packs weights.
+    """
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -116,40 +122,37 @@ class JobList:
         self._words = [np.array([*_addresses(job), *job.numbers], np.int64) for job in recorded.jobs]
         self._jobs = np.array([*map(self._entry, range(len(recorded.jobs)))], np.int64)
         self._places = np.array([*self._given_places()], np.int64).reshape(-1)
-        self._barrier = new_barrier()
+        self._kinds = np.array([word for place, kind in recorded.checked for word in _kind(place, kind)], np.int64)
+        self._barrier, self._given = new_barrier(), np.zeros(recorded.given, np.int64)
         counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
-        self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
-        # a ctypes array, which is faster to assign to than one of NumPy
-        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()
-        self._call = _address(self._list), self.threads, ctypes.addressof(self._given)
-        self._names = tuple(name for name, _, _ in recorded.outputs)
-        self._makers = tuple(array_maker(shape, dtype) for _, dtype, shape in recorded.outputs)
-        self._packed = False
+        call = 0, _address(self._given), recorded.given, _address(recorded.status)
+        checked = _address(self._kinds), len(recorded.checked), id(False), id(True)
+        self._list = np.array([self.threads, _address(self._barrier), *counted, *call, *checked], np.int64)
+        self.answer: Callable[[list[Any]], bool] = lambda _: False
+        self.perform: Callable[[list[int]], bool] = self._pack
         for array, unpacked, _ in recorded.sizes:
             array[:] = unpacked
 
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
         """Outputs by name; None where an index or a label was out of range."""
-        made = [make() for make in self._makers]
-        right = self.perform([*feeds, *made])
-        return dict(zip(self._names, made)) if right else None  # noqa: B905 - they are as many
+        made = {name: np.empty(shape, dtype) for name, dtype, shape in self.recorded.outputs}
+        return made if self.do([*feeds, *made.values()]) else None
 
-    def perform(self, given: Sequence[Array | None]) -> bool:
-        """Do all jobs with these arrays; whether all indices and labels were in range."""
-        return self.perform_at([*map(id, given)], len(given))
+    def do(self, arrays: list[Array], check: bool = False) -> bool:
+        """Do all jobs with arrays; False as `answer` where types are checked, else as `perform`."""
+        return self.answer(arrays) if check else self.perform([*map(memory_address, arrays)])
 
-    def perform_at(self, words: list[Any], objects: int = 0) -> bool:
-        """The same with addresses of memory; the first are those of NumPy's objects, as many as there are `objects`."""
-        self._given[:] = words
-        perform_together(*self._call, objects)
-        if not self._packed:  # drivers pack before they look at an index, whatever comes of it
-            self._packed = True
-            for array, _, packed in self.recorded.sizes:
-                array[:] = packed
-        status = self.recorded.status
-        right = not status[0]
-        status[0] = 0
+    def _pack(self, words: list[int]) -> bool:
+        """The first call."""
+        right = self._method("perform")(words)
+        for array, _, packed in self.recorded.sizes:  # drivers pack before they look at an index, whatever comes of it
+            array[:] = packed
+        self.answer, self.perform = self._method("answer"), self._method("perform")
         return right
+
+    def _method(self, name: str) -> Callable[[list[Any]], bool]:
+        method = thread_library().method(name, self._list)
+        return method if self.threads == 1 else partial(perform_together, self.threads, self._list, method)
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:
         """A job for `kernels/cpu/threads.py`; threads meet between two jobs unless both are for one."""
@@ -161,7 +164,12 @@ class JobList:
         for words, job in zip(self._words, self.recorded.jobs, strict=True):
             for number, (region, offset) in enumerate(job.places):
                 if region.given >= 0:
-                    yield _address(words) + number * WORD_BYTES, region.given, offset
+                    yield _address(words) + number * WORD_BYTES, region.given, region.base + offset
+
+
+def _kind(place: int, kind: Type) -> tuple[int, ...]:
+    """A type that is checked, for `kernels/cpu/threads.py`."""
+    return place, id(np.ndarray), id(np.dtype(kind.dtype)), len(kind.shape), *kind.shape
 
 
 def _made_there(copy: Job) -> bool:
@@ -216,10 +224,11 @@ class Region:
         given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
         made: whether it is written anew in each call.
         scratch: whether it is of one driver at a time.
+        base: where it begins in that array, in bytes.
     """
 
     def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
-        self.frame, self.note, self.given, self.made, self.scratch = frame, note, given, made, False
+        self.frame, self.note, self.given, self.made, self.scratch, self.base = frame, note, given, made, False, 0
         self.start: int = frame.__array_interface__["data"][0]
 
 

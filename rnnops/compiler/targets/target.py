@@ -30,7 +30,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -63,7 +63,7 @@ from rnnops.kernels.cpu.processor import (
     reason,
     warn_once,
 )
-from rnnops.kernels.cpu.threads import GIVEN, as_words
+from rnnops.kernels.cpu.threads import GIVEN, MAILBOXES, as_words
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 from rnnops.types import Array
 from rnnops.util import LOADING, LazyModule
@@ -176,20 +176,18 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
         _keep(team)
 
 
-def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
-    """Have several threads do a list of jobs; return when all are done.
+def perform_together(threads: int, jobs: Any, perform: Callable[[Any], bool], given: Any) -> bool:
+    """Have several threads do a list of jobs, and return the result of `perform` when all are done.
 
     Args:
-        jobs: address of the list (kernels/cpu/threads.py), which says `threads` as well.
-        given: address of the words that are given; so many of them are NumPy's objects.
+        jobs: the list (kernels/cpu/threads.py), which says `threads` as well.
+        perform: does its jobs with what is given.
     """
-    if threads == 1:
-        _native("perform", 4)(jobs, given, objects, 0)
-        return
     team = _idle_team()
     try:
         team.grow(threads - 1)
-        _native("perform", 4)(jobs, given, objects, team.address)
+        jobs[MAILBOXES // WORD_BYTES] = team.address
+        return perform(given)
     finally:
         _keep(team)
 

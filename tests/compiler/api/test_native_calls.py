@@ -13,7 +13,8 @@ from masked_presets import PRESETS, D, H, preset
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.compiler.api.bound_run import KINDS, BoundRun
+from rnnops.compiler.api.bound_run import BoundRun
+from rnnops.compiler.api.planned_run import KINDS
 
 Arrays = Mapping[str, np.ndarray]
 LENGTHS = np.array([3, 0, 5, 1], "int32")
@@ -27,7 +28,7 @@ def bound_run(net: ro.Net, threads: int = 1, dtype: str = "float32", **options: 
 
 
 def lists_of(run: BoundRun) -> int:
-    return sum(map(len, run._native._idle.values()))
+    return sum(len(lists.idle) for lists in run._calls._lists.values() if not isinstance(lists, str))
 
 
 def check(run: BoundRun, params: Arrays, feeds: Arrays, native: bool = True) -> None:
@@ -130,7 +131,7 @@ def test_frames_cut_out_of_a_recording_are_one_native_call(monkeypatch: pytest.M
     ids, scale = np.arange(60).reshape(4, 3, 5) % 7, np.array(2.0, "float32")
     wanted = [run(ids=np.ascontiguousarray(frame.T), scale=scale) for frame in ids]
     assert lists_of(run)
-    monkeypatch.setattr(run, "_served", None)  # which runs op by op
+    monkeypatch.setattr(run, "_called", None)  # which runs op by op
     for frame, kept in zip(ids, wanted, strict=True):
         for name, array in run(ids=frame.T, scale=scale).items():
             np.testing.assert_array_equal(array, kept[name], err_msg=name)
@@ -166,7 +167,7 @@ def test_many_types_of_feeds_in_turn() -> None:
         wanted = ro.compile(run.net, "reference")({**params, "x": x, "lengths": LENGTHS})
         for name, array in found.items():
             np.testing.assert_allclose(array, wanted[name], 1e-5, 1e-6)
-    assert len(run._native._idle) <= KINDS
+    assert len(run._calls._lists) <= KINDS
 
 
 def test_calls_from_several_threads() -> None:
@@ -222,7 +223,7 @@ def test_what_python_steps_through_has_no_list() -> None:
     feeds = {"xs": np.ones((3, 2, D), "float32"), "h0": np.zeros((2, D), "float32")}
     check(run, params, feeds, native=False)
     kinds = tuple((array.dtype, array.shape) for array in feeds.values())
-    assert "stepped from Python" in (run._native.refused(kinds) or "")
+    assert "stepped from Python" in run._calls._lists[kinds, None, False]
     assert "stepped from Python" in run.plan(feeds, backward=False).describe()
     told = "stepped from Python", "Write the steps of a recurrence inside of a cell as a loop of Python"
     rejects(ro.DeviceError, lambda: run.export_native("nowhere", feeds), *told)

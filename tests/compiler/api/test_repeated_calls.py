@@ -417,3 +417,105 @@ def test_arguments_that_are_wrong_are_named_after_recorded_steps() -> None:
     for training in (1.0, np.zeros(2)):
         with pytest.raises(ro.ArgumentError, match="training= is neither on nor off"):
             run.vjp(feeds, training=training)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", NETS)
+def test_training_steps_of_bound_runs_are_recorded(name: str, threads: int) -> None:
+    plain, feeds = made(name, threads=threads)
+    fed = {name: array for name, array in feeds.items() if name in ("x", "lengths")}
+    run = plain.bind(**{name: array for name, array in feeds.items() if name not in fed})
+    dy = RNG.normal(size=(T, N, H)).astype("float32")
+    for wrt in (None, ["x"]):
+        out, pullback = run.vjp(fed, wrt=wrt)
+        grads = pullback({"y": dy})
+        same(out, plain.vjp(feeds, wrt=wrt)[0])
+        for _ in range(3):
+            again, repeated = run.vjp(fed, wrt=wrt)
+            same(again, out)
+            same(repeated({"y": dy}), grads)
+        assert isinstance(repeated, RepeatedPullback), "this test shows nothing otherwise"
+    _, repeated = run.vjp(fed)
+    assert repeated.held_arrays()
+    same(repeated({"y": dy}), plain.vjp(feeds)[1]({"y": dy}))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    copied = array.copy()
+    copied.flags.writeable = False
+    return copied
+
+
+def crooked(array: np.ndarray) -> np.ndarray:
+    """The same numbers at an address that is not a multiple of their size."""
+    memory = np.empty(array.nbytes + 1, np.uint8)
+    found = memory[1:].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+RIGHT: dict[str, Callable[[np.ndarray], Any]] = {
+    "order": np.asfortranarray,
+    "steps": lambda array: np.repeat(array, 2, axis=0)[::2],
+    "address": crooked,
+    "read-only": read_only,
+    "dtype of its own": lambda array: array.astype(np.dtype(array.dtype, metadata={"unit": "m"})),
+    "class": lambda array: array.view(np.recarray),
+}
+WRONG: dict[str, Callable[[np.ndarray], Any]] = {
+    "float64": lambda array: array.astype("float64"),
+    "bytes the other way round": lambda array: array.astype(">f4"),
+    "one more axis": lambda array: array[None],
+    "features": lambda array: array[..., :-1].copy(),
+    "list": lambda array: array.tolist(),
+    "nothing": lambda array: None,
+    "integers": lambda array: array.view("int32"),
+}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_arrays_of_any_layout_are_right_and_of_other_types_named_errors_after_recorded_calls(bound: bool) -> None:
+    run, feeds = made("lstm")
+    if bound:
+        run, feeds = run.bind(**{name: array for name, array in feeds.items() if name != "x"}), {"x": feeds["x"]}
+    dy = RNG.normal(size=(T, N, H)).astype("float32")
+    for _ in range(3):
+        called, (out, pullback) = run(feeds), run.vjp(feeds)
+        grads = pullback({"y": dy})
+    assert isinstance(pullback, RepeatedPullback), "this test shows nothing otherwise"
+    for name, changed in RIGHT.items():
+        other = {**feeds, "x": changed(feeds["x"])}
+        same(run(other), called)
+        again, repeated = run.vjp(other)
+        same(again, out)
+        same(repeated({"y": changed(dy)}), grads)
+        assert isinstance(repeated, RepeatedPullback) or name == "class"
+    for changed in WRONG.values():
+        for call in (run, run.vjp):
+            with pytest.raises((FeedError, TypeRuleError)):
+                call({**feeds, "x": changed(feeds["x"])})
+        pullback = run.vjp(feeds)[1]
+        with pytest.raises(GradientError):
+            pullback({"y": changed(dy)})
+        same(pullback({"y": dy}), grads)
+    same(run(feeds), called)
+
+
+def test_a_feed_whose_shape_changes_in_place_is_looked_at() -> None:
+    run, feeds = made("lstm")
+    x = feeds["x"].copy()
+    for _ in range(3):
+        run({**feeds, "x": x})
+    x.shape = (N, T, D)
+    same(run({**feeds, "x": x}), ro.compile(run.net)({**feeds, "x": x}))
+
+
+def test_names_that_only_compare_as_equal_are_refused_after_recorded_steps() -> None:
+    run, feeds = made("lstm")
+    for wrt in (["x"], None):
+        for _ in range(3):
+            run.vjp(feeds, wrt=wrt)
+        for other in ([next(iter(run.net.ops)).outputs[0]], [None], [np.array("x")], [ro.Net("other").input("x")]):
+            with pytest.raises(FeedError, match="wrt names no float input"):
+                run.vjp(feeds, wrt=other)
+    assert list(run.vjp(feeds, wrt=["".join(("x", ""))])[1](np.ones((T, N, H), "float32"))) == ["x"]
