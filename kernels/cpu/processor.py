@@ -49,8 +49,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 from rnnops.errors import DeviceError, OutOfMemoryError
 
 MIB = 1 << 20
@@ -130,6 +128,7 @@ def _demand_library() -> None:
 if "llvmlite.binding" not in sys.modules:
     _demand_library()
 
+import llvmlite.binding as llvm  # noqa: E402
 
 __all__ = ["llvm"]
 

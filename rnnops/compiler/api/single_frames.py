@@ -22,16 +22,11 @@ from rnnops.types import Type
 
 
 def warn_of_single_frames(
-    net: Net,
-    types: Mapping[str, Type],
-    given: Collection[str],
-    open_axes: Sequence[Mapping[str, int]],
-    dtype: str,
-    level: int = 6,
+    net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
 ) -> None:
-    """Warn of `single_frames`; `level` is how far away the user's call is."""
+    """Warn of `single_frames` where a user calls `stream` or `export_native`."""
     if text := single_frames(net, types, given, open_axes, dtype):
-        warnings.warn(text, UserWarning, stacklevel=level)
+        warnings.warn(text, UserWarning, stacklevel=6)
 
 
 def single_frames(

@@ -124,7 +124,7 @@ def _warn_of_single_frames(net: Net, bound: Feeds, opened: Stream, shapes: Mappi
     ones = {name: Type(dtypes[name], tuple(size if is_number(size) else 1 for size in fed[name])) for name in fed}
     given = {**states, **ones}
     every = {**{name: type_of(on_host(array)) for name, array in bound.items()}, **given}
-    warn_of_single_frames(net, every, given, axes, floats, level=7)
+    warn_of_single_frames(net, every, given, axes, floats)
 
 
 def _opened(
