@@ -114,7 +114,7 @@ TRIES = 16  # to make native checks: what they refuse again and again is compare
 
 
 def native_checks(walk: Walk) -> tuple[Callable[[Any], bool], Any] | None:
-    """A native function of nothing that is True while all that a walk compares is the same, and what it reads for that.
+    """A native function that is True while all objects of a walk are the same, and the objects that it reads.
 
     None where Python has to make some of the comparisons.
     """

@@ -4,7 +4,7 @@ For each tile of steps the driver launches the stages of the plan. Products of a
 Each loop is one kernel that runs all its steps, and `share_blocks.py` says how its blocks share it out. If weights do
 not fit in shared memory, the loop goes step by step, with kernels for products and for the elementwise work between
 them.
-At the end of the file stands the text: kernel IR of a device as a module of numba.cuda.
+The last section writes kernel IR of a device as a module of numba.cuda.
 """
 
 from __future__ import annotations
