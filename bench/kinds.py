@@ -32,6 +32,7 @@ from bench.kinds_of_cells import Cell, Maker
 
 RESULTS = Path(__file__).with_name("results") / "kinds.json"
 BLOCK_SECONDS, ROUNDS = 0.02, 5
+WARM_CALLS = 6  # a step is recorded at its second call, and replayed from its third
 SETTLE = 0.01  # seconds until threads of the library before rest; then an untimed call
 TOLERANCE = 2e-3  # of the largest number: sums of other orders, over many steps, in float32
 Call = Callable[[], object]
@@ -176,11 +177,8 @@ def _wide(numbers: Any) -> Any:
 
 def seconds_of(calls: Mapping[str, Call]) -> dict[str, float]:
     """Seconds of each call, medians of blocks in turns."""
-    counts, found = {}, {name: list[float]() for name in calls}
-    for name, call in calls.items():
-        start = time.process_time()
-        call()
-        counts[name] = max(1, int(BLOCK_SECONDS / max(time.process_time() - start, 1e-6)))
+    counts = {name: max(1, int(BLOCK_SECONDS / warm_seconds(call))) for name, call in calls.items()}
+    found = {name: list[float]() for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
             time.sleep(SETTLE)
@@ -190,6 +188,17 @@ def seconds_of(calls: Mapping[str, Call]) -> dict[str, float]:
                 call()
             found[name].append((time.process_time() - start) / counts[name])
     return {name: median(times) for name, times in found.items()}
+
+
+def warm_seconds(call: Call) -> float:
+    """The least seconds of a few calls: the first ones compile and record."""
+
+    def seconds() -> float:
+        start = time.process_time()
+        call()
+        return time.process_time() - start
+
+    return max(min(seconds() for _ in range(WARM_CALLS)), 1e-6)
 
 
 def measured(seed: int, kind: str, cell: Cell, libraries: Libraries, timed: bool) -> dict[str, Any]:

@@ -74,6 +74,7 @@ FOLDED_IN_MEMORY: Mapping[str, Fold] = {
 SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
 ZERO, ONE = Literal(0), Literal(1)
 FEW, MANY = 4, 8  # elements of axes that are written out, and of the loop around them, which becomes vectors
+SHORT = 32  # elements of an innermost loop whose count is a constant, so that LLVM makes vectors of all of it
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Element = tuple[str, int, tuple[int, ...]]
@@ -244,7 +245,10 @@ class PointwiseWriter:
 
     def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
         """Begin, end and step of a loop."""
-        return ZERO, self._size(nest.extents[depth]), ONE
+        extent = nest.extents[depth]
+        is_innermost = depth + 1 + len(self.written_out) == len(nest.extents)
+        is_constant = is_innermost and type(extent) is int and extent <= SHORT
+        return ZERO, Literal(extent) if is_constant else self._size(extent), ONE
 
     def _start_register(self, statement: Statement) -> None:
         start = 0 if statement.start is None else statement.start

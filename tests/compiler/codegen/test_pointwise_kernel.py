@@ -41,11 +41,11 @@ def body(build: Build, stored: Collection[str] = (), **kinds: Any) -> list[str]:
 
 
 def test_a_chain_is_one_loop_in_registers() -> None:
-    program, sizes, _ = written(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
-    types = {owner: Type("float32", (4,)) for owner in program.pointers}
+    program, sizes, _ = written(lambda x, w: ro.tanh(x * w) + x, x=(40,), w=(40,))
+    types = {owner: Type("float32", (40,)) for owner in program.pointers}
     assert str(program.function(types)).splitlines()[0] == "def row(p0, p1, p2, c0):"
-    assert sizes.values == [4]
-    lines = body(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
+    assert sizes.values == [40]
+    lines = body(lambda x, w: ro.tanh(x * w) + x, x=(40,), w=(40,))
     assert lines[0] == "for i0 in range(c0):"
     assert sum("[" in line for line in lines) == 3, "x and w are read once, y is written once, nothing else is memory"
 
@@ -71,6 +71,14 @@ def test_numbers_of_a_row_are_variables() -> None:
 def test_sizes_of_0_and_1_stand_in_the_text() -> None:
     sizes = SizeArguments()
     assert [str(sizes.of(value)) for value in (0, 1, -1, 5, 7, 5)] == ["0", "1", "-1", "c0", "c1", "c0"]
+
+
+def test_counts_of_short_innermost_loops_stand_in_the_text() -> None:
+    """LLVM makes no vectors of a loop of 8 whose count it does not know."""
+    loops = [line for line in body(lambda x, w: x * w, x=(40, 8), w=(8,)) if line.startswith("for ")]
+    assert loops == ["for i0 in range(c0):", "for i1 in range(8):"]
+    (long,) = (line for line in body(lambda x: x * 2.0, x=(33,)) if line.startswith("for "))
+    assert long == "for i0 in range(c0):"
 
 
 def test_names_from_a_net_never_reach_the_text() -> None:
