@@ -141,8 +141,9 @@ class TopK(OpSchema):
         """The gradient of each value goes to its place."""
         axis, first = call.axis(call.attr("axis"), call.rank(0)), len(call.op.inputs)
         indices, dvalues = blobs[first + 1], blobs[first + 2]
-        here = equal(unsqueeze(indices, [axis]), numbered(dvalues, call.shape(0)[axis], axis, call.rank(0) + 1))
-        return first_only(call, reduce_sum(where(here, unsqueeze(dvalues, [axis]), 0.0), [axis + 1], keepdims=0))
+        indices, dvalues = (unsqueeze(one, [axis + 1]) for one in (indices, dvalues))
+        here = equal(indices, numbered(dvalues, call.shape(0)[axis], axis + 1, call.rank(0) + 1))
+        return first_only(call, reduce_sum(where(here, dvalues, 0.0), [axis], keepdims=0))
 
     def loop_form(self, call: Call) -> LoopForm | None:
         size = call.shape(0)[call.axis(call.attr("axis"), call.rank(0))]
@@ -168,25 +169,24 @@ def one_after_another(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob,
 def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
     """Each element at the place that is the number of elements before it."""
     size, rank = call.shape(0)[axis], call.rank(0) + 1
-    mine, other = unsqueeze(x, [axis + 1]), unsqueeze(x, [axis])
-    mine_at, other_at = numbered(x, size, axis, rank, "int32"), numbered(x, size, axis + 1, rank, "int32")
-    same, larger = equal(mine, other), greater(other, mine)
-    if is_float(call.dtype(0)):
-        known, other_known = equal(mine, mine), equal(other, other)
-        same = or_(same, not_(or_(known, other_known)))
-        larger = or_(larger, and_(known, not_(other_known)))
-    before = or_(larger, and_(same, less(other_at, mine_at)))
+    key, place = x, numbered(x, size, axis, rank - 1, "int32")
+    if is_float(call.dtype(0)):  # NaNs count as infinity, and are before it
+        known = equal(x, x)
+        key = where(known, x, limit(call.dtype(0), 1))
+        place = where(known, place, numbered(x, size, axis, rank - 1, "int32", -size))
+    my_key, my_place, other_key, other_place = (unsqueeze(one, [at]) for at in (axis + 1, axis) for one in (key, place))
+    before = or_(greater(other_key, my_key), and_(equal(other_key, my_key), less(other_place, my_place)))
     ranks = reduce_sum(where(before, x.net.constant(1, "int32"), 0), [axis + 1], keepdims=0)
     here = equal(unsqueeze(ranks, [axis]), numbered(x, count, axis, rank, "int32"))
-    chosen = (where(here, one, 0) for one in (other, numbered(x, size, axis + 1, rank)))
+    chosen = (where(here, one, 0) for one in (unsqueeze(x, [axis]), numbered(x, size, axis + 1, rank)))
     values, indices = (reduce_sum(one, [axis + 1], keepdims=0) for one in chosen)
     return values, indices
 
 
-def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64") -> Blob:
-    """The indices along an axis, which broadcast over the others."""
+def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64", first: int = 0) -> Blob:
+    """The indices along an axis, which broadcast over the others, counted from the first one."""
     shape = [size if place == axis else 1 for place in range(rank)]
-    return blob.net.constant(np.arange(size).reshape(shape), dtype)
+    return blob.net.constant(first + np.arange(size).reshape(shape), dtype)
 
 
 def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> Blob:
