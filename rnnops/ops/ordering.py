@@ -170,11 +170,12 @@ def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
     """Each element at the place that is the number of elements before it."""
     size, rank = call.shape(0)[axis], call.rank(0) + 1
     key, place = x, numbered(x, size, axis, rank - 1, "int32")
-    if is_float(call.dtype(0)):  # NaNs count as infinity, and are before it
+    if is_float(call.dtype(0)):  # a NaN counts as infinity, at a place before those of all numbers
         known = equal(x, x)
         key = where(known, x, limit(call.dtype(0), 1))
         place = where(known, place, numbered(x, size, axis, rank - 1, "int32", -size))
-    my_key, my_place, other_key, other_place = (unsqueeze(one, [at]) for at in (axis + 1, axis) for one in (key, place))
+    my_key, my_place = unsqueeze(key, [axis + 1]), unsqueeze(place, [axis + 1])
+    other_key, other_place = unsqueeze(key, [axis]), unsqueeze(place, [axis])
     before = or_(greater(other_key, my_key), and_(equal(other_key, my_key), less(other_place, my_place)))
     ranks = reduce_sum(where(before, x.net.constant(1, "int32"), 0), [axis + 1], keepdims=0)
     here = equal(unsqueeze(ranks, [axis]), numbered(x, count, axis, rank, "int32"))
@@ -184,7 +185,7 @@ def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
 
 
 def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64", first: int = 0) -> Blob:
-    """The indices along an axis, which broadcast over the others, counted from the first one."""
+    """The numbers `first`, `first + 1`, ... along an axis; they broadcast over the others."""
     shape = [size if place == axis else 1 for place in range(rank)]
     return blob.net.constant(first + np.arange(size).reshape(shape), dtype)
 
