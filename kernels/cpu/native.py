@@ -471,7 +471,7 @@ class Products:
         self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
         self._need(bias.size in (0, 0 if accumulate else N), "bias: wanted [N], or [0] where the product is added to C")
         self._need_part(C, A.shape[0], part)
-        self._call["gemm_packed"](*_matrix(A), *_vector(packed), *_matrix(C), accumulate, *_vector(bias), *part)
+        self.calls["gemm_packed"](*matrix_of(A), *vector_of(packed), *matrix_of(C), accumulate, *vector_of(bias), *part)
 
     def gemm_tn(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
         """That part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it.
@@ -495,7 +495,7 @@ class Products:
         fits = left.shape[1] == right.shape[0] and C.shape == (left.shape[0], right.shape[1])
         self._need(fits, f"{name}: wanted operands of C [M, N] over K, came {A.shape}, {B.shape} and {C.shape}")
         self._need_part(C, C.shape[0], part)
-        self._call[name](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
+        self.calls[name](*matrix_of(A), *matrix_of(B), *matrix_of(C), accumulate, *part)
 
     @property
     def packed_dtype(self) -> str:
@@ -532,10 +532,11 @@ class Products:
         self._check(B)
         self._check_packed(packed)
         self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
-        self._call[function](*_matrix(B), *_vector(packed))
+        self.calls[function](*matrix_of(B), *vector_of(packed))
 
     @cached_property
-    def _call(self) -> dict[str, Callable[..., None]]:
+    def calls(self) -> dict[str, Callable[..., None]]:
+        """The native functions by name, which check nothing."""
         library = self._library()
         products = dict.fromkeys(("gemm_packed", "gemm_tn", "gemm_nn", "gemm_nt"), 13 + PART)
         numbers = {**products, "pack_into": 6, "pack_transposed_into": 6}
@@ -579,11 +580,12 @@ def rounded_products_of(width: int | None = None, way: str | None = None) -> Pro
     return Products("float32", bits, way_of(bits) if way is None else way)
 
 
-def _vector(array: Any) -> tuple[int, int]:
+def vector_of(array: Any) -> tuple[int, int]:
+    """An address and a count, as `Products.calls` take them."""
     return array.ctypes.data, array.size
 
 
-def _matrix(array: Any) -> tuple[int, int, int, int]:
+def matrix_of(array: Any) -> tuple[int, int, int, int]:
     """An address, rows, numbers from row to row, columns."""
     return array.ctypes.data, array.shape[0], _row_stride(array) // array.itemsize, array.shape[1]
 
