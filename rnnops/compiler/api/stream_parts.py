@@ -155,7 +155,7 @@ def _view(call: Call, places: Places) -> Places:
 
 def _found(numbers: Array, size: int) -> AxisPlace:
     """The place of elements whose numbers these are, -1 for what belongs to none."""
-    for axis in range(numbers.ndim):
+    for axis in range(numbers.ndim if numbers.size else 0):
         line = numbers.max(axis=tuple(other for other in range(numbers.ndim) if other != axis))
         wide = line.reshape([-1 if other == axis else 1 for other in range(numbers.ndim)])
         if (line == line[:1]).all() or not ((numbers == wide) | (numbers == -1)).all():

@@ -512,7 +512,7 @@ class _StreamWriter(StreamParts):
         op, recurrence = call.op, Recurrence(call.op, self.net.name)
         count = len(recurrence.sequences)
         framed = [self.frames[name] for name in op.inputs[:count] if name in self.frames]
-        self._check_recurrence(recurrence, framed)
+        self._check_recurrence(recurrence, call, framed)
         lasts = self._lasts(call)
         delay = max(0, *(frames.certain if lasts else frames.delay for frames in framed))
         inputs = [self.late(name, delay) if name in self.frames else name for name in op.inputs[:count]]
@@ -529,16 +529,16 @@ class _StreamWriter(StreamParts):
         like = replace(framed[0], delay=delay, before=0, after=0)
         self.frames |= {n: replace(like, place=AxisPlace(0, like.place.size)) for n in op.outputs[::2] if n}
 
-    def _check_recurrence(self, recurrence: Recurrence, framed: Sequence[Frames]) -> None:
+    def _check_recurrence(self, recurrence: Recurrence, call: Call, framed: Sequence[Frames]) -> None:
         """Raise MixedError for a recurrence that needs more than the steps so far."""
         lying = {(frames.place, frames.rate) for frames in framed}
         bound = recurrence.op.inputs[len(recurrence.sequences) :]
-        windows = [state for state in recurrence.states if state.window != 1 or state.offset not in (None, 0)]
+        steps = [input_types(recurrence, call)[s.input].shape[: -s.feature_rank - 1] for s in recurrence.states]  # L
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
             "its cell reads the number of the step": recurrence.timestep,
             "it adds up all steps": recurrence.sums,
-            "it reads several steps of a state": windows,
+            "it reads steps of a state before the last one": max(steps, default=()) > (1,),
             "a state or a reference of it has frames": {*bound} & self.frames.keys(),
             "its sequences have frames along other axes": len(lying) > 1 or not framed[0].place.alone,
         }.items():

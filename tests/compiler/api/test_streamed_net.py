@@ -243,6 +243,15 @@ def backwards(net: ro.Net, x: ro.Blob) -> ro.Blob:
     )[0]
 
 
+def earlier(net: ro.Net, x: ro.Blob, **seen: int) -> ro.Blob:
+    """A recurrence that reads steps of its state before the last one."""
+    cell = ro.Net("cell")
+    x_t, h = cell.inputs("x_t", "h")
+    cell.outputs(h_t=ro.tanh(x_t + (h if "offset" in seen else ro.reduce_sum(h, [0], keepdims=0))))
+    first, links = net.constant(np.ones((3, 2, 3))), {"h": ro.Link("h_t", **seen)}
+    return ro.recurrent_net(net, cell, [("x_t", ro.transpose(x, [2, 0, 1]))], [("h", first)], links)[0]
+
+
 def at_the_end(net: ro.Net, x: ro.Blob) -> ro.Blob:
     h_all, h_last = ro.GRU(net, ro.transpose(x, [2, 0, 1]), None, None, 3, 3)
     return h_all + ro.tanh(h_last)
@@ -287,6 +296,10 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "the mean": (lambda net, x: x * (1.0 / ro.cast(ro.shape(x)[2:3], "float")), "", "computes with the number"),
     "positions": (positions, "", "computes with the number"),
     "backwards": (backwards, "RecurrentNetwork", "backwards"),
+    "a window of states": (lambda net, x: earlier(net, x, window=3), "RecurrentNetwork", "before the last one"),
+    "the oldest state": (lambda net, x: earlier(net, x, offset=0), "RecurrentNetwork", "before the last one"),
+    "the state before": (lambda net, x: earlier(net, x, offset=1), "RecurrentNetwork", "before the last one"),
+    "frames from 20 000 on": (lambda net, x: x[:, :, 20_000:], "Slice", "follow from their number"),
     "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
     "context of the end": (at_the_end, "Add", "known at the end only"),
     "twice": (lambda net, x: ro.concat(x, x, axis=2), "Concat", "joins frames"),
