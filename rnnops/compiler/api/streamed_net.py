@@ -536,7 +536,7 @@ class _StreamWriter(StreamParts):
         steps = [input_types(recurrence, call)[s.input].shape[: -s.feature_rank - 1] for s in recurrence.states]  # L
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
-            "its cell reads the number of the step": recurrence.timestep,
+            "its cell reads the number of the step, as lengths= and truncate= do": recurrence.timestep,
             "it adds up all steps": recurrence.sums,
             "it reads steps of a state before the last one": max(steps, default=()) > (1,),
             "a state or a reference of it has frames": {*bound} & self.frames.keys(),

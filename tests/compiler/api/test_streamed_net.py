@@ -252,6 +252,12 @@ def earlier(net: ro.Net, x: ro.Blob, **seen: int) -> ro.Blob:
     return ro.recurrent_net(net, cell, [("x_t", ro.transpose(x, [2, 0, 1]))], [("h", first)], links)[0]
 
 
+def cut_short(net: ro.Net, x: ro.Blob, **options: Any) -> ro.Blob:
+    """A recurrence whose steps depend on their number."""
+    cell = ro.cell(lambda x_t, h: {"h": ro.tanh(x_t + h)})
+    return ro.scan(cell, ro.transpose(x, [2, 0, 1]), h=np.zeros(3), **options)[1]["h"]
+
+
 def at_the_end(net: ro.Net, x: ro.Blob) -> ro.Blob:
     h_all, h_last = ro.GRU(net, ro.transpose(x, [2, 0, 1]), None, None, 3, 3)
     return h_all + ro.tanh(h_last)
@@ -299,6 +305,8 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "a window of states": (lambda net, x: earlier(net, x, window=3), "RecurrentNetwork", "before the last one"),
     "the oldest state": (lambda net, x: earlier(net, x, offset=0), "RecurrentNetwork", "before the last one"),
     "the state before": (lambda net, x: earlier(net, x, offset=1), "RecurrentNetwork", "before the last one"),
+    "lengths": (lambda net, x: cut_short(net, x, lengths=np.array([3, 2], "int32")), "RecurrentNetwork", "lengths="),
+    "truncate": (lambda net, x: cut_short(net, x, truncate=2), "RecurrentNetwork", "truncate="),
     "frames from 20 000 on": (lambda net, x: x[:, :, 20_000:], "Slice", "follow from their number"),
     "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
     "context of the end": (at_the_end, "Add", "known at the end only"),
