@@ -361,7 +361,7 @@ def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
     problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
     raise StreamError(
         problem, net=net.name, op=refused.op, blob=refused.blob, wanted=refused.wanted, came=refused.came,
-        hint="Are frames the axis that shapes= says?",
+        hint="Are frames the axis that shapes= says? An unrolled loop fixes T: export one step with states.",
     ) from refused  # fmt: skip
 
 

@@ -183,7 +183,7 @@ def int8_weights(net: Net, bound: Mapping[str, Array], given: Mapping[str, Array
     names = _Names({name: array.ndim for name, array in bound.items()}, _taken(net))
     changed = _with_int8(net, names)
     if not names.stored:
-        hint = "Bind the weights: run.bind(**params, weights='int8')."
+        hint = "Bind weights of MatMul, Gemm or recurrences: others stay floats, as kernels of convolutions do."
         raise FeedError("no bound input is a weight of a product", net=net.name, hint=hint)
     arrays = dict(bound)
     for weight, stored in names.stored.items():
