@@ -541,7 +541,7 @@ def test_errors_say_which_sizes_a_stream_reads() -> None:
         rejects(ro.StreamError, lambda shape=shape: stream.finish(np.zeros(shape, "float32")), wrong)
     wrong = "no input has the size of frames; wanted 'time'; got x [N, 3, T]. Name the axis of frames 'time' in shapes="
     rejects(ro.StreamError, lambda: bound.stream(shapes=X, steps="time"), wrong)
-    wrong = "channels do not fit the weights; wanted 3; got 7680. Are frames the axis that shapes= says? An unrolled loop"
+    wrong = "channels do not fit the weights; wanted 3; got 7680. Are frames the axis that shapes= says? An unrolled"
     rejects(ro.StreamError, lambda: bound.stream(shapes={"x": ("N", "T", 3)}, steps="T"), "Conv", wrong)
     wrong = "no state has an axis of rows; got 1. Leave rows= out, or"
     rejects(ro.StreamError, lambda: bound.stream(shapes={"x": (1, 3, "T")}, steps="T", rows=1), wrong)
