@@ -14,8 +14,8 @@ from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.onnx_command import pair_of
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
-from rnnops.compiler.api.single_frames import open_axes, single_frames
-from rnnops.compiler.api.stream_parts import FRAMES
+from rnnops.compiler.api.stream_parts import open_axes, single_frames
+from rnnops.compiler.api.stream_states import FRAMES
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.errors import FeedError, RnnopsError, SaveError
 from rnnops.net.net import Net

@@ -18,7 +18,7 @@ import numpy as np
 from rnnops.cli.onnx_command import pair_of, plain, print_table, print_times
 from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
-from rnnops.compiler.api.single_frames import open_axes, single_frames
+from rnnops.compiler.api.stream_parts import open_axes, single_frames
 from rnnops.errors import MissingPackageError, OnnxError, RnnopsError, SaveError
 from rnnops.net.drawing import draw_net
 from rnnops.net.infer import ancestors

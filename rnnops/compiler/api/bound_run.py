@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.api.stream_counters import position_to_set
-from rnnops.compiler.api.stream_states import check_direction
+from rnnops.compiler.api.stream_states import check_direction, position_to_set
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
 from rnnops.compiler.run.compile_programs import Runners
@@ -53,13 +52,13 @@ from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import single_frames as single_frames, streamed_net as streamed_nets
+    from rnnops.compiler.api import stream_parts as stream_parts, streamed_net as streamed_nets
     from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
-    single_frames = LazyModule("rnnops.compiler.api.single_frames")
+    stream_parts = LazyModule("rnnops.compiler.api.stream_parts")
     streamed_nets = LazyModule("rnnops.compiler.api.streamed_net")
 
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
@@ -361,7 +360,7 @@ class BoundRun(Run):
             if size == 1
         ]
         together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
-        single_frames.warn_of_single_frames(
+        stream_parts.warn_of_single_frames(
             self._live, every, types, [*({name: axis} for name, axis in ones), *together], dtype
         )
 

@@ -21,9 +21,17 @@ import numpy as np
 
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
-from rnnops.compiler.api.single_frames import open_axes, warn_of_single_frames
-from rnnops.compiler.api.stream_counters import position_of, position_to_set
-from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
+from rnnops.compiler.api.stream_parts import open_axes, warn_of_single_frames
+from rnnops.compiler.api.stream_states import (
+    Arrays,
+    StateReader,
+    States,
+    check_names,
+    first_states,
+    is_number,
+    position_of,
+    position_to_set,
+)
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import (

@@ -20,22 +20,15 @@ import numpy as np
 
 from rnnops.compiler.api.stream_parts import (
     EVERYTHING,
-    EXAMPLE_ROWS,
-    FRAMES,
     MERGED,
-    ROWS,
     AxisPlace,
-    Dims,
     Frames,
     Places,
     StreamParts,
     carried,
-    dims_of,
     is_windowed,
-    programs_of,
-    types_of,
 )
-from rnnops.compiler.api.stream_states import check_names
+from rnnops.compiler.api.stream_states import FRAMES, ROWS, Dims, check_names, dims_of, programs_of, types_of
 from rnnops.compiler.lower.scan import MixedError
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import RnnopsError, StreamError, named_arguments
@@ -259,7 +252,7 @@ class _StreamWriter(StreamParts):
     def check(self, found: StreamedNet) -> None:
         """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
         for frames in (found.chunk, 3 * found.chunk):
-            types = types_of(found.net, self.dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS})
+            types = types_of(found.net, self.dims, frames)
             try:
                 types = dict(prepare(found.net, types, "float32").types)
             except RnnopsError as error:
