@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = given.pop("command")
     try:
         if command == "onnx":
-            return onnx_command.onnx(OnnxOptions(**given))
+            return onnx_command.report(OnnxOptions(**given))
         return export(ExportOptions(**given)) if command == "export" else train(read_options(given), started)
     except RnnopsError as error:
         print(f"rnnops: error: {in_options(' '.join(str(error).split()), command)}", file=sys.stderr)

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
 
 
-def onnx(options: OnnxOptions) -> int:
+def report(options: OnnxOptions) -> int:
     """Print the report, do what is asked for, and return the exit code."""
     file = read_file(options)
     print_outline(options.file, file.outline)
