@@ -1,5 +1,8 @@
 """A module of kernel IR as LLVM IR: its pointwise kernels, its driver, and what is in both many times, once.
 
+Pointwise kernels are not copied into the driver: their pointers do not overlap within one call, but one step reads what
+another wrote. Drivers are functions as `kernels/cpu/threads.py` has them.
+
 **Repeated bodies**. A step of 100 equal layers has 100 equal pointwise kernels, products and loops over rows, which
 differ in the arrays and sizes that they are given. LLVM's time grows with the text, and faster than the text where a
 function has hundreds of addresses to keep. So pointwise kernels with the same text are one function, and a body that
@@ -19,7 +22,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, names_in
+import numpy as np
+
+from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, names_in, parts_of
 from rnnops.compiler.lower.kernel import (
     Assign,
     Do,
@@ -29,15 +34,32 @@ from rnnops.compiler.lower.kernel import (
     Module,
     Parameter,
     Statement,
+    buffers_of,
     expressions_of,
+    fixed_loads,
     statements_of,
 )
-from rnnops.compiler.targets.llvm_text import Body, Row
-from rnnops.compiler.targets.row_sums import Scalars, llvm_type
+from rnnops.compiler.targets.llvm_text import (
+    BLOCK,
+    CUT,
+    FLOATS,
+    LANES,
+    NO_SYMBOLS,
+    PIECE_LANES,
+    QUICK,
+    STEPS,
+    Body,
+    RowSum,
+    Scalars,
+    declared,
+    llvm_type,
+)
+from rnnops.kernels.cpu.processor import host
 from rnnops.util import MadeOnDemand
 
 MANY = 8  # bodies that are the same, from how many on they are a function
 PERIOD = 16  # calls that are looked for again behind them, at most
+MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
 CHEAP = ("wait", "prefetch")  # calls that are not worth another call
 MARK = re.compile(r"!llvm\.loop !\d+")
 Place = tuple[int, int]  # id of the statements around a body, and the number of the body's first
@@ -76,6 +98,234 @@ def _programs(module: Module, scalars: Scalars, symbols: Mapping[str, str]) -> t
 
 def _named(text: str, name: str) -> str:
     return text.replace(" @(", f" @{name}(", 1)
+
+
+class Row(Body):
+    """A pointwise kernel, whose sums in lanes go by blocks."""
+
+    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+        super().__init__(function, scalars, symbols)
+        self.factors = sums_of(function.body)
+        self.sums: dict[str, RowSum] = {}
+        self.depth = 0
+
+    def body(self, statements: Sequence[Statement]) -> None:
+        starts: dict[str, str] = {}
+        for s in statements:
+            if isinstance(s, Assign) and s.name in self.factors and not is_step(s):
+                starts[s.name] = self._start(s)
+                continue
+            self.statement(s)
+            ended = sums_of(s.body) if isinstance(s, For) else {}
+            for name in filter(starts.__contains__, ended):  # in the order of the text, whatever hashes are
+                self._end(name, starts[name])
+
+    def statement(self, s: Statement) -> None:
+        if is_step(s):
+            assert isinstance(s, Assign)
+            assert isinstance(s.value, ScalarCall)
+            self.sums[s.name].put([self.value(x) for x in s.value.operands[1:]])
+        else:
+            super().statement(s)
+
+    def _start(self, s: Assign) -> str:
+        """Begin a sum; the number that it starts from."""
+        dtype, factors = s.value.dtype, self.factors[s.name]
+        if factors > 1:
+            self.scalars.declare(*declared(dtype, PIECE_LANES[dtype]))
+        self.count += 1
+        self.sums[s.name] = RowSum(self, f"s{self.count}", dtype, factors, self.depth)
+        self.sums[s.name].start()
+        return self.value(s.value)
+
+    def _end(self, name: str, start: str) -> None:
+        one = self.sums.pop(name)
+        kind = FLOATS[one.dtype]
+        self.set(name, self.op(f"fadd {kind} {start}, {one.total()}"), one.dtype)
+
+    def _loop(self, s: For) -> None:
+        sums = [self.sums[one.name] for one in s.body if isinstance(one, Assign) and is_step(one)]
+        goes_on = any(one.depth != self.depth for one in sums)
+        self.depth += 1
+        if not sums:
+            super()._loop(s)
+        elif not goes_on and 0 < _known_count(s) <= BLOCK:
+            self._one_block(s, sums, _known_count(s))
+        elif goes_on or not (is_straight(s) or self._is_masked(s)):
+            self._any_blocks(s, sums, goes_on)
+        else:
+            self._whole_blocks(s, sums)
+        self.depth -= 1
+
+    def _is_masked(self, s: For) -> bool:
+        """True if the processor reads and writes a part of a vector in all memory of a loop."""
+        touched = set().union(*map(buffers_of, statements_of(s.body)))
+        return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
+
+    def _one_block(self, s: For, sums: Sequence[RowSum], count: int) -> None:
+        """A block as long as the loop."""
+        for one in sums:
+            one.block = -(-count // CUT) * CUT
+            if count < one.block:
+                one.clear()
+        few = is_straight(s) or count <= BLOCK // 2
+        self._within(
+            s, sums, "part", self.value(s.begin), str(count), self.scalars.mark("unrolled" if few else "by ones")
+        )
+        for one in sums:
+            one.add("part", first=True)
+
+    def _whole_blocks(self, s: For, sums: Sequence[RowSum]) -> None:
+        """Blocks that are full, then what is left."""
+        begin, end, straight = self.value(s.begin), self.value(s.end), is_straight(s)
+        size = self.op(f"sub nsw i64 {end}, {begin}")
+        whole = self.op(f"add nsw i64 {begin}, {self.op(f'and i64 {size}, {-BLOCK}')}")
+
+        def block(now: str) -> None:
+            self._within(s, sums, "full", now, str(BLOCK), self.scalars.mark("unrolled" if straight else "by twos"))
+            for one in sums:
+                one.add("full")
+
+        self.loop(begin, whole, str(BLOCK), block)
+        rest, after = self.label(), self.label()
+        self.do(f"br i1 {self.op(f'icmp slt i64 {whole}, {end}')}, label %{rest}, label %{after}")
+        self.begin(rest)
+        left = self.op(f"sub nsw i64 {end}, {whole}")
+        if self._is_masked(s):
+            self._masked_rest(s, sums, whole, left, straight)
+        else:
+            for one in sums:
+                one.clear()
+            self._within(s, sums, "part", whole, left)
+        for one in sums:
+            one.add("part")
+        self.do(f"br label %{after}")
+        self.begin(after)
+
+    def _masked_rest(self, s: For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
+        """A block with so many elements: the others are zeros, and nothing is done for them."""
+        count = str(BLOCK)
+        if not straight:  # the block is cut off behind the last vector that has some
+            for one in sums:
+                one.clear()
+            count = self.op(f"and i64 {self.op(f'add nsw i64 {left}, {CUT - 1}')}, {-CUT}")
+        start = self.op(f"sub nsw i64 {BLOCK}, {left}")
+        mask = self.op(f"getelementptr inbounds i32, ptr @{self.scalars.mask()}, i64 {start}")
+
+        def write(now: str) -> None:
+            inside, after, before = self.label(), self.label(), self.block
+            there = self.op(f"load i32, ptr {self.op(f'getelementptr inbounds i32, ptr {mask}, i64 {now}')}")
+            self.do(f"br i1 {self.op(f'icmp slt i32 {there}, 0')}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            for one in sums:
+                one.into = "", ""
+            self.body(s.body)
+            self.do(f"br label %{after}")
+            there = self.block
+            self.begin(after)
+            given = [
+                [self.op(f"phi {FLOATS[one.dtype]} [ {x}, %{there} ], [ 0.0, %{before} ]") for x in one.held]
+                for one in sums
+            ]
+            for one, values in zip(sums, given, strict=True):
+                one.into = "part", now
+                one.put(values)
+
+        self.loaded = {load: self.value(load) for load in fixed_loads(s)}  # in a branch they would prevent vectors
+        self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
+        self.loaded = {}
+
+    def _any_blocks(self, s: For, sums: Sequence[RowSum], goes_on: bool) -> None:
+        """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""
+        end, self.count = self.value(s.end), self.count + 1
+        at, head, inside, after = f"%at.{self.count}", self.label(), self.label(), self.label()
+        self.entry.append(f"  {at} = alloca i64")
+        self.do(f"store i64 {self.value(s.begin)}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(head)
+        now = self.op(f"load i64, ptr {at}")
+        left = self.op(f"sub nsw i64 {end}, {now}")
+        self.do(f"br i1 {self.op(f'icmp sgt i64 {left}, 0')}, label %{inside}, label %{after}")
+        self.begin(inside)
+        for room in [str(BLOCK), *(one.room() for one in sums if goes_on)]:
+            left = self._least(left, room)
+        for one in sums:
+            one.goes_on = goes_on
+            one.open()
+        self._within(s, sums, "part", now, left)
+        for one in sums:
+            one.close(left)
+        self.do(f"store i64 {self.op(f'add nsw i64 {now}, {left}')}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def _within(self, s: For, sums: Sequence[RowSum], kind: str, first: str, count: str, mark: str = "") -> None:
+        """So many elements of a loop, from one on, within a block of each sum."""
+        places = [one.place() if one.goes_on else "" for one in sums]
+
+        def write(now: str) -> None:
+            for one, place in zip(sums, places, strict=True):
+                one.into = kind, self.op(f"add nsw i64 {place}, {now}") if place else now
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            self.body(s.body)
+
+        self.loop("0", count, "1", write, mark)
+
+    def _least(self, a: str, b: str) -> str:
+        name = self.scalars.declare("llvm.smin.i64", "i64", ["i64", "i64"])
+        return self.op(f"call i64 @{name}(i64 {a}, i64 {b})")
+
+    def text(self, linkage: str = "internal ") -> str:
+        taken = []
+        for parameter in self.function.parameters:
+            if parameter.is_memory:
+                self.memory[parameter.name] = f"%a.{parameter.name}", parameter.dtype
+                taken.append(f"ptr noalias %a.{parameter.name}")
+            else:
+                self.set(parameter.name, f"%a.{parameter.name}", parameter.dtype)
+                taken.append(f"{llvm_type(parameter.dtype)} %a.{parameter.name}")
+        self.body(self.function.body)
+        head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
+
+
+def _known_count(s: For) -> int:
+    """How many times a loop runs where its text says so, else 0."""
+    if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
+        return 0
+    return s.end.value - s.begin.value
+
+
+def has_masks() -> bool:
+    """True if the processor reads and writes the first few numbers of a vector at once."""
+    return "avx" in host().features
+
+
+def is_step(statement: Statement) -> bool:
+    """True if a statement adds to a sum of floats in lanes."""
+    value = statement.value if isinstance(statement, Assign) else None
+    return isinstance(value, ScalarCall) and value.function in STEPS and value.dtype in LANES
+
+
+def sums_of(body: Sequence[Statement]) -> dict[str, int]:
+    """The sums that statements add to, and how many factors their summands have."""
+    found: dict[str, int] = {}
+    for statement in statements_of(body):
+        if is_step(statement):
+            assert isinstance(statement, Assign)
+            found[statement.name] = len(parts_of(statement.value)) - 1
+    return found
+
+
+def is_straight(loop: For) -> bool:
+    """True if a loop is only arithmetic, so that several copies in a row are small."""
+    return all(_is_quick(e) for s in statements_of(loop.body) for e in expressions_of(s))
+
+
+def _is_quick(e: Expr) -> bool:
+    own = not isinstance(e, ScalarCall) or e.function in QUICK
+    return own and all(map(_is_quick, parts_of(e)))
 
 
 class _Calls(Body):
