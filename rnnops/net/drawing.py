@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from rnnops import svg
 from rnnops.net.infer import infer_call, known_types
+from rnnops.net.op import format_value, is_net
 from rnnops.net.schema import schema_of
-from rnnops.net.text import format_subscript, format_value, is_net
+from rnnops.net.text import format_subscript
 from rnnops.svg import DrawingLayout, Edge, Point, Size
 from rnnops.types import FLOAT, OPAQUE, Type
 from rnnops.util import cached_property, folded, scrolled

@@ -23,7 +23,7 @@ from onnx.defs import get_schema
 from onnx.shape_inference import infer_shapes
 
 from rnnops.errors import OnnxError
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.node import FAR, MAX_BYTES, OWN_DOMAINS, about, graphs_in, graphs_of, names_read, nodes_of, op_name
 from rnnops.onnx.open_sizes import dims_of
 from rnnops.onnx.unrolled import (

@@ -28,7 +28,7 @@ import onnx
 
 from rnnops.errors import OnnxError
 from rnnops.net.blob import Blob
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of, names_read
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.ops.indexing import gather

@@ -35,7 +35,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import OnnxError
-from rnnops.net.text import absolute_names, free_name
+from rnnops.net.op import absolute_names, free_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
 from rnnops.onnx.load import READABLE, opset_of, read_main_graph
 from rnnops.onnx.node import (

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rnnops.compiler.report import describe, memory_timeline, profile, schedule
     from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
-    from rnnops.net import parse
+    from rnnops.net import text as texts
     from rnnops.net.drawing import Drawing
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
     profile = LazyModule("rnnops.compiler.report.profile")
-    parse = LazyModule("rnnops.net.parse")
+    texts = LazyModule("rnnops.net.text")
     schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
@@ -224,6 +224,6 @@ def made_again(
     """
     for array in bound.values():
         array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    net = parse.parse_net(text)
+    net = texts.parse_net(text)
     specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
     return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

@@ -47,7 +47,6 @@ from rnnops.errors import DeviceError, check_flags
 from rnnops.interpreter import first_live_random_op
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
-from rnnops.net.text import format_input
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
@@ -60,13 +59,14 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
     from rnnops.compiler.report.profile import Profile, SavedResiduals
     from rnnops.compiler.run.export_native import ExportedFiles
+    from rnnops.net import text as texts
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
     profile = LazyModule("rnnops.compiler.report.profile")
     repeated_training = LazyModule("rnnops.compiler.api.repeated_training")
-    streams = LazyModule("rnnops.compiler.api.stream")
+    streams, texts = LazyModule("rnnops.compiler.api.stream"), LazyModule("rnnops.net.text")
 
 CUDA = "cuda"
 SavedBy: TypeAlias = "tuple[Callable[[Policy], Saved], Callable[[int, int], int]]"
@@ -493,7 +493,7 @@ class Run(ForwardMode):
         return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
 
     def __repr__(self) -> str:
-        free = [format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
+        free = [texts.format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
         bound = f"; bound {', '.join(self._bound)}" if self._bound else ""
         ports = f"{', '.join(free)} -> {', '.join(self.net.output_blobs)}"
         return f"<{type(self).__name__} of net '{self.net.name}' on {self.device}: {ports}{bound}>"

@@ -40,9 +40,8 @@ from rnnops.errors import RnnopsError
 from rnnops.interpreter import Program, prepare
 from rnnops.net.loop_forms import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import free_name
 from rnnops.ops.reduction import FIRST_AXIS
 from rnnops.ops.windows import WINDOW_ATTRIBUTES
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types

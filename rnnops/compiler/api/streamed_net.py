@@ -35,9 +35,8 @@ from rnnops.errors import RnnopsError, StreamError, named_arguments
 from rnnops.interpreter import Program, merge_equal_ops, prepare, prune
 from rnnops.net.loop_forms import Pointwise, View
 from rnnops.net.net import Net, require_net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import free_name
 from rnnops.ops.reduction import FIRST_AXIS
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.types import FLOAT, Array

@@ -30,9 +30,8 @@ import numpy as np
 from rnnops.errors import FeedError
 from rnnops.interpreter import prune
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import schema_of
-from rnnops.net.text import free_name
 from rnnops.ops.linear_algebra import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence

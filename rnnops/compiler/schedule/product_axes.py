@@ -35,7 +35,7 @@ from rnnops.compiler.schedule.products import (
     packing_of,
     rows_outermost,
 )
-from rnnops.net.text import unused_name
+from rnnops.net.op import unused_name
 from rnnops.types import Shape, Type
 
 LEAST_SIDE = 16  # columns and folded numbers of a product that is worth a call
