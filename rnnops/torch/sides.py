@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 import rnnops as ro
-from rnnops.compiler.api.bound_run import CallLists
+from rnnops.compiler.api.bound_run import CallLists, TrainingLists
 from rnnops.compiler.api.planned_run import KINDS
-from rnnops.compiler.api.repeated_training import TrainingLists
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.recorder import array_maker

@@ -44,7 +44,7 @@ class RepeatedCalls:
     Args:
         names: of the inputs that are fed.
         answer: answers a call of a run by its plan.
-        record: makes the lists of jobs (`bound_run.CallLists`, `repeated_training.TrainingLists`) for a run, feeds, and
+        record: makes the lists of jobs (`bound_run.CallLists`, `TrainingLists`) for a run, feeds, and
             what else a call is given; or a text on why there can be none.
     """
 

@@ -51,7 +51,7 @@ from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, stream as streams
     from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.memory import choose_saved as choose_saved
     from rnnops.compiler.memory.choose_saved import Saved
@@ -65,7 +65,6 @@ else:  # a first call does without
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
     profile = LazyModule("rnnops.compiler.report.profile")
-    repeated_training = LazyModule("rnnops.compiler.api.repeated_training")
     streams, texts = LazyModule("rnnops.compiler.api.stream"), LazyModule("rnnops.net.text")
 
 CUDA = "cuda"
@@ -122,7 +121,7 @@ class Run(ForwardMode):
         self.repeats = self.repeats and not options.interpreted
         self._free = tuple(name for name in self._names if name not in self._bound)
         self._calls = RepeatedCalls(self._free, type(self)._called, type(self)._call_lists)
-        self._steps = RepeatedCalls(self._free, vjp_by_plan, lambda *given: repeated_training.training_lists(*given))
+        self._steps = RepeatedCalls(self._free, vjp_by_plan, lambda *given: bound_run.training_lists(*given))
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 

@@ -495,6 +495,21 @@ def warn_of_single_frames(
         warnings.warn(text, UserWarning, stacklevel=6)
 
 
+def warn_of_export(
+    net: Net, types: Mapping[str, Type], every: Mapping[str, Type], states: Mapping[str, str], dtype: str
+) -> None:
+    """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
+
+    Args:
+        types: of the inputs that are not bound; every: of all inputs.
+    """
+    others = {*states.values(), *(spec.name for spec in net.input_specs if spec.shape is not None)}
+    shapes = {name: kind.shape for name, kind in types.items() if name not in others}
+    ones = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if size == 1]
+    together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
+    warn_of_single_frames(net, every, types, [*({name: axis} for name, axis in ones), *together], dtype)
+
+
 def single_frames(
     net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
 ) -> str:

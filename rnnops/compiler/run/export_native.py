@@ -53,6 +53,7 @@ from rnnops.compiler.run.recorder import (
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
 from rnnops.errors import DeviceError, FeedError, SaveError, did_you_mean
+from rnnops.interpreter import Program
 from rnnops.kernels.cpu.gemm import int8_products_text, products_text, rounded_products_text
 from rnnops.kernels.cpu.native import (
     LEVEL,
@@ -69,6 +70,8 @@ from rnnops.kernels.cpu.native import (
 from rnnops.kernels.cpu.processor import QUADS, WRITE, WRITE_PRODUCTS, demand, vector_width
 from rnnops.kernels.cpu.threads import EXPORTED, threads_text
 from rnnops.kernels.cpu.words import WORD_BYTES
+from rnnops.net.schema import schema_of
+from rnnops.ops.loss import CheckCount, CheckLabels
 from rnnops.types import FLOATS, Type
 from rnnops.util import replaced
 
@@ -552,3 +555,13 @@ def _check_own(path: Path) -> None:
         if file.read(len(MADE)) != MADE:
             hint = "Give another folder or name=, or remove the file."
             raise SaveError(f"'{path}' was not written by rnnops", wanted="no file, or an old export", hint=hint)
+
+
+def ranges_of_inputs(program: Program) -> dict[str, tuple[int, int]]:
+    """Input -> the least and the greatest number that a run takes, of inputs that are classes, indices or counts."""
+    found, inputs = dict[str, tuple[int, int]](), {*program.net.input_names}
+    for call in program.calls:
+        schema, blob = schema_of(call.op.type), next(iter(call.op.inputs), None)
+        if isinstance(schema, CheckLabels | CheckCount) and call.op.attributes.get("ignore_index") is None:
+            found |= {blob: (0, schema.greatest(call))} if blob in inputs else {}
+    return found
