@@ -42,7 +42,6 @@ from rnnops.compiler.api.planned_run import SHORT, PlannedRun, vjp_by_plan
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_states import check_direction, position_to_set
 from rnnops.compiler.memory.memory import rounded
-from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.bound_weights import byte_products, folded, int8_weights
 from rnnops.compiler.run.compile_programs import Runners
 from rnnops.compiler.run.export_native import checked_name, name_of
@@ -71,6 +70,7 @@ from rnnops.util import LazyModule, cached_property
 if TYPE_CHECKING:
     from rnnops.compiler.api import stream_parts as stream_parts, streamed_net as streamed_nets
     from rnnops.compiler.api.streamed_net import StreamedNet
+    from rnnops.compiler.report.costs import Profile
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without

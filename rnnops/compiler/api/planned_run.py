@@ -18,7 +18,7 @@ from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
-    from rnnops.compiler.report import describe, memory_timeline, profile, schedule
+    from rnnops.compiler.report import describe, memory_timeline, schedule
     from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.net import text as texts
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
-    profile = LazyModule("rnnops.compiler.report.profile")
     texts = LazyModule("rnnops.net.text")
     schedule = LazyModule("rnnops.compiler.report.schedule")
 
@@ -186,7 +185,7 @@ class PlannedRun:
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
         """
-        return profile.draw_saved(self.plan, opened, views)
+        return describe.draw_saved(self.plan, opened, views)
 
     @property
     def source(self) -> str:

@@ -55,16 +55,15 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.memory import choose_saved as choose_saved
     from rnnops.compiler.memory.choose_saved import Saved
-    from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
-    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
-    from rnnops.compiler.report.profile import Profile, SavedResiduals
+    from rnnops.compiler.report import costs as costs, describe as describe
+    from rnnops.compiler.report.costs import BudgetCurve, Estimate, EstimateTable, Profile
+    from rnnops.compiler.report.describe import SavedResiduals
     from rnnops.compiler.run.export_native import ExportedFiles
     from rnnops.net import text as texts
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
-    budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
+    costs, describe = LazyModule("rnnops.compiler.report.costs"), LazyModule("rnnops.compiler.report.describe")
     choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
-    profile = LazyModule("rnnops.compiler.report.profile")
     streams, texts = LazyModule("rnnops.compiler.api.stream"), LazyModule("rnnops.net.text")
 
 CUDA = "cuda"
@@ -222,10 +221,10 @@ class Run(ForwardMode):
         check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
         watched.repeats = False
-        plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
+        plans = costs.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         setattr(watched, "_training" if backward else "_forward", plans)
         work = partial(watched.vjp, wrt=wrt) if backward else watched
-        return profile.profile_run(
+        return costs.profile_run(
             lambda: work(*dicts, seed=seed, training=active, **feeds), plans, backward, rounds, warm_up
         )
 
@@ -435,7 +434,7 @@ class Run(ForwardMode):
         """
         planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
         assert isinstance(planned, TrainingPlan)
-        return profile.saved_residuals(planned)
+        return describe.saved_residuals(planned)
 
     @memory_named(of_run)
     def memory_estimate(
@@ -458,7 +457,7 @@ class Run(ForwardMode):
         policy = policy if checkpoints is None else as_policy(checkpoints, self.net)
         if checkpoints is None and self._saving.budget is not None:
             policy = choose_saved.fit_budget(saved, self._saving.budget, tile).policy
-        return budget_curve.estimate_of(saved, policy)
+        return costs.estimate_of(saved, policy)
 
     @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
@@ -473,7 +472,7 @@ class Run(ForwardMode):
         Raises:
             FeedError: as `plan`, and what else it raises.
         """
-        return budget_curve.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+        return costs.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
 
     def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
         """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.
@@ -489,7 +488,7 @@ class Run(ForwardMode):
             FeedError: as `plan`, and what else it raises.
         """
         chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
-        return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
+        return costs.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
 
     def __repr__(self) -> str:
         free = [texts.format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
@@ -565,7 +564,7 @@ class Run(ForwardMode):
     def _said_of_budget(self, shapes: Mapping[str, Any], wrt: tuple[str, ...], dtype: str) -> str:
         """A line on what the memory budget has chosen."""
         whole, chosen = (self.memory_estimate(way, shapes, wrt=wrt, dtype=dtype) for way in ("all", None))
-        return budget_curve.said_of_budget(self._saving.budget, chosen, whole)
+        return costs.said_of_budget(self._saving.budget, chosen, whole)
 
     @with_sizes_of_file
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
