@@ -86,12 +86,7 @@ def infer_call(
 
 
 def _inferred(
-    schema: OpSchema,
-    op: Op,
-    types: Sequence[Type | None],
-    values: Sequence[Array | None],
-    net: str,
-    float_dtype: str,
+    schema: OpSchema, op: Op, types: Sequence[Type | None], values: Sequence[Array | None], net: str, float_dtype: str
 ) -> tuple[Call, tuple[Array | None, ...]]:
     dtypes = tuple(kind.dtype if kind else None for kind in types)
     out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)

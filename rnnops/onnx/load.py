@@ -174,9 +174,7 @@ class OnnxModel:
 
 
 def load(
-    path: str | os.PathLike[str],
-    constants: Mapping[str, object] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    path: str | os.PathLike[str], constants: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> Net:
     """The net of an ONNX file; `load_model` gives the values of its parameters, too.
 
@@ -206,9 +204,7 @@ def load(
 
 
 def load_model(
-    path: str | os.PathLike[str],
-    constants: Mapping[str, object] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    path: str | os.PathLike[str], constants: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> OnnxModel:
     """The net of an ONNX file, the values of its parameters, and the shapes of its inputs.
 

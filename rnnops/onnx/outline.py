@@ -541,10 +541,7 @@ def windows_of_conv(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays)
     every = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
     windows = windows[tuple(every)]
     order = (0, *range(2, 2 + 2 * rank), 1)
-    yield (
-        windows.transpose(order).reshape(-1, w[0].size),
-        w.transpose(*range(2, 2 + rank), 1, 0).reshape(-1, len(w)),
-    )
+    yield (windows.transpose(order).reshape(-1, w[0].size), w.transpose(*range(2, 2 + rank), 1, 0).reshape(-1, len(w)))
 
 
 def attribute_values(node: onnx.NodeProto) -> dict[str, Any]:

@@ -88,10 +88,7 @@ class Mapped:
         return [None if x is None else self.again(x, 0) for x in made]
 
     def folded(
-        self,
-        call: Callable[[Sequence[Tensor]], Sequence[Tensor]],
-        inputs: Sequence[int | None],
-        outputs: Sequence[int],
+        self, call: Callable[[Sequence[Tensor]], Sequence[Tensor]], inputs: Sequence[int | None], outputs: Sequence[int]
     ) -> list[Tensor]:
         """Results of one call in which the mapped axis is a part of the batch.
 

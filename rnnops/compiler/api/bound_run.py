@@ -30,14 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from rnnops.compiler.api.derivatives import Pullback, RepeatedPullback
-from rnnops.compiler.api.feeds import (
-    Feeds,
-    checked_wrt,
-    float_dtype_of,
-    memory_named,
-    merge_given,
-    of_run,
-)
+from rnnops.compiler.api.feeds import Feeds, checked_wrt, float_dtype_of, memory_named, merge_given, of_run
 from rnnops.compiler.api.planned_run import SHORT, PlannedRun, vjp_by_plan
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.stream_states import check_direction, position_to_set

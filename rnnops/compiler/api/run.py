@@ -31,14 +31,7 @@ from rnnops.compiler.api.feeds import (
     types_of_feeds,
     with_sizes_of_file,
 )
-from rnnops.compiler.api.planned_run import (
-    SHORT,
-    PlannedRun,
-    RepeatedCalls,
-    call_by_plan,
-    made_again,
-    vjp_by_plan,
-)
+from rnnops.compiler.api.planned_run import SHORT, PlannedRun, RepeatedCalls, call_by_plan, made_again, vjp_by_plan
 from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile

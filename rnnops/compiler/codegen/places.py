@@ -23,17 +23,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, SizeArguments
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
-from rnnops.compiler.lower.kernel import (
-    Array,
-    Assign,
-    Do,
-    For,
-    Function,
-    Parameter,
-    Pointer,
-    Statement as Line,
-    Store,
-)
+from rnnops.compiler.lower.kernel import Array, Assign, Do, For, Function, Parameter, Pointer, Statement as Line, Store
 from rnnops.compiler.lower.scan import Role, Scan, StepPlan, TensorName, rows_of_sum
 from rnnops.compiler.lower.statements import Stage, Statement, dense, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import resident_states

@@ -509,10 +509,7 @@ device_function = cuda.jit(device=True)"""
 DEVICE, HOME = choose(
     ("cuda", "cuda.device_scalars"), ("cpu", "cpu.pointwise")
 )  # the simulator has processors' numbers
-PLACE = (
-    "rank, blocks = cuda.blockIdx.x, cuda.gridDim.x",
-    "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x",
-)
+PLACE = ("rank, blocks = cuda.blockIdx.x, cuda.gridDim.x", "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x")
 TEAMS = (  # lanes that are over are in a team without work
     f"mates = min({choose(MATES, 2)}, lanes)",
     "teams, mate = lanes // mates, lane % mates",

@@ -179,10 +179,7 @@ def two_kinds(steps: Sequence[Line], over: Sequence[Line], wait: Sequence[Line])
     outside = any_of(STEP < GROUP_BEGIN, compare(">=", STEP, GROUP_END))
     starts = both(compare("==", STEP, GROUP_BEGIN), GROUP_BEGIN > BEGIN)
     stops = both(compare("==", STEP, GROUP_END), GROUP_END > GROUP_BEGIN)
-    return [
-        If(inside, (If(starts, tuple(wait)), *steps)),
-        If(outside, (If(stops, tuple(wait)), *over)),
-    ]
+    return [If(inside, (If(starts, tuple(wait)), *steps)), If(outside, (If(stops, tuple(wait)), *over))]
 
 
 WAIT: int = choose(64, 20)  # accesses of a lane, one after another, that take as long as a wait of a group
