@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
-from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
     ALIGNMENT,
@@ -176,7 +176,7 @@ class SourceRecorder(Recorder):
 
 def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: int) -> None:
     """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
-    assert isinstance(text.module, Module)
+    assert isinstance(text.module, ir.Module)
     for source, number in _packs(text.module):
         if not unpacked >> number & 1:
             if arrays[source].memory.made:
@@ -186,13 +186,13 @@ def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: i
             target[: whole.size] = whole  # of bytes, memory is for whole words
 
 
-def _packs(module: Module) -> Iterator[tuple[str, int]]:
+def _packs(module: ir.Module) -> Iterator[tuple[str, int]]:
     """Where matrices lie that the driver packs, and their numbers."""
-    for line in statements_of(module.driver.body):
-        if isinstance(line, Do) and line.function in PACKS:
+    for line in ir.statements_of(module.driver.body):
+        if isinstance(line, ir.Do) and line.function in PACKS:
             matrix, packed = line.arguments
-            assert isinstance(matrix, MatrixOperand)
-            assert isinstance(packed, Array)
+            assert isinstance(matrix, ir.MatrixOperand)
+            assert isinstance(packed, ir.Array)
             yield matrix.buffer, int(packed.buffer.removeprefix("packed"))
 
 

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import (
     BinaryExpr,
     CastExpr,
@@ -46,21 +47,6 @@ from rnnops.compiler.lower.expressions import (
     Name,
     Negated,
     ScalarCall,
-)
-from rnnops.compiler.lower.kernel import (
-    Argument,
-    Array,
-    Assign,
-    Do,
-    For,
-    Function,
-    If,
-    MatrixOperand,
-    Pointer,
-    Statement,
-    Store,
-    Vector,
-    statements_of,
 )
 from rnnops.types import BOOL, is_signed
 
@@ -159,7 +145,7 @@ class Body:
     LLVM puts them into registers.
     """
 
-    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+    def __init__(self, function: ir.Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
         self.scalars, self.lines, self.entry, self.symbols = scalars, list[str](), list[str](), symbols
         self.values: dict[str, str] = {}  # of names that are set at one place, and of indices of loops
         self.variables: dict[str, str] = {}  # the others: name -> dtype
@@ -320,18 +306,18 @@ class Body:
 
     # -- statements ----------------------------------------------------------------------------------------------
 
-    def body(self, statements: Sequence[Statement]) -> None:
+    def body(self, statements: Sequence[ir.Statement]) -> None:
         for statement in statements:
             self.statement(statement)
 
-    def statement(self, s: Statement) -> None:
-        if isinstance(s, Assign):
+    def statement(self, s: ir.Statement) -> None:
+        if isinstance(s, ir.Assign):
             self.set(s.name, self.value(s.value), s.value.dtype)
-        elif isinstance(s, Store):
+        elif isinstance(s, ir.Store):
             self._store(s)
-        elif isinstance(s, For):
+        elif isinstance(s, ir.For):
             self._loop(s)
-        elif isinstance(s, If):
+        elif isinstance(s, ir.If):
             inside, after = self.label(), self.label()
             self.do(f"br i1 {self.test(s.test)}, label %{inside}, label %{after}")
             self.begin(inside)
@@ -341,12 +327,12 @@ class Body:
         else:
             self.call(s)
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: ir.Store) -> None:
         dtype = self.memory[s.buffer][1]
         value = self._cast(self.value(s.value), s.value.dtype, dtype)
         self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
 
-    def _loop(self, s: For) -> None:
+    def _loop(self, s: ir.For) -> None:
         def write(now: str) -> None:
             self.values[s.index] = now
             self.body(s.body)
@@ -372,7 +358,7 @@ class Body:
         self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
-    def call(self, s: Do) -> None:
+    def call(self, s: ir.Do) -> None:
         given = [text for argument in s.arguments for text in self._argument(argument)]
         if s.function == "prefetch":
             self.scalars.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
@@ -386,30 +372,30 @@ class Body:
         for variable in s.results:
             self.set(variable, self.op(call), "int64")
 
-    def _argument(self, argument: Argument) -> list[str]:
+    def _argument(self, argument: ir.Argument) -> list[str]:
         """The value of an argument: an address and sizes for an array."""
         if isinstance(argument, Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
                 return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
             return [f"{llvm_type(argument.dtype)} {value}"]
-        if isinstance(argument, Pointer):
+        if isinstance(argument, ir.Pointer):
             return [f"ptr {self.place(argument.buffer, argument.offset)}"]
-        if isinstance(argument, Array):
+        if isinstance(argument, ir.Array):
             return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
-        if isinstance(argument, Vector):
+        if isinstance(argument, ir.Vector):
             return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
-        assert isinstance(argument, MatrixOperand)
+        assert isinstance(argument, ir.MatrixOperand)
         start = argument.start if argument.column == Literal(0) else argument.start + argument.column
         sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
-def _set_again(function: Function) -> set[str]:
+def _set_again(function: ir.Function) -> set[str]:
     """Variables that are set at several places."""
     places = [one.name for one in function.parameters]
-    for s in statements_of(function.body):
-        places += [s.name] if isinstance(s, Assign) else s.results if isinstance(s, Do) else ()
+    for s in ir.statements_of(function.body):
+        places += [s.name] if isinstance(s, ir.Assign) else s.results if isinstance(s, ir.Do) else ()
     return {name for name, count in Counter(places).items() if count > 1}
 
 

@@ -31,8 +31,8 @@ from math import prod
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
-from rnnops.compiler.lower.kernel import Assign, For, If, Statement as Line
 from rnnops.compiler.lower.scan import Scan, StepPlan, live_nodes, rows_of_sum
 from rnnops.compiler.lower.statements import (
     Access,
@@ -147,20 +147,20 @@ def _of_first(region: LoopRegion, private: frozenset[str]) -> LoopRegion:
 # -- lines of a kernel ------------------------------------------------------------------------------------------------
 
 
-def steps_of_group(lengths: Load) -> list[Line]:
+def steps_of_group(lengths: Load) -> list[ir.Statement]:
     """From which step to which, not included, a row of a group is not over.
 
     Args:
         lengths: that of row `n`.
     """
-    longer = Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
+    longer = ir.Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
     begin = least(END, most(BEGIN, LOW + STEPS - LONGEST))
     end = least(END, most(BEGIN, LONGEST - LOW))
     return [
-        Assign(LONGEST.name, ZERO),
-        For(ROW.name, M0, M1, ONE, (longer,)),
-        Assign(GROUP_BEGIN.name, choice(BACKWARDS, begin, BEGIN)),
-        Assign(GROUP_END.name, choice(BACKWARDS, END, end)),
+        ir.Assign(LONGEST.name, ZERO),
+        ir.For(ROW.name, M0, M1, ONE, (longer,)),
+        ir.Assign(GROUP_BEGIN.name, choice(BACKWARDS, begin, BEGIN)),
+        ir.Assign(GROUP_END.name, choice(BACKWARDS, END, end)),
     ]
 
 
@@ -169,7 +169,9 @@ def first_wait() -> Expr:
     return choice(GROUP_BEGIN > BEGIN, ONE, ZERO)
 
 
-def two_kinds(steps: Sequence[Line], over: Sequence[Line], wait: Sequence[Line]) -> list[Line]:
+def two_kinds(
+    steps: Sequence[ir.Statement], over: Sequence[ir.Statement], wait: Sequence[ir.Statement]
+) -> list[ir.Statement]:
     """A step, or what is left of it; a group waits where one kind follows the other.
 
     Args:
@@ -179,7 +181,7 @@ def two_kinds(steps: Sequence[Line], over: Sequence[Line], wait: Sequence[Line])
     outside = any_of(STEP < GROUP_BEGIN, compare(">=", STEP, GROUP_END))
     starts = both(compare("==", STEP, GROUP_BEGIN), GROUP_BEGIN > BEGIN)
     stops = both(compare("==", STEP, GROUP_END), GROUP_END > GROUP_BEGIN)
-    return [If(inside, (If(starts, tuple(wait)), *steps)), If(outside, (If(stops, tuple(wait)), *over))]
+    return [ir.If(inside, (ir.If(starts, tuple(wait)), *steps)), ir.If(outside, (ir.If(stops, tuple(wait)), *over))]
 
 
 WAIT: int = choose(64, 20)  # accesses of a lane, one after another, that take as long as a wait of a group
