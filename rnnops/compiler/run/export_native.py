@@ -26,6 +26,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.lower import kernel as ir
+from rnnops.compiler.run import recorder
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
     ALIGNMENT,
@@ -38,17 +39,6 @@ from rnnops.compiler.run.c_source import (
     c_source,
     header,
     list_bytes,
-)
-from rnnops.compiler.run.recorder import (
-    PACKS,
-    UNPACKED,
-    Job,
-    JobList,
-    NotRecordedError,
-    Recorded,
-    RecordedArray,
-    Recorder,
-    packed_once,
 )
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
@@ -156,7 +146,7 @@ SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices hav
 
 
 @dataclass(frozen=True, eq=False)
-class SourceRecorder(Recorder):
+class SourceRecorder(recorder.Recorder):
     """Notes jobs whose drivers are `ScanModule`s, whose places are their arrays and whose numbers are their sizes."""
 
     def load(self, text: ScanModule, width: int | None) -> ScanModule:
@@ -164,23 +154,23 @@ class SourceRecorder(Recorder):
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
-        module, unpacked = function.module, int(sizes[UNPACKED])
+        module, unpacked = function.module, int(sizes[recorder.UNPACKED])
         names = [array.name for array in module.arrays]
         _pack_source(function, dict(zip(names, arrays, strict=True)), unpacked)
-        once = packed_once(module, unpacked)
+        once = recorder.packed_once(module, unpacked)
         unread = frozenset(n for n, name in enumerate(names) if name in once)
         places = tuple(array.place for array in arrays)
-        self.jobs.append(Job(function, 1, places, tuple(map(int, sizes)), unread))
+        self.jobs.append(recorder.Job(function, 1, places, tuple(map(int, sizes)), unread))
         return False
 
 
-def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: int) -> None:
+def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], unpacked: int) -> None:
     """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
     assert isinstance(text.module, ir.Module)
     for source, number in _packs(text.module):
         if not unpacked >> number & 1:
             if arrays[source].memory.made:
-                raise NotRecordedError("a matrix is packed once that each call makes anew")
+                raise recorder.NotRecordedError("a matrix is packed once that each call makes anew")
             whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
             target = arrays[f"packed{number}"].twin.reshape(-1)
             target[: whole.size] = whole  # of bytes, memory is for whole words
@@ -189,7 +179,7 @@ def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: i
 def _packs(module: ir.Module) -> Iterator[tuple[str, int]]:
     """Where matrices lie that the driver packs, and their numbers."""
     for line in ir.statements_of(module.driver.body):
-        if isinstance(line, ir.Do) and line.function in PACKS:
+        if isinstance(line, ir.Do) and line.function in recorder.PACKS:
             matrix, packed = line.arguments
             assert isinstance(matrix, ir.MatrixOperand)
             assert isinstance(packed, ir.Array)
@@ -391,7 +381,7 @@ class ExportedFiles:
 
 
 def export_recorded(
-    recorded: Recorded,
+    recorded: recorder.Recorded,
     feeds: Mapping[str, Type],
     states: Mapping[str, str],
     initial: Mapping[str, Any],
@@ -517,10 +507,10 @@ def _packed_type(kind: Type) -> tuple[str, tuple[int, ...]]:
     return kind.dtype, tuple(size for size in kind.shape if size != 1)
 
 
-def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
+def _pack(recorded: recorder.Recorded, feeds: Mapping[str, Type]) -> None:
     """Call the plan once, so that what is packed lies in its memory."""
     arrays = [np.zeros(kind.shape, kind.dtype) for kind in feeds.values()]
-    JobList(recorded)(arrays)
+    recorder.JobList(recorded)(arrays)
 
 
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:

@@ -25,29 +25,7 @@ from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Na
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.targets.cuda.kernel_parts import (
-    PART,
-    SHARED,
-    SYNC,
-    BlockPointwiseWriter,
-    DriverProducts,
-    FeaturePointwiseWriter,
-    FetchLines,
-    MirroredPointwiseWriter,
-    PartPointwiseWriter,
-    SplitLines,
-    deferred,
-    mirrored,
-    step_of_tile,
-)
-from rnnops.compiler.targets.cuda.lane_nests import (
-    LANES as MOST_LANES,
-    MATES,
-    columns_and_rows,
-    quotient,
-    remainder,
-    step_and_row,
-)
+from rnnops.compiler.targets.cuda import kernel_parts, lane_nests
 from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, TOTAL, Loop, LoopRegion, feature_nests, numbers_of
 from rnnops.compiler.targets.cuda.share_blocks import WORDS_OF_FRAGMENTS, fragments_of, rounding_of_plan, warps_of
 from rnnops.compiler.targets.cuda.share_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
@@ -62,7 +40,7 @@ GROUP, MEMBER, LINE, TURN = map(Name, ("group", "member", "line", "turn"))
 P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
 DRIVER_PARAMETERS = ir.Parameter("on"), ir.Parameter("numbers")
-STEP_OF_TILE = step_of_tile(STEP)
+STEP_OF_TILE = kernel_parts.step_of_tile(STEP)
 NOWHERE: Mapping[str, ir.Argument] = MappingProxyType({})
 
 
@@ -153,8 +131,8 @@ class CudaScanWriter:
         return kernel
 
     @cached_property
-    def _products(self) -> DriverProducts:
-        return DriverProducts(self.layouts, self.sizes, bool(self.plan.batch_axes))
+    def _products(self) -> kernel_parts.DriverProducts:
+        return kernel_parts.DriverProducts(self.layouts, self.sizes, bool(self.plan.batch_axes))
 
     def _arrays(self) -> list[ir.Parameter]:
         return array_parameters(self.scan, self.plan, self.layouts)
@@ -162,7 +140,7 @@ class CudaScanWriter:
     def _folded(self, programs: Sequence[PointwiseKernel]) -> tuple[ir.Parameter, ...]:
         """The memory in which lanes fold, for programs that do."""
         scalars = {name for program in programs for name in program.scalars}
-        return tuple(SHARED[name] for name in sorted(scalars & SHARED.keys()))
+        return tuple(kernel_parts.SHARED[name] for name in sorted(scalars & kernel_parts.SHARED.keys()))
 
     def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
         rows, together = self._rows_and_together()
@@ -186,7 +164,7 @@ class CudaScanWriter:
         lines += self._load_weights(loop, regions)
         steps = self._steps(loop, regions)
         if loop.over:
-            over = [line for region in loop.over for line in (SYNC, *self._region(region, loop))]
+            over = [line for region in loop.over for line in (kernel_parts.SYNC, *self._region(region, loop))]
             steps = two_kinds(steps, over, self._waited(loop, (STEP - GROUP_BEGIN) * len(loop.waits)))
         return [*lines, ir.For("step", BEGIN, END, ONE, (*STEP_OF_TILE, *steps))]
 
@@ -200,12 +178,12 @@ class CudaScanWriter:
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
         lines: list[ir.Statement] = [
-            ir.Assign(PART, MEMBER % parts),
+            ir.Assign(kernel_parts.PART, MEMBER % parts),
             ir.Assign("n0", least(M0 + MEMBER // parts, M1)),
             ir.Assign("n1", least(N0 + 1, M1)),
         ]
         for size in sizes:
-            lines += _share(self._part_of(size), Name(PART), parts, self._size(size), ONE)
+            lines += _share(self._part_of(size), Name(kernel_parts.PART), parts, self._size(size), ONE)
         return lines
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
@@ -215,13 +193,13 @@ class CudaScanWriter:
             if i in loop.waits and loop.persistent:
                 lines, meanwhile = [*lines, *self._wait(loop, i, meanwhile)], []
             else:
-                lines.append(SYNC)
+                lines.append(kernel_parts.SYNC)
             if region.product and region.part:
                 lines.append(self._half(i, region.product, loop, weights[region.nodes]))
             elif region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
-                early, late = deferred(loop, self.plan, i)
+                early, late = kernel_parts.deferred(loop, self.plan, i)
                 own_row = self._split(loop).own_row(i + 1, ROW - M0) if i in mirrors else {}
                 lines += self._region(early, loop, mirrors.get(i, ""), own_row)
                 meanwhile += self._region(late, loop) if late else []
@@ -236,7 +214,7 @@ class CudaScanWriter:
         begin = GROUP_BEGIN if loop.over else BEGIN
         before = (STEP - begin) * len(loop.waits) + sum(other < number for other in loop.waits)
         known = self.scan, self.plan, self.layouts, loop, self._size, self._address, self._features
-        fetched = FetchLines(*known).before(number)
+        fetched = kernel_parts.FetchLines(*known).before(number)
         return self._waited(loop, before + first_wait() if loop.over else before, [*fetched, *meanwhile])
 
     def _waited(self, loop: Loop, before: Expr, meanwhile: Sequence[ir.Statement] = ()) -> list[ir.Statement]:
@@ -299,11 +277,11 @@ class CudaScanWriter:
         return lines.total(number, (ir.Array(target.array), self._address(target, M0)), rows, (ir.Array(array), start))
 
     def _mirrors(self, loop: Loop) -> dict[int, str]:
-        return mirrored(loop, self.plan, self.scan.batch)
+        return kernel_parts.mirrored(loop, self.plan, self.scan.batch)
 
-    def _split(self, loop: Loop) -> SplitLines:
+    def _split(self, loop: Loop) -> kernel_parts.SplitLines:
         rows = self.scan.batch if self.plan.batch_axes else 1
-        return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
+        return kernel_parts.SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
     def _region(
         self, region: LoopRegion, loop: Loop, mirror: str = "", own_row: Mapping[str, ir.Argument] = NOWHERE
@@ -322,7 +300,7 @@ class CudaScanWriter:
         call = self._call(self._program(region, loop, mirror), own_row)
         rows = ir.For("n", P * together, least(P * together + together, M1), ONE, (call,))
         body = (
-            ir.Assign("q", quotient(E, width)),
+            ir.Assign("q", lane_nests.quotient(E, width)),
             ir.Assign("u", first + E - Name("q") * width),
             ir.Assign("p", P0 + Name("q")),
             rows,
@@ -340,8 +318,8 @@ class CudaScanWriter:
         else:
             place, period = Name("row"), self._size(region.period)
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
-            before, after = columns_and_rows(bounds[0], bounds[2], period)
-        body = *step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
+            before, after = lane_nests.columns_and_rows(bounds[0], bounds[2], period)
+        body = *lane_nests.step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
         return [*before, ir.For("e", *bounds, body)]
 
     def _program(self, region: LoopRegion, loop: Loop, mirror: str = "") -> PointwiseKernel:
@@ -350,17 +328,19 @@ class CudaScanWriter:
         plan, statements = self.plan, region.statements
         known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
         if region.work:
-            parts = PartPointwiseWriter(*known, self.sizes, self.constants)
+            parts = kernel_parts.PartPointwiseWriter(*known, self.sizes, self.constants)
             parts.work, parts.private = {id(one.nest): one for one in region.work}, region.private
             parts.parts, parts.bounds = loop.parts, self._part_of
             program = parts.write([one.nest for one in region.work])
         elif region.period == BY_ROWS:
-            program = BlockPointwiseWriter(*known, self.sizes, self.constants).write(
+            program = kernel_parts.BlockPointwiseWriter(*known, self.sizes, self.constants).write(
                 fuse_nests(statements, folds_last=True)
             )
         else:
-            writer = (MirroredPointwiseWriter if mirror else FeaturePointwiseWriter)(*known, self.sizes, self.constants)
-            if isinstance(writer, MirroredPointwiseWriter):
+            writer = (kernel_parts.MirroredPointwiseWriter if mirror else kernel_parts.FeaturePointwiseWriter)(
+                *known, self.sizes, self.constants
+            )
+            if isinstance(writer, kernel_parts.MirroredPointwiseWriter):
                 writer.mirrored = mirror
             writer.period, writer.written = region.period, region.written - numbers_of(statements, plan)
             program = writer.write(feature_nests(statements, plan))
@@ -385,7 +365,7 @@ class CudaScanWriter:
 
     def _scalar(self, name: str) -> ir.Argument:
         """The scalar arguments of a pointwise kernel."""
-        if name in SHARED:
+        if name in kernel_parts.SHARED:
             return ir.Array(name)
         numbers: Mapping[str, ir.Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}
         return numbers.get(name, Name(name))
@@ -427,10 +407,10 @@ class DeviceAddresses(Addresses):
     """Addresses in kernels, where 64 bits are divided by some hundred instructions; steps and rows have 32."""
 
     def _quotient(self, a: Expr, b: Expr) -> Expr:
-        return quotient(a, b)
+        return lane_nests.quotient(a, b)
 
     def _remainder(self, a: Expr, b: Expr) -> Expr:
-        return remainder(a, b)
+        return lane_nests.remainder(a, b)
 
 
 def _share(
@@ -495,7 +475,7 @@ DEVICE, HOME = choose(
 )  # the simulator has processors' numbers
 PLACE = ("rank, blocks = cuda.blockIdx.x, cuda.gridDim.x", "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x")
 TEAMS = (  # lanes that are over are in a team without work
-    f"mates = min({choose(MATES, 2)}, lanes)",
+    f"mates = min({choose(lane_nests.MATES, 2)}, lanes)",
     "teams, mate = lanes // mates, lane % mates",
     f"team = lane // mates if lane < teams * mates else {1 << 40}",
 )
@@ -565,7 +545,9 @@ def _kernel(kernel: ir.DeviceKernel, module: ir.DeviceModule, for_people: bool) 
     )
     yield from (f"{ir.INDENT}{name} = sizes[{module.sizes.index(name)}]" for name in kernel.sizes)
     yield from (ir.INDENT + line for line in (*PLACE, *(TEAMS if kernel.teams else ())))
-    yield from (f"{ir.INDENT}{one.name} = cuda.shared.array({MOST_LANES}, np.{one.dtype})" for one in kernel.folded)
+    yield from (
+        f"{ir.INDENT}{one.name} = cuda.shared.array({lane_nests.LANES}, np.{one.dtype})" for one in kernel.folded
+    )
     if kernel.weights:
         aligned = choose(", alignment=16", "")  # four numbers are read at once; the simulator knows no alignment
         yield f"{ir.INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
