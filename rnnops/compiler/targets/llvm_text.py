@@ -33,21 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.lower import kernel as ir
-from rnnops.compiler.lower.expressions import (
-    BinaryExpr,
-    CastExpr,
-    Choice,
-    CompareExpr,
-    Expr,
-    Literal,
-    Load,
-    Logic,
-    ModuleConstant,
-    Name,
-    Negated,
-    ScalarCall,
-)
+from rnnops.compiler.lower import expressions, kernel as ir
 from rnnops.types import BOOL, is_signed
 
 FLAGS = "nsz"  # of a pointwise kernel's own arithmetic
@@ -87,7 +73,7 @@ class Scalars:
         self.declared: dict[str, str] = {}
         self.marks: list[str] = []  # of loops: what each is to become
 
-    def name(self, call: ScalarCall) -> str:
+    def name(self, call: expressions.ScalarCall) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
         name = symbol_of(call.function, dtypes)
         self.used[name] = call.function, dtypes, call.dtype
@@ -151,7 +137,7 @@ class Body:
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
         self.lengths: dict[str, str] = {}  # of buffers that are whole arrays
-        self.loaded: dict[Load, str] = {}  # elements that were loaded before the loop that is written
+        self.loaded: dict[expressions.Load, str] = {}  # elements that were loaded before the loop that is written
         self.count, self.block = 0, "entry"
         self.function = function
         self.changing = _set_again(function)
@@ -187,49 +173,49 @@ class Body:
 
     # -- expressions ---------------------------------------------------------------------------------------------
 
-    def value(self, e: Expr) -> str:
+    def value(self, e: expressions.Expr) -> str:
         """The value of an expression, as an operand of instructions."""
-        if isinstance(e, Literal | ModuleConstant):
+        if isinstance(e, expressions.Literal | expressions.ModuleConstant):
             return _number(e)
-        if isinstance(e, Name):
+        if isinstance(e, expressions.Name):
             known = self.values.get(e.name)
             return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
-        if isinstance(e, Load):
+        if isinstance(e, expressions.Load):
             if e in self.loaded:
                 return self.loaded[e]
             place = self.place(e.buffer, e.index)
             return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
-        if isinstance(e, BinaryExpr):
+        if isinstance(e, expressions.BinaryExpr):
             return self._binary(e)
-        if isinstance(e, Negated):
+        if isinstance(e, expressions.Negated):
             return self._negated(e)
-        if isinstance(e, CompareExpr):
+        if isinstance(e, expressions.CompareExpr):
             return self._comparison(e)
-        if isinstance(e, Logic):
+        if isinstance(e, expressions.Logic):
             result = self.value(e.parts[0])
             for part in e.parts[1:]:
                 result = self.op(f"{e.operator} i1 {result}, {self.value(part)}")
             return result
-        if isinstance(e, Choice):
+        if isinstance(e, expressions.Choice):
             kind, test = llvm_type(e.dtype), self.value(e.test)
             return self.op(f"select i1 {test}, {kind} {self.value(e.a)}, {kind} {self.value(e.b)}")
-        if isinstance(e, CastExpr):
+        if isinstance(e, expressions.CastExpr):
             return self._cast(self.value(e.x), e.x.dtype, e.dtype)
-        assert isinstance(e, ScalarCall)
+        assert isinstance(e, expressions.ScalarCall)
         return self._call(e)
 
-    def test(self, e: Expr) -> str:
+    def test(self, e: expressions.Expr) -> str:
         """The value of the test of an `If`."""
         return self.value(e)
 
-    def place(self, buffer: str, index: Expr) -> str:
+    def place(self, buffer: str, index: expressions.Expr) -> str:
         """The address of an element."""
         address, dtype = self.memory[buffer]
-        if index == Literal(0):
+        if index == expressions.Literal(0):
             return address
         return self.op(f"getelementptr inbounds {llvm_type(dtype)}, ptr {address}, i64 {self.value(index)}")
 
-    def _binary(self, e: BinaryExpr) -> str:
+    def _binary(self, e: expressions.BinaryExpr) -> str:
         a, b, kind = self.value(e.left), self.value(e.right), llvm_type(e.dtype)
         if e.dtype in FLOATS:
             return self.op(f"f{ARITHMETIC[e.operator]} {FLAGS} {kind} {a}, {b}")
@@ -242,13 +228,13 @@ class Body:
         wraps = "" if e.dtype != "int64" else " nsw"  # places and counts; of users' numbers only uint64 are added
         return self.op(f"{ARITHMETIC[e.operator]}{wraps} {kind} {a}, {b}")
 
-    def _negated(self, e: Negated) -> str:
+    def _negated(self, e: expressions.Negated) -> str:
         x, kind = self.value(e.x), llvm_type(e.dtype)
         if e.dtype == BOOL:
             return self.op(f"xor i1 {x}, true")
         return self.op(f"fneg {FLAGS} {kind} {x}" if e.dtype in FLOATS else f"sub {kind} 0, {x}")
 
-    def _comparison(self, e: CompareExpr) -> str:
+    def _comparison(self, e: expressions.CompareExpr) -> str:
         a, b, dtype = self.value(e.left), self.value(e.right), e.left.dtype
         if dtype in FLOATS:
             return self.op(f"fcmp {FLAGS} {FLOAT_TESTS[e.operator]} {FLOATS[dtype]} {a}, {b}")
@@ -273,17 +259,17 @@ class Body:
             word = "sext" if is_signed(old) else "zext"
         return self.op(f"{word} {source} {x} to {target}")
 
-    def _call(self, e: ScalarCall) -> str:
+    def _call(self, e: expressions.ScalarCall) -> str:
         if e.function in SUMS:
             return self._sum(e)
         if e.function in ("min", "max") or (e.function in EXTREMA and e.dtype in FLOATS):
             return self._extremum(e)
         if e.function in EXTREMA:
-            e = ScalarCall(EXTREMA[e.function], e.operands, dtype=e.dtype)
+            e = expressions.ScalarCall(EXTREMA[e.function], e.operands, dtype=e.dtype)
         given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
-    def _sum(self, e: ScalarCall) -> str:
+    def _sum(self, e: expressions.ScalarCall) -> str:
         """A step of a sum in its order; of products, one multiply-add."""
         kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype not in FLOATS:
@@ -294,7 +280,7 @@ class Body:
         name = self.scalars.declare(*declared(e.dtype))
         return self.op(f"call {FLAGS} {kind} @{name}({kind} {factors[0]}, {kind} {factors[1]}, {kind} {total})")
 
-    def _extremum(self, e: ScalarCall) -> str:
+    def _extremum(self, e: expressions.ScalarCall) -> str:
         kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype in FLOATS:
             name = f"llvm.{EXTREMA[e.function]}.f{8 * np.dtype(e.dtype).itemsize}"
@@ -374,7 +360,7 @@ class Body:
 
     def _argument(self, argument: ir.Argument) -> list[str]:
         """The value of an argument: an address and sizes for an array."""
-        if isinstance(argument, Expr):
+        if isinstance(argument, expressions.Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
                 return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
@@ -386,7 +372,7 @@ class Body:
         if isinstance(argument, ir.Vector):
             return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
         assert isinstance(argument, ir.MatrixOperand)
-        start = argument.start if argument.column == Literal(0) else argument.start + argument.column
+        start = argument.start if argument.column == expressions.Literal(0) else argument.start + argument.column
         sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
