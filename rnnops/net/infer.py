@@ -155,13 +155,13 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
     known = schema.known_value(call)
     if known is not None:
         return (known,)
-    if not _foldable(schema, call):
+    if not _foldable(call):
         return (None,) * len(call.output_types)
     result = schema.reference(call, *call.values)
     return result if isinstance(result, tuple) else (result,)
 
 
-def _foldable(schema: OpSchema, call: Call) -> bool:
+def _foldable(call: Call) -> bool:
     known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
     dtypes = [kind.dtype for kind in call.output_types]
     return is_integer_arithmetic(call.op, dtypes, known) and all(map(_is_small, call.output_types))

@@ -190,7 +190,7 @@ class RecurrentNetworkGradient(OpSchema):
 
     def reference(self, call: Call, *arrays: Array | None, context: RunContext) -> Any:
         recurrence = Recurrence(call.op, call.net)
-        return run_backward(recurrence, backward_program(call), call.output_types, arrays, context)
+        return run_backward(recurrence, backward_program(call), call.output_types, arrays)
 
     def check(self, op: Op, net: str) -> None:
         verify_recurrence(Recurrence(op, net))

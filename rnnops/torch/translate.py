@@ -348,7 +348,7 @@ def translate(
 
     Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
     """
-    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), {}, {}, {}, [])
+    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(layout), {}, {}, {}, [])
     _read_arguments(cell, reverse, truncate)
     ends = [cell.net.input("lengths", "int32"), _timestep(cell)] if lengths else []
     results: Sequence[Any] = ()
@@ -364,7 +364,7 @@ def translate(
     return _around(cell, produced, results, reverse)
 
 
-def _float_dtype(trace: Trace, layout: TensorLayout) -> torch.dtype:
+def _float_dtype(layout: TensorLayout) -> torch.dtype:
     """The one float dtype of states, inputs and of what the step closes over."""
     dtypes = [kind.dtype for kind in layout.kinds if kind.dtype.is_floating_point]
     dtype = dtypes[0] if dtypes else torch.float32

@@ -60,7 +60,7 @@ def read_through_copies(step: LoweredStep) -> LoweredStep:
     for number, node in enumerate(nodes):
         if isinstance(node, Statement):
             once = {name: copy for name, copy in copies.items() if reads[name] == 1}
-            nodes[number] = _through_copies(node, once, step)
+            nodes[number] = _through_copies(node, once)
         written = node_writes(node)
         copies = {name: copy for name, copy in copies.items() if written not in (name, source_of(copy).owner)}
         if isinstance(node, Statement) and is_whole_copy(node, step):
@@ -90,19 +90,19 @@ def source_of(copy: Statement) -> Access:
     return source
 
 
-def _through_copies(statement: Statement, copies: Mapping[str, Statement], step: LoweredStep) -> Statement:
+def _through_copies(statement: Statement, copies: Mapping[str, Statement]) -> Statement:
     """A product that reads what was copied, where a kernel of a row calls it so; else as it is."""
     axes = product_axes(statement)
     if axes is None or statement.row_axis is None or statement.row_axis in axes.folded:
         return statement
     for place, operand in enumerate(_operands(statement)):
         found = _through(statement, place, copies[operand.owner]) if operand.owner in copies else None
-        if found is not None and _is_called_for_rows(found, step):
+        if found is not None and _is_called_for_rows(found):
             statement = found
     return statement
 
 
-def _is_called_for_rows(statement: Statement, step: LoweredStep) -> bool:
+def _is_called_for_rows(statement: Statement) -> bool:
     call = matrix_call(within_row(statement), statement.dtype)
     return call is not None and call.function == "gemm_nn" and call.operands[1].size <= products.FEW_NUMBERS
 
