@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnops.cli.language_model import in_options
 from rnnops.cli.train import show
-from rnnops.compiler import compile as compile_net
+from rnnops.compiler import Run, compile as compile_net
 from rnnops.compiler.api.stream_parts import open_axes, single_frames
 from rnnops.errors import MissingPackageError, OnnxError, RnnopsError, SaveError
 from rnnops.net.drawing import draw_net
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     import onnx
 
     from rnnops.cli.main import OnnxOptions
-    from rnnops.compiler.api.run import Run
 
 RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
 

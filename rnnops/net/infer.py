@@ -43,7 +43,6 @@ from rnnops.util import counted
 
 if TYPE_CHECKING:
     from rnnops.net.net import Net
-    from rnnops.net.op import Op
 
 KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
 MOST_AXES = 32  # of arrays in NumPy before version 2

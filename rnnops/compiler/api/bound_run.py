@@ -37,7 +37,6 @@ from rnnops.compiler.api.stream_states import check_direction, position_to_set
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.rewrite.bound_weights import byte_products, folded, int8_weights
 from rnnops.compiler.run.compile_programs import Runners
-from rnnops.compiler.run.export_native import checked_name, name_of
 from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure, training_structure
 from rnnops.compiler.run.recorder import (
     JobList,
@@ -472,7 +471,7 @@ class BoundRun(Run):
             wanted = '"object", which None is, or "c99"'
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source))
         source = None if source == "object" else source
-        word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
+        word = export_native.name_of(self.net.name) if name is None else export_native.checked_name(name, self.net.name)
         if (drawn := self._random_ops[False]) is not None:
             hint = "Feed the numbers as an input: a program has no seed, and would have the same ones in each call."
             raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
