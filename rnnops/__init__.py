@@ -35,9 +35,8 @@ from rnnops.errors import (
 )
 from rnnops.net.blob import Blob as Blob
 from rnnops.net.net import Net as Net
-from rnnops.net.op import init_params as init_params
+from rnnops.net.op import init_params as init_params, name_scope as name_scope
 from rnnops.net.schema import OpSchema as _OpSchema, op_names as op_names
-from rnnops.net.text import name_scope as name_scope
 from rnnops.ops.activation import (
     elu as elu,
     gelu as gelu,
@@ -165,7 +164,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.online_net import online_net as online_net
     from rnnops.compiler.api.streamed_net import streamed_net as streamed_net
     from rnnops.compiler.memory.memory import release_memory as release_memory
-    from rnnops.net.parse import parse_net as parse_net
+    from rnnops.net.text import parse_net as parse_net
 
 VERSION = "0.1.0"
 """The version, `major.minor.patch`, which wheels and CHANGELOG.md name; also `rnnops.__version__`.
@@ -180,7 +179,7 @@ _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("cells", "checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("BasicRNN", "GRU", "LSTM", "LayerNormLSTM", "LayerNormMILSTM", "MILSTM"), "rnnops.cells"),
-    "parse_net": "rnnops.net.parse",
+    "parse_net": "rnnops.net.text",
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
     "gradient_net": "rnnops.compiler.api.derivative_nets",

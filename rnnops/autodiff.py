@@ -15,9 +15,8 @@ from rnnops.errors import GradientError, NamedRule
 from rnnops.interpreter import Program, prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, absolute_names, name_scope
 from rnnops.net.schema import Call, NotKept, OpSchema, schema_of
-from rnnops.net.text import absolute_names, name_scope
 from rnnops.ops.base import sum_to
 from rnnops.types import Type, is_float
 

@@ -17,9 +17,8 @@ import numpy as np
 from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule, out_of_memory_of
 from rnnops.net.infer import calls_of
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, is_net
 from rnnops.net.schema import Call, OpSchema, RunContext, form_of, schema_of
-from rnnops.net.text import is_net
 from rnnops.sizes import Size
 from rnnops.types import OPAQUE, Array, TwinArray, Type, is_float
 from rnnops.util import cached_property

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from rnnops.compiler.lower.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets.llvm_text import Row, Scalars
+from rnnops.compiler.targets.driver_text import Row
+from rnnops.compiler.targets.llvm_text import Scalars
 from rnnops.kernels.cpu.elementary import definitions
 from rnnops.kernels.cpu.native import LEVEL, _machine, _optimised, assembly, compiled, engine_of
 

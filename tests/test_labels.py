@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.net.text import IS_COPIED, format_net
+from rnnops.net.infer import IS_COPIED
+from rnnops.net.text import format_net
 
 SHAPES = {"xs": (5, 2, 3), "h0": (2, 4), "w": (3, 4)}
 

@@ -17,8 +17,8 @@ from rnnops.autodiff import differentiate
 from rnnops.interpreter import prepare
 from rnnops.net.net import Net
 from rnnops.net.op import Op
-from rnnops.net.parse import DEPTH, parse_net
 from rnnops.net.schema import REGISTRY, Call, OpSchema, no_gradient, register
+from rnnops.net.text import DEPTH, parse_net
 from rnnops.ops.base import sum_to
 from rnnops.recurrent.training_form import training_form
 from rnnops.types import ANY, FLOAT, INTEGERS, Shape, Type

@@ -21,7 +21,7 @@ pointwise kernels do; there NaN stays NaN, and numbers below the smallest normal
 **Steps of reductions in plain Python**: sums in any order, multiply-adds, extrema that keep NaN. Compiled code has its
 own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition, that to the
 accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the summands keeps
-its own. On processors it is one fixed grouping (`rnnops/compiler/targets/row_sums.py`): the bits of a sum follow
+its own. On processors it is one fixed grouping (`rnnops/compiler/targets/llvm_text.py`): the bits of a sum follow
 only from its summands, whatever else a loop does and however wide vectors are. Extrema are one instruction each, known
 for what they are, and exact in any order. Limits: which NaN an extremum gives, and the sign of a zero, are left open.
 

@@ -450,13 +450,7 @@ address_of_region = AddressOf(region)
 
 
 def lead_region(
-    driver: Address,
-    parallel: Address,
-    rank_of: Address,
-    count_of: Address,
-    threads: int,
-    words: Address,
-    arrays: int,
+    driver: Address, parallel: Address, rank_of: Address, count_of: Address, threads: int, words: Address, arrays: int
 ) -> int:
     """Run a driver on a team of an OpenMP pool, the caller being rank 0; 1 if as many threads came as wanted, else 0.
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 from rnnops.errors import NetError, check_flags, named_options
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net, require_net
-from rnnops.net.text import absolute_names, check_name
+from rnnops.net.op import absolute_names, check_name
 from rnnops.ops.indexing import select_valid
 from rnnops.ops.movement import concat, transpose
 from rnnops.recurrent import recurrent_net

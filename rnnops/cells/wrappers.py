@@ -18,7 +18,7 @@ from rnnops.cells.simple import BasicRNNCell
 from rnnops.errors import NetError, check_flags, named_arguments
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net, require_net
-from rnnops.net.text import absolute_names, check_name
+from rnnops.net.op import absolute_names, check_name
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze
 from rnnops.ops.shapes import constant_of_shape, dropout, shape
 

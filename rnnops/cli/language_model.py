@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -88,6 +89,22 @@ class Settings:
 def option(name: str) -> str:
     """How a setting is written on the command line."""
     return "--" + name.replace("_", "-")
+
+
+CALL = re.compile(r"load\(path, (constants|sizes)=\{(.*?)\}\)")
+NAME = re.compile(r"'(.*?)': ")
+
+
+def in_options(text: str, command: str = "onnx") -> str:
+    """A text with options of a command in place of calls, as hints of the library say `load(path, sizes={...})`."""
+
+    def option(call: re.Match[str]) -> str:
+        kind, names = call[1], NAME.findall(call[2])
+        if kind == "sizes" and command == "export":
+            return f"--shape INPUT=1,1,40 ({', '.join(names)})" if names else "--shape INPUT=1,1,40"
+        return " ".join(f"--{kind} {name}=..." for name in names or ["NAME"])
+
+    return CALL.sub(option, text)
 
 
 def read_settings(saved: object) -> Settings:

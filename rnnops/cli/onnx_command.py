@@ -1,29 +1,83 @@
-"""`rnnops onnx`: its options, and its report of what a file holds.
+"""`rnnops onnx`: what a file holds, and for one that can be read runs, comparisons, timings, streams, rows.
 
-Hints of the library say `load(path, sizes={'N': ...})`; on the command line that is an option.
+**Rows**: several rows of a batch at once are compared with the same rows one by one in float64. Rows do not mix where
+all results of a call are those of calls of one row each. In a result the rows may be an axis, or a part of one, as
+after a Reshape that joins steps and rows. A result of float numbers that differs names its op.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from rnnops.cli.language_model import in_options
 from rnnops.cli.train import show
-from rnnops.errors import ArgumentError
-from rnnops.types import Shape
-from rnnops.util import LazyModule, counted
+from rnnops.compiler import Run, compile as compile_net
+from rnnops.compiler.api.stream_parts import open_axes, single_frames
+from rnnops.errors import MissingPackageError, OnnxError, RnnopsError, SaveError
+from rnnops.net.drawing import draw_net
+from rnnops.net.infer import ancestors
+from rnnops.net.net import Net
+from rnnops.net.op import Op
+from rnnops.onnx.compare import (
+    THEIRS,
+    ChosenSizes,
+    HandedOn,
+    Session,
+    call_times,
+    check_names,
+    choose_sizes,
+    distance_of,
+    distances_of_steps,
+    one_size,
+    random_feeds,
+    split_steps,
+    state_pairs,
+    step_times,
+)
+from rnnops.onnx.load import OnnxModel, fixed_inputs, load_model
+from rnnops.onnx.node import about, read_proto
+from rnnops.onnx.open_sizes import (
+    Dims,
+    dims_of_inputs,
+    fix_sizes,
+    names_of_open_sizes,
+    open_sizes,
+    sizes_of_weights,
+    with_sizes,
+)
+from rnnops.onnx.outline import Outline, OutlineLayer, ProductNode, TensorCounts, Value, outline, products_of_file
+from rnnops.types import FLOAT, Array, Shape, type_of
+from rnnops.util import cached_property, counted
 
 if TYPE_CHECKING:
-    from rnnops import onnx as onnx_files
-    from rnnops.cli import onnx_runs
-    from rnnops.onnx import OnnxModel
-    from rnnops.onnx.outline import Outline, OutlineLayer, TensorCounts, Value
-else:  # other commands do without the package onnx
-    onnx_files = LazyModule("rnnops.onnx")
-    onnx_runs = LazyModule("rnnops.cli.onnx_runs")
+    import onnx
+
+    from rnnops.cli.main import OnnxOptions
+
+RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
+
+
+def report(options: OnnxOptions) -> int:
+    """Print the report, do what is asked for, and return the exit code."""
+    file = read_file(options)
+    print_outline(options.file, file.outline)
+    try:
+        model = load_model(options.file, dict(options.constants), file.fixed)
+    except OnnxError as error:
+        print_reading(file.outline, None, in_options(str(error)))
+        return NOT_READ
+    print_reading(file.outline, model, "")
+    right = OnnxRuns(options, file, model).all()
+    if not (options.check or options.speed or options.stream or options.rows):
+        show("not run: --check compares its outputs with those of ONNX Runtime")
+    return RIGHT if right else DIFFERENT
+
 
 LONGEST = 100  # characters of a name
 MOST = 40  # lines of one kind, and ops in the list of ops
@@ -136,77 +190,394 @@ def plain(text: str | bytes, most: int = LONGEST) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
 
 
-RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
-TOLERANCE = 1e-4
+QUANTISED = f"""\
+the file is quantised: {THEIRS} rounds what its LSTMs read, by the range of all rows, and rnnops does not;
+some hundredths need be no error (--tolerance 0.05)"""
+SATURATED = f"""\
+{THEIRS} adds pairs of products in 16 bits on processors without VNNI; sums beyond 16 bits stop at the ends.
+Where the exact result is that of rnnops, the difference is that of {THEIRS}."""
 
 
 @dataclass(frozen=True)
-class OnnxOptions:
-    """The command line of `rnnops onnx`.
+class OnnxFile:
+    """A file as it is looked at.
 
     Args:
-        constants: inputs with their values from now on.
-        sizes: name of an open size and the size, or of an input without axes in the file, and its shape.
-        ranges: inputs with the lowest and highest number that is fed.
-        states: output=input, as they were given; steps: the open size that counts steps.
-        draw: where a picture goes.
-        rows: how many rows --rows feeds, and the open size that counts them, "" for the only one.
-        plan, check, speed, stream: what is asked for.
-        tolerance: of differences, over the largest value; seed: of feeds.
+        graph, outline: the file's, with the sizes that are fixed.
+        shapes: of the inputs, as the file itself has them.
+        fixed: open size -> its number, with which the file is read.
+        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps or rows.
+        rows: the size that counts rows, empty without `--rows`.
     """
 
-    file: Path
-    constants: Sequence[tuple[str, Any]]
-    sizes: Sequence[tuple[str, Shape]]
-    ranges: Sequence[tuple[str, tuple[float, float]]]
-    states: Sequence[str]
-    steps: str | None
-    draw: Path | None
-    rows: tuple[str, int] | None
-    plan: bool
-    check: bool
-    speed: bool
-    stream: bool
-    tolerance: float
-    seed: int
+    graph: onnx.GraphProto
+    outline: Outline
+    shapes: dict[str, Dims | None]
+    fixed: dict[str, int]
+    given: dict[str, Shape]
+    rows: str
 
 
-def onnx(options: OnnxOptions) -> int:
-    """Print the report, do what is asked for, and return the exit code."""
-    file = onnx_runs.read_file(options)
-    print_outline(options.file, file.outline)
+def read_file(options: OnnxOptions) -> OnnxFile:
+    """Read a file's protobuf. Raises OnnxError for a file without one, and for sizes that are not open in it."""
+    with about(str(options.file)):  # also for errors of texts that are not UTF-8
+        model, nbytes = read_proto(options.file)
+        shapes, given = dims_of_inputs(model.graph), once(options.sizes)
+        rows = size_of_rows(options, shapes, given)
+        check_names(shapes, given)
+        named = [name for name in names_of_open_sizes(shapes) if name in given and name not in (options.steps, rows)]
+        fixed = fix_sizes(model.graph, {name: one_size(name, given[name]) for name in named}, dict(options.constants))
+        return OnnxFile(model.graph, outline(model, nbytes), shapes, fixed, given, rows)
+
+
+def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given: dict[str, Shape]) -> str:
+    """The name of the open size that counts rows, which gets its number; empty without `--rows`.
+
+    Raises OnnxError where it is not named and there are several, and where `--sizes` gives it another number.
+    """
+    if options.rows is None:
+        return ""
+    name, count = options.rows
+    left = [size for size in names_of_open_sizes(shapes) if size not in (*given, options.steps)]
+    if not name and len(left) != 1:
+        came = ", ".join(left) or "no open size"
+        raise OnnxError("--rows needs the size that counts rows", came=came, hint=f"Say --rows NAME={count}.")
+    given.update(once([*given.items(), (name or left[0], (count,))]))
+    return name or left[0]
+
+
+def once(sizes: Sequence[tuple[str, Shape]]) -> dict[str, Shape]:
+    """Sizes by name. Raises OnnxError where one is given two numbers."""
+    found: dict[str, Shape] = {}
+    for name, shape in sizes:
+        if found.setdefault(name, shape) != shape:
+            raise OnnxError(f"'{name}' is one size", wanted="one number", came=f"{list(found[name])} and {list(shape)}")
+    return found
+
+
+def shapes_of_feeds(file: OnnxFile, names: Mapping[str, object]) -> tuple[dict[str, Dims | None], dict[str, Shape]]:
+    """The shapes of the inputs in the file, with the given sizes filled in."""
+    shapes = {name: file.shapes.get(name) for name in names}
+    theirs = {*names_of_open_sizes(shapes), *names}
+    return shapes, {name: shape for name, shape in file.given.items() if name in theirs}
+
+
+class OnnxRuns:
+    """A file that was read, with feeds."""
+
+    def __init__(self, options: OnnxOptions, file: OnnxFile, model: OnnxModel) -> None:
+        self.options, self.file, self.graph, self.model = options, file, file.graph, model
+        self.random = np.random.default_rng(options.seed)
+        self.constants = fixed_inputs(file.graph, dict(options.constants), model.dtype)
+
+    # -- what is fed -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """Input that is fed -> dtype."""
+        specs = [spec for spec in self.model.net.input_specs if spec.name not in self.model.params]
+        return {spec.name: self.model.dtype if spec.dtype == FLOAT else spec.dtype for spec in specs}
+
+    @cached_property
+    def sizes(self) -> ChosenSizes:
+        """Shapes of inputs, said once."""
+        shapes, given = shapes_of_feeds(self.file, self.types)
+        known = {name: array.shape for name, array in self.model.params.items()}
+        known |= {name: dims for name in shapes if (dims := given.get(name, shapes[name])) is not None}
+        known = with_sizes(known, {name: size[0] for name, size in given.items()})
+        fixed = sizes_of_weights(self.model.net, known, self.model.dtype)
+        sizes = choose_sizes(shapes, {**{name: (size,) for name, size in fixed.items()}, **given})
+        if sizes.open:
+            show(f"sizes: {plain(sizes.text(), 400)}")
+        return sizes
+
+    @cached_property
+    def feeds(self) -> dict[str, Array]:
+        """Random arrays for all inputs."""
+        return self.more_feeds()
+
+    def more_feeds(self) -> dict[str, Array]:
+        """Other random arrays."""
+        return random_feeds(self.types, self.sizes.shapes, dict(self.options.ranges), self.random)
+
+    @cached_property
+    def run(self) -> Run:
+        """The net on one thread, its parameters bound."""
+        return self.of(self.model.net)
+
+    def of(self, net: Net) -> Run:
+        """A net that has the file's parameters, on one thread."""
+        return compile_net(net, threads=1).bind(**self.model.params)
+
+    @cached_property
+    def theirs(self) -> Session:
+        """The file in ONNX Runtime."""
+        return Session(self.options.file)
+
+    # -- what is asked for -----------------------------------------------------------------------------------------
+
+    def all(self) -> bool:
+        """Do all that is asked for; whether it was right. Raises RnnopsError, with made-up sizes as a hint."""
+        options = self.options
+        works: dict[str, Callable[[], bool]] = {"plan": self.plan, "check": self.check, "speed": self.speed}
+        works |= {"rows": self.rows, "stream": partial(stream, self)}
+        try:
+            if options.draw is not None:
+                self.draw(options.draw)
+            right = [work() for name, work in works.items() if getattr(options, name)]
+            return all(right)
+        except RnnopsError as error:
+            if error.hint or not self.sizes.made_up or isinstance(error, SaveError):
+                raise
+            told = error.again()
+            told.hint = (
+                f"Sizes are made up: say --sizes {' --sizes '.join(f'{one}=...' for one in self.sizes.made_up)}."
+            )
+            raise told.again() from error
+
+    def draw(self, path: Path) -> None:
+        """Save a picture of the net, with sizes where they are known."""
+        shapes = self.model.shapes.items()
+        known = {name: self.sizes.shapes[name] for name, dims in shapes if not open_sizes(name, dims)}
+        if self.options.sizes:
+            known = self.sizes.shapes
+        try:
+            draw_net(self.model.net, known).save(path)
+        except OSError as error:
+            raise SaveError(f"{path} cannot be written ({error})") from error
+        show(f"picture: {path}")
+
+    def plan(self) -> bool:
+        """Print the plan of a call."""
+        show(f"\nplan:\n{self.run.plan(self.feeds, backward=False)}")
+        return True
+
+    def check(self) -> bool:
+        """Compare outputs with ONNX Runtime's."""
+        theirs, ours = self.theirs({**self.feeds, **self.constants}), self.run(self.feeds)
+        right = self.compare(f"beside {THEIRS}", {name: distance_of(ours[name], theirs[name]) for name in theirs})
+        if not right and self.is_quantised:
+            self.compare_products()
+        return right
+
+    @cached_property
+    def is_quantised(self) -> bool:
+        """True if the file has ops of quantised numbers."""
+        return any("Quantize" in op or "Integer" in op or "QLinear" in op for op in self.file.outline.ops)
+
+    def compare_products(self) -> None:
+        """Print where ONNX Runtime's products of quantised numbers are exact, and where they are not."""
+        feeds, path = {**self.feeds, **self.constants}, self.options.file
+        try:
+            found = list(products_of_file(path, feeds, lambda model, fed: Session(path, model)(fed)))
+        except RnnopsError as error:
+            show(f"products are not compared one by one: {error}")
+            return
+        title = f"products of quantised numbers, each by itself on what {THEIRS} gives it"
+        print_table(title, [product_row(one) for one in found])
+        if any(one.saturates(self.options.tolerance) for one in found):
+            show(SATURATED)
+
+    def rows(self) -> bool:
+        """Compare rows of a batch at once with rows one by one."""
+        return compare_rows(self, axes_of(self, self.file.rows, "--rows"))
+
+    def speed(self) -> bool:
+        """Time both."""
+        print_times("a call", call_times(self.run, self.theirs, self.feeds, self.constants))
+        return True
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def compare(self, title: str, distances: Mapping[str, float], limit: float | None = None) -> bool:
+        """Print differences; whether all are within the tolerance, or another limit."""
+        limit = self.options.tolerance if limit is None else limit
+        more = {name: "" if found <= limit else f"more than {limit:g}" for name, found in distances.items()}
+        rows = [(plain(name), f"{found:.1e}", more[name]) for name, found in distances.items()]
+        print_table(f"differences, {title}, over the largest value", rows)
+        right = not any(more.values())
+        if not right and self.is_quantised:
+            show(QUANTISED)
+        return right
+
+
+def product_row(one: ProductNode) -> tuple[str, ...]:
+    """A line for a node."""
+    off = f"off by {one.theirs:.1e}, rnnops by {one.ours:.1e}"
+    beyond = f"{one.beyond:,} of {one.pairs:,} pairs beyond 16 bits" if one.pairs else ""
+    return plain(f"'{one.name}' ({one.op})"), off, beyond
+
+
+CALLS = 8  # of a stream without a number of steps
+Arrays = Mapping[str, Array]
+
+
+def stream(runs: OnnxRuns) -> bool:
+    """Run a file call by call, print how far it is from other ways and what a step takes; whether it is near enough."""
+    links, name = links_of(runs), runs.options.steps
+    axes = {} if name is None else axes_of(runs, name)
+    lost = lost_frames(runs, links, axes)
+    if not links or (axes and lost):
+        return with_states_inside(runs, links, axes)
+    if lost:
+        show(f"warning: {lost}")
+    return with_states_of_file(runs, links, axes)
+
+
+def lost_frames(runs: OnnxRuns, links: Mapping[str, str], steps: Mapping[str, int]) -> str:
+    """Which ops see nothing of earlier calls; axes of steps are those of `steps`, else all that are open."""
+    kinds = {name: type_of(array) for name, array in {**runs.model.params, **runs.feeds}.items()}
+    axes = [steps] if steps else open_axes({name: runs.file.shapes.get(name) for name in runs.types}, links.values())
+    return single_frames(runs.model.net, kinds, runs.feeds, axes, runs.model.dtype)
+
+
+def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
+    """A file whose states are inputs and outputs: output -> the state that it is at the next call."""
+    calls = split_steps(runs.feeds, axes) if axes else [runs.feeds, *(runs.more_feeds() for _ in range(CALLS - 1))]
+    steps, initial = without_states(calls, links), {name: runs.feeds[name] for name in links.values()}
+    show_states([f"{plain(output)} -> {plain(name)}" for output, name in links.items()], steps[0])
+    shapes = {name: array.shape for name, array in initial.items()}
+    opened, session = runs.run.stream(links, shapes=shapes, initial=initial), None
     try:
-        model = onnx_files.load_model(options.file, dict(options.constants), file.fixed)
-    except onnx_files.OnnxError as error:
-        print_reading(file.outline, None, in_options(str(error)))
-        return NOT_READ
-    print_reading(file.outline, model, "")
-    right = onnx_runs.OnnxRuns(options, file, model).all()
-    if not (options.check or options.speed or options.stream or options.rows):
-        show("not run: --check compares its outputs with those of ONNX Runtime")
-    return RIGHT if right else DIFFERENT
+        session = runs.theirs
+    except MissingPackageError as error:
+        show(f"{THEIRS} is left out: {error}")
+    made = [opened(feeds) for feeds in steps]
+    made[-1] |= {output: np.asarray(opened.states[name]) for output, name in links.items()}
+    if axes:
+        found = distances_of_steps(made, runs.run(runs.feeds))
+        right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
+    else:
+        other, call = other_of(runs, session)
+        found = distances_of_calls(made, steps, HandedOn(call, links, initial))
+        right = runs.compare(f"{len(steps)} calls beside {other}", found)
+    print_times("a step", step_times(opened, session, steps[0], links, runs.constants))
+    return right
 
 
-CALL = re.compile(r"load\(path, (constants|sizes)=\{(.*?)\}\)")
-NAME = re.compile(r"'(.*?)': ")
+def with_states_inside(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
+    """A file that is for whole sequences: recurrences and windows over steps get states, besides those of the file."""
+    name = runs.options.steps
+    if name is None:
+        hint = "Say --steps NAME, the open size that counts steps, or --state OUTPUT=INPUT for each state."
+        raise OnnxError("none of its outputs is a state that an input takes", hint=hint)
+    shapes = {
+        one: tuple(name if axis == axes.get(one) else size for axis, size in enumerate(runs.sizes.shapes[one]))
+        for one in runs.types
+    }
+    initial = {one: runs.feeds[one] for one in links.values()}
+    opened = runs.run.stream(dict(links), shapes=shapes, initial=initial, steps=name, dtype=runs.model.dtype)
+    steps = without_states(split_steps(runs.feeds, axes, opened.chunk), links)
+    show_states([*map(plain, opened.states)], steps[0])
+    if any(opened.delay.values()):
+        show("delay: " + ", ".join(f"{plain(output)} {delay}" for output, delay in opened.delay.items()))
+    made, whole = opened.joined([*map(opened, steps[:-1]), opened.finish(steps[-1])]), runs.run(runs.feeds)
+    found = {output: distance_of(made[output], array) for output, array in whole.items() if output not in links}
+    right = runs.compare(f"{len(steps)} steps beside one call of them all", found)
+    if len(steps) > 1:
+        print_times("a step", step_times(opened, None, steps[0], {}, runs.constants))
+    return right
 
 
-def in_options(text: str, command: str = "onnx") -> str:
-    """A text with options of a command in place of calls."""
-
-    def option(call: re.Match[str]) -> str:
-        kind, names = call[1], NAME.findall(call[2])
-        if kind == "sizes" and command == "export":
-            return f"--shape INPUT=1,1,40 ({', '.join(names)})" if names else "--shape INPUT=1,1,40"
-        return " ".join(f"--{kind} {name}=..." for name in names or ["NAME"])
-
-    return CALL.sub(option, text)
+def without_states(calls: Sequence[Arrays], links: Mapping[str, str]) -> list[dict[str, Array]]:
+    """Feeds of calls without what the stream keeps."""
+    return [{name: array for name, array in feeds.items() if name not in links.values()} for feeds in calls]
 
 
-def pair_of(text: str, net: str, outputs: Iterable[str], inputs: Iterable[str]) -> tuple[str, str]:
-    """`OUTPUT=INPUT` as two names, which may have `=` in them. Raises ArgumentError for others."""
-    pairs = [(output, name) for output in outputs for name in inputs if f"{output}={name}" == text]
-    if len(pairs) != 1:
-        wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
-        raise ArgumentError("--state names no pair", net=net, wanted=wanted, came=text)
-    return pairs[0]
+def show_states(states: Sequence[str], fed: Arrays) -> None:
+    """Print the states, and the inputs of a call."""
+    show(f"states: {', '.join(states) or 'none'}")
+    show(f"fed at each step: {plain(', '.join(fed), 400)}")
+
+
+def links_of(runs: OnnxRuns) -> dict[str, str]:
+    """Output -> the state that it is, as the user says, else as the file tells; nothing where neither does."""
+    if not runs.options.states:
+        return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
+    net = runs.model.net
+    return runs.options.links(net.name, net.output_blobs, runs.types)
+
+
+def axes_of(runs: OnnxRuns, name: str, option: str = "--steps") -> dict[str, int]:
+    """Input -> its axis of a size. Raises OnnxError where no input has one."""
+    sizes = {one: open_sizes(one, dims) for one, dims in runs.model.shapes.items() if one in runs.types}
+    axes = {one: axis for one, called in sizes.items() for axis, size in called.items() if size == name}
+    if not axes:
+        raise OnnxError(f"{option} names no open size", wanted=", ".join(runs.sizes.open) or "none", came=name)
+    return axes
+
+
+def other_of(runs: OnnxRuns, session: Session | None) -> tuple[str, Callable[[Arrays], Arrays]]:
+    """Who else runs the file: ONNX Runtime, else the reference device."""
+    if session is not None:
+        return THEIRS, lambda feeds: session({**feeds, **runs.constants})
+    return "the reference device", compile_net(runs.model.net, device="reference").bind(**runs.model.params)
+
+
+def distances_of_calls(
+    made: list[dict[str, Array]], steps: list[dict[str, Array]], other: HandedOn
+) -> dict[str, float]:
+    """How far calls are from those of another program, the last states too, by output."""
+    wanted = [other(feeds) for feeds in steps]
+    wanted[-1] |= other.last()
+    found: dict[str, float] = {}
+    for one, two in zip(made, wanted, strict=True):
+        found |= {name: max(found.get(name, 0.0), distance_of(one[name], two[name])) for name in two}
+    return found
+
+
+LIMIT = 1e-8  # the largest difference of float64 that is rounding, over the largest value
+
+
+def compare_rows(runs: OnnxRuns, axes: Mapping[str, int]) -> bool:
+    """Print how far rows at once are from rows one by one, and the op that mixes them; whether none does.
+
+    Args:
+        axes: input -> its axis of rows.
+    """
+    net, (count, *_) = runs.model.net, (runs.feeds[name].shape[axis] for name, axis in axes.items())
+    found = distances_of_rows(runs, net, axes)
+    if runs.compare(f"{count} rows at once beside {count} calls of one row each", found, LIMIT):
+        show("rows do not mix")
+        return True
+    wrong = [net.output_blobs[name] for name, distance in found.items() if distance > LIMIT]
+    op = first_that_mixes(runs, ancestors(net, wrong), axes)
+    show(f"rows are mixed by op '{plain(op.label, 400)}'" if op else "rows are mixed by an op on integers")
+    return False
+
+
+def first_that_mixes(runs: OnnxRuns, ops: Sequence[Op], axes: Mapping[str, int]) -> Op | None:
+    """The first of some ops whose result, of float numbers, is another for rows at once."""
+    net = runs.model.net
+    made = {name: op for op in ops for name in op.outputs if name}
+    floats = {name: op for name, op in made.items() if net.blob(name).dtype.startswith("float")}
+    every = net.with_ops(net.ops, {name: name for name in floats}).snapshot()
+    found = distances_of_rows(runs, every, axes)
+    return next((op for name, op in floats.items() if found[name] > LIMIT), None)
+
+
+def distances_of_rows(runs: OnnxRuns, net: Net, axes: Mapping[str, int]) -> dict[str, float]:
+    """How far the outputs of a net for rows at once are from those for rows one by one."""
+    run = compile_net(net, device="reference").bind(**wide(runs.model.params))
+    feeds = wide(runs.feeds)
+    whole, rows = run(feeds), [run(row) for row in split_steps(feeds, axes)]
+    return {name: distance_from_rows([row[name] for row in rows], array) for name, array in whole.items()}
+
+
+def wide(arrays: Arrays) -> dict[str, Array]:
+    """Arrays with floats as float64."""
+    return {name: array.astype("float64") if array.dtype.kind == "f" else array for name, array in arrays.items()}
+
+
+def distance_from_rows(rows: Sequence[Array], whole: Array) -> float:
+    """How far an array is from rows that lie along an axis of it, or along a part of one; infinite for other shapes."""
+    shape = rows[0].shape
+    if shape == whole.shape:
+        return max(distance_of(row, whole) for row in rows)
+    differ = [axis for axis, sizes in enumerate(zip(shape, whole.shape, strict=False)) if sizes[0] != sizes[1]]
+    if len(shape) != whole.ndim or len(differ) != 1 or whole.shape[differ[0]] != len(rows) * shape[differ[0]]:
+        return float("inf")
+    (axis,) = differ
+    ways = [(outer, shape[axis] // outer) for outer in range(1, shape[axis] + 1) if shape[axis] % outer == 0]
+    cut = [np.stack([row.reshape(*shape[:axis], *way, *shape[axis + 1 :]) for row in rows], axis + 1) for way in ways]
+    return min(distance_of(one.reshape(whole.shape), whole) for one in cut)

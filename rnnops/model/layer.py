@@ -29,7 +29,7 @@ from rnnops.errors import Attributes, ModelError, named_options
 from rnnops.interpreter import first_live_random_op
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.text import check_name
+from rnnops.net.op import check_name
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float
 from rnnops.util import cached_property
 

@@ -445,12 +445,7 @@ def made_cell(make: MakeCell, input_size: int, hidden: int, name: str) -> RNNCel
 
 
 def over_sequence(
-    cell: RNNCell,
-    x: Blob,
-    lengths: Blob | None,
-    initial_states: States,
-    trainable_states: bool,
-    reverse: bool = False,
+    cell: RNNCell, x: Blob, lengths: Blob | None, initial_states: States, trainable_states: bool, reverse: bool = False
 ) -> tuple[Blob, list[Blob]]:
     """The output of a cell over a sequence, and its last states."""
     if isinstance(lengths, Blob) and lengths.dtype == "int64":

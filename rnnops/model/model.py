@@ -39,7 +39,7 @@ from rnnops.model.layer import (
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_names, home_of
 from rnnops.net.blob import Blob
-from rnnops.net.text import dotted
+from rnnops.net.op import dotted
 from rnnops.types import FLOATS, dtype_name
 from rnnops.util import aligned, readable, spaced
 

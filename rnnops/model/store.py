@@ -51,8 +51,7 @@ from rnnops.errors import ModelError, RnnopsError, SaveError
 from rnnops.model.layer import LOSS
 from rnnops.model.optimizers import Optimizer
 from rnnops.net.net import Net
-from rnnops.net.op import init_params
-from rnnops.net.text import dotted
+from rnnops.net.op import dotted, init_params
 from rnnops.types import FLOATS, Array, Type, type_of
 from rnnops.util import replaced
 

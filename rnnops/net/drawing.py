@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import copysign
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rnnops import svg
 from rnnops.net.infer import infer_call, known_types
+from rnnops.net.net import Net
+from rnnops.net.op import Input, Op, format_value, is_net
 from rnnops.net.schema import schema_of
-from rnnops.net.text import format_subscript, format_value, is_net
+from rnnops.net.text import format_subscript
 from rnnops.svg import DrawingLayout, Edge, Point, Size
-from rnnops.types import FLOAT, OPAQUE, Type
+from rnnops.types import FLOAT, OPAQUE, Shape, Type
 from rnnops.util import cached_property, folded, scrolled
 
 LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # from line to line, around texts, and above the first one
@@ -223,11 +225,6 @@ def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
         parts.append(svg.group(inner[0], x=x, y=y))
     return svg.group(parts, box.note)
 
-
-if TYPE_CHECKING:
-    from rnnops.net.net import Net
-    from rnnops.net.op import Input, Op
-    from rnnops.types import Shape
 
 WIDTH = 72  # letters of a line of results of a recurrence
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}

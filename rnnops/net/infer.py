@@ -6,33 +6,43 @@ such as Reshape's may be computed.
 
 **The tables of a net** are filled in as ops are added: its inputs, ops, names and types. Names are unique, ops read
 things that are there before them, and a net that is finished does not grow. `Net` builds on this.
+
+**Labels**: variables that hold blobs where a net is written. `print` shows them next to the blobs' names. A label is
+text for readers. Nothing binds to it (`.named` gives a name that binds), and plans, kernels and caches are found
+without it. Labels are looked up in the callers' variables each time that an op is appended. The variable of a value
+that was computed before exists by then. Only variables that the running code itself names are looked up, and of their
+values only whether they are blobs of this net.
+
+Limits: a blob has no label if its variable holds another one before the next op is appended, or if it is only an
+attribute or an element of something. Before Python 3.13 a function's variables come as a copy that lives as long as its
+call. So that nothing big stays alive with it, only functions that end with their net are looked at there, `@ro.cell`s.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from math import prod
 from operator import is_
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rnnops.errors import Attributes, NamedRule, NetError, OpError, TypeRuleError, named_options, op_label
 from rnnops.net.blob import Blob
-from rnnops.net.op import Initializer, Input, Op, some_of
+from rnnops.net.op import Initializer, Input, Op, check_name, scoped, some_of
 from rnnops.net.schema import Call, OpSchema, schema_of
-from rnnops.net.text import Labels, check_name, scoped
 from rnnops.sizes import is_symbolic
 from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
 from rnnops.util import counted
 
 if TYPE_CHECKING:
     from rnnops.net.net import Net
-    from rnnops.net.op import Op
 
 KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
 MOST_AXES = 32  # of arrays in NumPy before version 2
@@ -75,12 +85,7 @@ def infer_call(
 
 
 def _inferred(
-    schema: OpSchema,
-    op: Op,
-    types: Sequence[Type | None],
-    values: Sequence[Array | None],
-    net: str,
-    float_dtype: str,
+    schema: OpSchema, op: Op, types: Sequence[Type | None], values: Sequence[Array | None], net: str, float_dtype: str
 ) -> tuple[Call, tuple[Array | None, ...]]:
     dtypes = tuple(kind.dtype if kind else None for kind in types)
     out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
@@ -149,13 +154,13 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
     known = schema.known_value(call)
     if known is not None:
         return (known,)
-    if not _foldable(schema, call):
+    if not _foldable(call):
         return (None,) * len(call.output_types)
     result = schema.reference(call, *call.values)
     return result if isinstance(result, tuple) else (result,)
 
 
-def _foldable(schema: OpSchema, call: Call) -> bool:
+def _foldable(call: Call) -> bool:
     known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
     dtypes = [kind.dtype for kind in call.output_types]
     return is_integer_arithmetic(call.op, dtypes, known) and all(map(_is_small, call.output_types))
@@ -244,6 +249,96 @@ def ancestors(net: Net, blobs: Iterable[str]) -> list[Op]:
             wanted.update(filter(None, op.inputs))
             found.append(op)
     return found[::-1]
+
+
+DEPTH = 8  # frames of a caller's code at most: helper functions within each other
+INSIDE = 12  # frames of libraries at most between a caller and `Net.append`
+OPTIMIZED = 0x1  # of `co_flags`: variables lie in the frame, and are copied or viewed (`inspect.CO_OPTIMIZED`)
+IS_COPIED = sys.version_info < (3, 13)  # PEP 667 made it a view
+LIBRARIES = ("rnnops.", "numpy.")
+
+
+class Labels:
+    """Labels of the blobs of a net, from the variables that hold them while it is written.
+
+    Args:
+        names: blob -> the variable that held it first.
+        in_functions: whether functions are looked at where their variables are copied.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None = None, in_functions: bool = False) -> None:
+        self.names = dict(names or {})
+        self.in_functions = in_functions or not IS_COPIED
+        self._open: set[str] = set()
+        self._frame = 0
+
+    def expect(self, blob: str) -> None:
+        """From now on this blob may get a label, as its name is made up."""
+        self._open.add(blob)
+
+    def forget(self, blob: str) -> None:
+        """This blob has another name now, given by hand."""
+        self._open.discard(blob)
+        self.names.pop(blob, None)
+
+    def look(self, blobs: Mapping[str, Blob]) -> None:
+        """Note what the callers' variables hold.
+
+        Args:
+            blobs: those of the net, by name.
+        """
+        frames = list(_callers()) if self._open else []
+        if not frames:
+            return
+        is_known, self._frame = id(frames[0]) == self._frame, id(frames[0])
+        for frame in frames[:1] if is_known else reversed(frames):  # a caller's variable comes before an argument
+            if self.in_functions or not frame.f_code.co_flags & OPTIMIZED:
+                self._note(frame, blobs)
+
+    def read(self, blobs: Sequence[str], comment: str) -> None:
+        """Take the labels that `said` wrote; another comment is none."""
+        labels = comment.removeprefix("# ").split(", ")
+        if comment.startswith("# ") and len(labels) == len(blobs) and all(map(str.isidentifier, labels)):
+            self.names.update((blob, label) for blob, label in zip(blobs, labels, strict=True) if blob and label != "_")
+
+    def said(self, blobs: Sequence[str]) -> str:
+        """A comment with the labels of what an op writes, `_` for what has none; empty where nothing has one."""
+        labels = [self.names.get(blob, "_") for blob in blobs]
+        return f"# {', '.join(labels)}" if any(label != "_" for label in labels) else ""
+
+    def _note(self, frame: FrameType, blobs: Mapping[str, Blob]) -> None:
+        held = frame.f_locals
+        if not frame.f_code.co_flags & OPTIMIZED and type(held) is not dict:
+            return  # `exec` takes any mapping, which may do anything when it is asked
+        for variable in _variables(frame.f_code):
+            value = held.get(variable)
+            if type(value) is Blob and value.name in self._open and blobs.get(value.name) is value:
+                self._open.remove(value.name)
+                if variable.isidentifier() and not variable.startswith("_"):
+                    self.names[value.name] = variable
+
+
+def _variables(code: CodeType) -> tuple[str, ...]:
+    """Names that the code of a frame may assign; of a module or class, all names that it mentions."""
+    return code.co_varnames + code.co_cellvars if code.co_flags & OPTIMIZED else code.co_names
+
+
+def _callers() -> Iterator[FrameType]:
+    """The frames of whoever called the library, from the innermost on up to the library's next one."""
+    frame: FrameType | None = sys._getframe(3)  # what called `look`
+    for _ in range(INSIDE):
+        if frame is None or not _is_library(frame):
+            break
+        frame = frame.f_back
+    for _ in range(DEPTH):
+        if frame is None or _is_library(frame):
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _is_library(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(LIBRARIES)
 
 
 class NetTables(Attributes):

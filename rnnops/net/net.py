@@ -16,18 +16,27 @@ import numpy as np
 
 from rnnops.errors import NetError, check_flags, did_you_mean, named_arguments
 from rnnops.net.blob import Blob, Operand
-from rnnops.net.infer import NetTables, declared_type
-from rnnops.net.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
+from rnnops.net.infer import Labels, NetTables, declared_type
+from rnnops.net.op import (
+    Input,
+    Op,
+    as_initializer,
+    check_name,
+    check_ports,
+    checked_attributes,
+    checked_shape,
+    dotted,
+    some_of,
+)
 from rnnops.net.schema import schema_of
-from rnnops.net.text import Labels, check_name, dotted, format_net
 from rnnops.types import COMPLEX, FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 from rnnops.util import LazyModule, preformatted
 
 if TYPE_CHECKING:
-    from rnnops.net import drawing as drawing
+    from rnnops.net import drawing as drawing, text as texts
     from rnnops.net.drawing import Drawing
 else:  # most nets are never drawn
-    drawing = LazyModule("rnnops.net.drawing")
+    drawing, texts = LazyModule("rnnops.net.drawing"), LazyModule("rnnops.net.text")
 
 
 class Net(NetTables):
@@ -425,7 +434,7 @@ class Net(NetTables):
         return copy
 
     def __str__(self) -> str:
-        return format_net(self)
+        return texts.format_net(self)
 
     def draw(self, opened: bool = True, views: bool = False, **shapes: Sequence[int]) -> Drawing:
         """A picture of the net: SVG, which a notebook shows and `save(path)` writes; `print` says the same in words.

@@ -1,4 +1,6 @@
-"""Op and Input, the immutable values that a net is made of; initializers and `init_params`.
+"""The immutable values that a net is made of: Op and Input, their names, initializers and `init_params`.
+
+Names are prefixed by the scopes that are open when they are given.
 
 A parameter starts from a kind with numbers, from an array, or from a function of the shape. In the text of a net an
 array of more than `WHOLE` numbers is only its digest, and a function only its name. A net that is read from such text
@@ -7,17 +9,20 @@ runs, but it cannot draw these parameters: `init_params` says so.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnops.errors import FeedError, NetError, named_arguments, op_label
 from rnnops.net.schema import REQUIRED, schema_of
-from rnnops.net.text import format_value, is_net
 from rnnops.sizes import whole
 from rnnops.templates import Shared
 from rnnops.types import FLOAT, Array, Shape
@@ -27,6 +32,79 @@ if TYPE_CHECKING:
     from rnnops.net.net import Net
 
 hashlib = LazyModule("hashlib")  # for initial values only
+_PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
+
+
+@contextmanager
+def name_scope(name: str) -> Iterator[str]:
+    """Put `<name>/` before names of nets inside of the `with`, those that users give and those made up; scopes nest.
+
+    Only scopes opened after a net was made count for it, so that the names of a cell written in a scope have no prefix.
+
+    Args:
+        name: a non-empty string; slashes at its ends are left out.
+
+    Yields:
+        The whole prefix, those of outer scopes included.
+
+    Raises:
+        NetError: the name is empty or no string.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> with ro.name_scope("encoder") as prefix:
+        ...     x = net.input("x")
+        >>> prefix, x.name
+        ('encoder/', 'encoder/x')
+    """
+    if not isinstance(name, str) or not name.strip("/"):
+        raise NetError("a name scope needs a name", wanted="a non-empty string", came=repr(name))
+    token = _PREFIX.set(scoped(name.strip("/")) + "/")
+    try:
+        yield _PREFIX.get()
+    finally:
+        _PREFIX.reset(token)
+
+
+@contextmanager
+def absolute_names() -> Iterator[None]:
+    """Switch scopes off: inside, names are taken as they are (parameters of cells carry absolute names)."""
+    token = _PREFIX.set("")
+    try:
+        yield
+    finally:
+        _PREFIX.reset(token)
+
+
+def scoped(name: str) -> str:
+    """`name` with the prefix of the open scopes."""
+    return _PREFIX.get() + name
+
+
+def check_name(name: object, kind: str, net: str | None = None) -> str:
+    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
+        raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
+    return name
+
+
+def dotted(name: str) -> str:
+    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
+    return name.replace("/", ".")
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """The name, or it with a number behind, such that it is not taken."""
+    return next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or it with a number behind, such that it is not taken; it is from then on."""
+    found = unused_name(name, taken)
+    taken.add(found)
+    return found
+
+
 ARGUMENTS = {"zeros": 0, "ones": 0, "constant": 1, "uniform": 2, "normal": 2, "xavier": (0, 1)}
 ARRAY, FUNCTION = "array", "function"  # kinds of what is given
 WANTED = (
@@ -321,6 +399,22 @@ class Input:
     shape: Shape | None = None
     initializer: Initializer | None = None
     fixed: Mapping[int, int] = field(default_factory=dict, compare=False)
+
+
+def is_net(value: object) -> bool:
+    """True if an attribute is a net."""
+    return hasattr(value, "input_specs") and hasattr(value, "ops")
+
+
+def format_value(value: Any) -> str:
+    """An attribute as text: JSON, with `NaN`/`Infinity`, and arrays as `array(dtype, [shape], [values])`."""
+    if isinstance(value, np.ndarray):
+        return f"array({value.dtype.name}, {list(value.shape)}, {json.dumps(value.ravel().tolist())})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(format_value, value))}]"
+    # signs that are not printable are escaped: some of them would end the line
+    plain = value.item() if isinstance(value, np.generic) else value
+    return json.dumps(plain, ensure_ascii=isinstance(plain, str) and not plain.isprintable())
 
 
 def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Nets as text: `format_net`, which `str(net)` calls; `rnnops.net.parse` reads the text back.
+"""Nets as text: `format_net`, which `str(net)` calls; `parse_net` reads the text back.
 
     net my_lstm(x_t, h_prev, w: param[4, 3] = xavier, lengths: int32)
         matmul_0 = MatMul(x_t, h_prev)
@@ -12,206 +12,29 @@ while it is built comes its float dtype. A parameter that starts from a large ar
 starts from a function its name (`rnnops.net.op`). What follows `#` is a comment: after an op the variables
 that held its results where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
 
-**Names** are prefixed by scopes, and labelled by the variables that hold blobs.
-
-**Labels**: variables that hold blobs where a net is written. `print` shows them next to the blobs' names. A label is
-text for readers. Nothing binds to it (`.named` gives a name that binds), and plans, kernels and caches are found
-without it. Labels are looked up in the callers' variables each time that an op is appended. The variable of a value
-that was computed before exists by then. Only variables that the running code itself names are looked up, and of their
-values only whether they are blobs of this net.
-
-Limits: a blob has no label if its variable holds another one before the next op is appended, or if it is only an
-attribute or an element of something. Before Python 3.13 a function's variables come as a copy that lives as long as its
-call. So that nothing big stays alive with it, only functions that end with their net are looked at there, `@ro.cell`s.
+**Text to net**: a tokenizer and a recursive descent over it, linear in the length of the text, with bounded depth.
+Round brackets and square ones may span lines; otherwise an op is one line. Names are taken as they stand, whatever name
+scope is open. Every error is a `ParseError` that says on which line.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from itertools import chain, count
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from rnnops.errors import NetError
-from rnnops.net.blob import Blob
+from rnnops.errors import ParseError, RnnopsError
+from rnnops.net.net import Net
+from rnnops.net.op import ARRAY, FUNCTION, Initializer, Input, Op, as_initializer, check_name, format_value, is_net
 from rnnops.net.schema import schema_of
-from rnnops.types import FLOAT
-
-if TYPE_CHECKING:
-    from rnnops.net.net import Net
-    from rnnops.net.op import Input, Op
+from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
 
 FAR = 2**31 - 1  # from here on ends of slices stand for those of the axis
-_PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
-
-
-@contextmanager
-def name_scope(name: str) -> Iterator[str]:
-    """Put `<name>/` before names of nets inside of the `with`, those that users give and those made up; scopes nest.
-
-    Only scopes opened after a net was made count for it, so that the names of a cell written in a scope have no prefix.
-
-    Args:
-        name: a non-empty string; slashes at its ends are left out.
-
-    Yields:
-        The whole prefix, those of outer scopes included.
-
-    Raises:
-        NetError: the name is empty or no string.
-
-    Example:
-        >>> net = ro.Net("n")
-        >>> with ro.name_scope("encoder") as prefix:
-        ...     x = net.input("x")
-        >>> prefix, x.name
-        ('encoder/', 'encoder/x')
-    """
-    if not isinstance(name, str) or not name.strip("/"):
-        raise NetError("a name scope needs a name", wanted="a non-empty string", came=repr(name))
-    token = _PREFIX.set(scoped(name.strip("/")) + "/")
-    try:
-        yield _PREFIX.get()
-    finally:
-        _PREFIX.reset(token)
-
-
-@contextmanager
-def absolute_names() -> Iterator[None]:
-    """Switch scopes off: inside, names are taken as they are (parameters of cells carry absolute names)."""
-    token = _PREFIX.set("")
-    try:
-        yield
-    finally:
-        _PREFIX.reset(token)
-
-
-def scoped(name: str) -> str:
-    """`name` with the prefix of the open scopes."""
-    return _PREFIX.get() + name
-
-
-def check_name(name: object, kind: str, net: str | None = None) -> str:
-    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
-    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
-        raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
-    return name
-
-
-def dotted(name: str) -> str:
-    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
-    return name.replace("/", ".")
-
-
-def unused_name(name: str, taken: Container[str]) -> str:
-    """The name, or it with a number behind, such that it is not taken."""
-    return next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """The name, or it with a number behind, such that it is not taken; it is from then on."""
-    found = unused_name(name, taken)
-    taken.add(found)
-    return found
-
-
-DEPTH = 8  # frames of a caller's code at most: helper functions within each other
-INSIDE = 12  # frames of libraries at most between a caller and `Net.append`
-OPTIMIZED = 0x1  # of `co_flags`: variables lie in the frame, and are copied or viewed (`inspect.CO_OPTIMIZED`)
-IS_COPIED = sys.version_info < (3, 13)  # PEP 667 made it a view
-LIBRARIES = ("rnnops.", "numpy.")
-
-
-class Labels:
-    """Labels of the blobs of a net, from the variables that hold them while it is written.
-
-    Args:
-        names: blob -> the variable that held it first.
-        in_functions: whether functions are looked at where their variables are copied.
-    """
-
-    def __init__(self, names: Mapping[str, str] | None = None, in_functions: bool = False) -> None:
-        self.names = dict(names or {})
-        self.in_functions = in_functions or not IS_COPIED
-        self._open: set[str] = set()
-        self._frame = 0
-
-    def expect(self, blob: str) -> None:
-        """From now on this blob may get a label, as its name is made up."""
-        self._open.add(blob)
-
-    def forget(self, blob: str) -> None:
-        """This blob has another name now, given by hand."""
-        self._open.discard(blob)
-        self.names.pop(blob, None)
-
-    def look(self, blobs: Mapping[str, Blob]) -> None:
-        """Note what the callers' variables hold.
-
-        Args:
-            blobs: those of the net, by name.
-        """
-        frames = list(_callers()) if self._open else []
-        if not frames:
-            return
-        is_known, self._frame = id(frames[0]) == self._frame, id(frames[0])
-        for frame in frames[:1] if is_known else reversed(frames):  # a caller's variable comes before an argument
-            if self.in_functions or not frame.f_code.co_flags & OPTIMIZED:
-                self._note(frame, blobs)
-
-    def read(self, blobs: Sequence[str], comment: str) -> None:
-        """Take the labels that `said` wrote; another comment is none."""
-        labels = comment.removeprefix("# ").split(", ")
-        if comment.startswith("# ") and len(labels) == len(blobs) and all(map(str.isidentifier, labels)):
-            self.names.update((blob, label) for blob, label in zip(blobs, labels, strict=True) if blob and label != "_")
-
-    def said(self, blobs: Sequence[str]) -> str:
-        """A comment with the labels of what an op writes, `_` for what has none; empty where nothing has one."""
-        labels = [self.names.get(blob, "_") for blob in blobs]
-        return f"# {', '.join(labels)}" if any(label != "_" for label in labels) else ""
-
-    def _note(self, frame: FrameType, blobs: Mapping[str, Blob]) -> None:
-        held = frame.f_locals
-        if not frame.f_code.co_flags & OPTIMIZED and type(held) is not dict:
-            return  # `exec` takes any mapping, which may do anything when it is asked
-        for variable in _variables(frame.f_code):
-            value = held.get(variable)
-            if type(value) is Blob and value.name in self._open and blobs.get(value.name) is value:
-                self._open.remove(value.name)
-                if variable.isidentifier() and not variable.startswith("_"):
-                    self.names[value.name] = variable
-
-
-def _variables(code: CodeType) -> tuple[str, ...]:
-    """Names that the code of a frame may assign; of a module or class, all names that it mentions."""
-    return code.co_varnames + code.co_cellvars if code.co_flags & OPTIMIZED else code.co_names
-
-
-def _callers() -> Iterator[FrameType]:
-    """The frames of whoever called the library, from the innermost on up to the library's next one."""
-    frame: FrameType | None = sys._getframe(3)  # what called `look`
-    for _ in range(INSIDE):
-        if frame is None or not _is_library(frame):
-            break
-        frame = frame.f_back
-    for _ in range(DEPTH):
-        if frame is None or _is_library(frame):
-            return
-        yield frame
-        frame = frame.f_back
-
-
-def _is_library(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).startswith(LIBRARIES)
-
-
 PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*\Z", re.ASCII)
 RESERVED = ("_", "return")  # words that mean something where a name may stand
 INDENT = "    "
@@ -270,11 +93,6 @@ def _format_target(net: Net, name: str) -> str:
     return marks + format_name(name) if name else "_"
 
 
-def is_net(value: object) -> bool:
-    """True if an attribute is a net (without importing Net, which imports this module)."""
-    return hasattr(value, "input_specs") and hasattr(value, "ops")
-
-
 def format_subscript(told: Mapping[str, Any], dropped: Sequence[int] = ()) -> str:
     """The attributes of a Slice as Python writes them: `[-1]`, `[2:5]`, `[:, ::2]`.
 
@@ -298,12 +116,316 @@ def _format_range(start: int, end: int, step: int) -> str:
     return f"{begin}:{stop}" + (f":{step}" if step != 1 else "")
 
 
-def format_value(value: Any) -> str:
-    """An attribute as text: JSON, with `NaN`/`Infinity`, and arrays as `array(dtype, [shape], [values])`."""
-    if isinstance(value, np.ndarray):
-        return f"array({value.dtype.name}, {list(value.shape)}, {json.dumps(value.ravel().tolist())})"
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(format_value, value))}]"
-    # signs that are not printable are escaped: some of them would end the line
-    plain = value.item() if isinstance(value, np.generic) else value
-    return json.dumps(plain, ensure_ascii=isinstance(plain, str) and not plain.isprintable())
+TOKEN = re.compile(
+    r"""
+    (?P<blank> [ \t\r]+ ) | (?P<comment> \#[^\n]* ) | (?P<newline> \n )
+    | (?P<name> [A-Za-z_][\w./-]* )
+    | (?P<number> -Infinity | -?[0-9]+ (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? )
+    | (?P<string> "[^"\\\n]* (?: \\.[^"\\\n]* )*" )
+    | (?P<sign> [\[\](){}=:,@*^] ) | (?P<wrong> . )
+    """,
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+ENDS = {"newline": "the end of the line", "end": "the end of the text"}  # tokens that have no text to show
+WORDS = {"true": True, "false": False, "null": None, "NaN": math.nan, "Infinity": math.inf}
+ARRAY_DTYPES = (BOOL, *INTEGERS, "float16", *FLOATS[1:])
+DEPTH = 50  # of nets and tuples inside each other
+RANK = 64  # NumPy has no arrays of more axes
+SHOWN = 40  # characters of the text that an error repeats
+
+Item = TypeVar("Item")
+
+
+class Token(NamedTuple):
+    """A piece of the text; a sign is its own kind, other kinds are those of `TOKEN` and `end`.
+
+    The text of a newline is the comment before it.
+    """
+
+    kind: str
+    text: str
+    line: int
+
+
+def parse_net(text: str) -> Net:
+    """The net that a text describes, as `str(net)` prints it; open for more ops.
+
+    Args:
+        text: of one net, with its cells; names are taken as they stand, whatever name scope is open.
+
+    Returns:
+        A `ro.Net`.
+
+    Raises:
+        ParseError: the text is not a net; it names the line.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x", shape=[2])))
+        >>> print(net)
+        net n(x: float[2])
+            tanh_0 = Tanh(x)
+            return y=tanh_0
+        >>> str(ro.parse_net(str(net))) == str(net)
+        True
+    """
+    if not isinstance(text, str):
+        raise ParseError("only text can be read", wanted="a string", came=type(text).__name__)
+    reader = _Reader(_tokens(text))
+    net = reader.net()
+    reader.expect("end")
+    return net
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    line, depth, empty, comment = 1, 0, True, ""
+    for match in TOKEN.finditer(text):
+        kind, piece = match.lastgroup, match.group()
+        if kind == "newline":
+            if depth <= 0 and not empty:
+                yield Token(kind, comment, line)
+            line, empty, comment = line + 1, empty or depth <= 0, ""
+        elif kind == "comment":
+            comment = piece
+        elif kind == "wrong":
+            wanted = "a quote at the string's end" if piece == '"' else "a name, value or sign"
+            raise ParseError(f"line {line}: this cannot be read", wanted=wanted, came=repr(piece))
+        elif kind and kind != "blank":
+            depth += (piece in "([") - (piece in ")]")
+            yield Token(piece if kind == "sign" else kind, piece, line)
+            empty = False
+    yield from (Token(kind, "", line) for kind in ("newline", "end")[empty:])
+
+
+class _Reader:
+    """Where the reading stands; each method reads one part of the grammar and leaves what follows it."""
+
+    def __init__(self, tokens: Iterator[Token]) -> None:
+        self.tokens, self.token, self.depth = tokens, next(tokens), 0
+        self.following = next(tokens, self.token)
+
+    def accept(self, kind: str) -> bool:
+        """Step over the next token if it is of this kind."""
+        if self.token.kind != kind:
+            return False
+        self.token, self.following = self.following, next(self.tokens, self.following)
+        return True
+
+    def expect(self, kind: str, wanted: str | None = None) -> str:
+        """Step over a token of this kind and return its text."""
+        text = self.token.text
+        if not self.accept(kind):
+            self.fail(wanted or ENDS.get(kind, f"'{kind}'"))
+        return text
+
+    def fail(self, wanted: str) -> NoReturn:
+        """Raise the error for a token that cannot stand here."""
+        kind, text, line = self.token
+        raise ParseError(f"line {line}: this cannot be read", wanted=wanted, came=ENDS.get(kind, repr(text[:SHOWN])))
+
+    def at_word(self, *words: str) -> bool:
+        return self.token.kind == "name" and self.token.text in words
+
+    def word(self, *words: str) -> str:
+        return self.expect("name") if self.at_word(*words) else self.fail(" or ".join(words))
+
+    def listed(self, close: str, item: Callable[[], Item]) -> list[Item]:
+        """Items with commas between them up to `close`, which is read too."""
+        items: list[Item] = []
+        while not self.accept(close):
+            if items:
+                self.expect(",", f"',' or {ENDS.get(close, repr(close))}")
+            items.append(item())
+        return items
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """One level deeper, and an error where that is too deep."""
+        self.depth += 1
+        if self.depth > DEPTH:
+            self.fail(f"at most {DEPTH} nets and tuples inside each other")
+        yield
+        self.depth -= 1
+
+    def net(self) -> Net:
+        """`net name(inputs): dtype`, ops, `return outputs`, each on a line of its own."""
+        with self.nested():
+            self.accept("newline")
+            net = self.head()
+            while not self.at_word("return"):
+                self.op(net)
+            self.word("return")
+            self.listed("newline", lambda: self.output(net))
+        return net
+
+    def head(self) -> Net:
+        self.word("net")
+        name = self.name("net")
+        self.expect("(")
+        specs = self.listed(")", self.input)
+        net = Net(name, self.word(*FLOATS[1:]) if self.accept(":") else None)
+        for line, spec in specs:
+            with _located(line):
+                net.add_input(spec)
+        self.expect("newline")
+        return net
+
+    def input(self) -> tuple[int, Input]:
+        """`name`, `name: dtype[shape]` or `name: param[shape] = initializer`, with its line."""
+        line, name = self.token.line, self.name("input")
+        if not self.accept(":"):
+            return line, Input(name)
+        parameter = self.at_word("param") and bool(self.word("param"))
+        dtype = FLOAT if parameter and self.token.kind != "name" else self.word(*ANY, OPAQUE)
+        shape = self.shape() if self.token.kind == "[" else None
+        return line, Input(name, dtype, shape, self.initializer(name, shape or ()) if parameter else None)
+
+    def initializer(self, name: str, shape: Shape) -> Initializer:
+        """`= kind`, `= (kind, numbers)`, `= (function, name)`, or an array or its digest."""
+        self.expect("=")
+        if self.at_word(ARRAY):
+            line, found = self.token.line, self.array(or_digest=True)
+            if isinstance(found, str):
+                return Initializer(ARRAY, given=found)
+            with _located(line):
+                return as_initializer(found, "", name, shape)
+        line, several = self.token.line, self.accept("(")
+        parts: list[Any] = [self.expect("name", "an initializer")]
+        if several and not self.accept(")"):
+            self.expect(",", "',' or ')'")
+            parts += self.listed(")", self.value)
+        if parts[0] == FUNCTION and [type(part) for part in parts[1:]] == [str]:
+            return Initializer(FUNCTION, given=f"({FUNCTION}, {format_value(parts[1])})")
+        with _located(line):
+            return as_initializer(tuple(parts), "", name)
+
+    def op(self, net: Net) -> None:
+        """`results = Type(inputs, attributes) @ layer { nets }`."""
+        line, named, checkpoints = self.token.line, set[str](), set[str]()
+        results = self.listed("=", lambda: self.result(named, checkpoints))
+        op_type = self.expect("name", "the name of an op")
+        inputs, attributes = list[str](), dict[str, Any]()
+        self.expect("(")
+        self.listed(")", lambda: self.argument(inputs, attributes))
+        layer = self.name("layer") if self.accept("@") else ""
+        comment = self.following.text if self.token.kind == "{" else self.token.text
+        if self.accept("{"):
+            self.accept("newline")
+            while not self.accept("}"):
+                self.attribute(attributes, lambda: self.net().snapshot())
+        self.expect("newline")
+        op = Op(op_type, tuple(inputs), tuple(results), attributes, layer)
+        with _located(line), np.errstate(all="ignore"):  # a typed net folds integers, which may divide by zero
+            net.add_op(op, named, checkpoints)
+        net.labels.read(results, comment)
+
+    def result(self, named: set[str], checkpoints: set[str]) -> str:
+        """A blob that an op writes, noted in `named` and `checkpoints` where it has their marks."""
+        checkpoint, mark = self.accept("^"), self.accept("*")
+        name = self.name("blob") if mark or checkpoint else self.optional_name("blob, or 'return'")
+        named.update([name] * mark)
+        checkpoints.update([name] * checkpoint)
+        return name
+
+    def argument(self, inputs: list[str], attributes: dict[str, Any]) -> None:
+        if self.token.kind == "name" and self.following.kind == "=":
+            self.attribute(attributes, self.value)
+        elif attributes:
+            self.fail("an attribute, since inputs come first")
+        else:
+            inputs.append(self.optional_name("blob"))
+
+    def attribute(self, attributes: dict[str, Any], read: Callable[[], Any]) -> None:
+        if self.token.text in attributes:
+            self.fail("every attribute once")
+        key = self.expect("name", "the name of an attribute")
+        self.expect("=")
+        attributes[key] = read()
+
+    def output(self, net: Net) -> None:
+        """`blob` or `name=blob` after `return`."""
+        line, name = self.token.line, self.name("output")
+        blob = self.name("blob") if self.accept("=") else name
+        with _located(line):
+            net.outputs(**{name: net.blob(blob)})
+
+    def name(self, kind: str) -> str:
+        """A bare or quoted name of something of this kind."""
+        token = self.token
+        if token.kind not in ("name", "string") or self.at_word(*RESERVED):
+            self.fail(f"a name for the {kind}")
+        text = self.scalar("string") if token.kind == "string" else self.expect("name")
+        with _located(token.line):
+            return check_name(text, kind)
+
+    def optional_name(self, kind: str) -> str:
+        """A name, or `""` for the `_` that stands for none."""
+        return self.expect("name")[:0] if self.at_word("_") else self.name(kind)
+
+    def value(self) -> Any:
+        """A number, string, word, tuple or array."""
+        kind = self.token.kind
+        if kind == "number" or kind == "string":
+            return self.scalar(kind)
+        if kind == "[":
+            return self.items()
+        if self.at_word("array"):
+            return self.array()
+        return WORDS[self.expect("name")] if self.at_word(*WORDS) else self.fail("a value")
+
+    def items(self) -> tuple[Any, ...]:
+        self.expect("[")
+        with self.nested():
+            return tuple(self.listed("]", self.value))
+
+    def scalar(self, kind: str) -> Any:
+        line, text = self.token.line, self.expect(kind, "a value")
+        with _located(line):  # JSON knows other escapes than Python, and Python limits the digits of an int
+            return json.loads(text)
+
+    def shape(self) -> Shape:
+        line, sizes = self.token.line, self.items()
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise ParseError(f"line {line}: this is not a shape", wanted="integers of 0 or more")
+        return sizes
+
+    def array(self, or_digest: bool = False) -> Any:
+        """`array(dtype, [shape], [values])`; its text where a digest may stand for values."""
+        line = self.token.line
+        self.word("array")
+        self.expect("(")
+        dtype = self.word(*ARRAY_DTYPES)
+        self.expect(",")
+        shape = self.shape()
+        self.expect(",")
+        digest = format_value(self.scalar("string")) if or_digest and self.token.kind == "string" else ""
+        values = () if digest else self.items()
+        self.expect(")")
+        if digest:
+            return f"{ARRAY}({dtype}, {list(shape)}, {digest})"
+        with _located(line):
+            return _array(dtype, shape, values)
+
+
+def _array(dtype: str, shape: Shape, values: tuple[Any, ...]) -> Array:
+    found = {type(value).__name__ for value in values}
+    fitting = {"bool"} if dtype == BOOL else {"int"} if dtype in INTEGERS else {"int", "float"}
+    if len(shape) > RANK or math.prod(shape) != len(values) or not found <= fitting:
+        came = f"{len(values)} of {' and '.join(sorted(found))}"
+        raise ParseError("the values do not fit the array", wanted=f"{dtype}{list(shape)}"[:SHOWN], came=came)
+    with np.errstate(over="raise"):
+        array = np.array(values, dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+@contextmanager
+def _located(line: int) -> Iterator[None]:
+    """Turn errors of what is built at a line into a ParseError that names the line."""
+    try:
+        yield
+    except RnnopsError as error:
+        about = {"net": error.net, "op": error.op, "blob": error.blob, "hint": error.hint}
+        raise ParseError(f"line {line}: {error.problem}", wanted=error.wanted, came=error.came, **about) from error
+    except Exception as error:  # a rule may fail in any way on attributes that the op's function never gives it
+        raise ParseError(f"line {line}: this cannot be built", came=repr(error)[: 2 * SHOWN]) from error

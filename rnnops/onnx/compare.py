@@ -23,20 +23,18 @@ from functools import partial
 from itertools import chain, repeat
 from statistics import median
 from time import process_time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 
+from rnnops.compiler.api.run import Run
+from rnnops.compiler.api.stream import Stream
 from rnnops.errors import MissingPackageError, OnnxError
 from rnnops.onnx.node import MAX_DEPTH, about, graphs_of
 from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
 from rnnops.onnx.outline import CELLS, LOOPS
 from rnnops.types import BOOL, FLOATS, Array, Shape
-
-if TYPE_CHECKING:
-    from rnnops.compiler.api.run import Run
-    from rnnops.compiler.api.stream import Stream
 
 
 def distance(out: Mapping[str, Array], expected: Mapping[str, Array]) -> float:

@@ -25,9 +25,9 @@ from rnnops.errors import OnnxError
 from rnnops.interpreter import prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.op import Op
+from rnnops.net.op import Op, format_value, is_net
 from rnnops.net.schema import Call
-from rnnops.net.text import format_net, format_value, is_net
+from rnnops.net.text import format_net
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
 from rnnops.onnx.node import NEWEST_OPSET, Attributes, Node

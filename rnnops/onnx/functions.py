@@ -23,21 +23,10 @@ from onnx.defs import get_schema
 from onnx.shape_inference import infer_shapes
 
 from rnnops.errors import OnnxError
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
+from rnnops.onnx import unrolled
 from rnnops.onnx.node import FAR, MAX_BYTES, OWN_DOMAINS, about, graphs_in, graphs_of, names_read, nodes_of, op_name
 from rnnops.onnx.open_sizes import dims_of
-from rnnops.onnx.unrolled import (
-    LEAST,
-    Copies,
-    GraphView,
-    Result,
-    UnrolledLoop,
-    attribute_of,
-    first_result,
-    loops_of,
-    replace_nodes,
-    sources_of,
-)
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
 DEEPEST = 4  # definitions in definitions: those of ONNX go two deep
@@ -347,15 +336,15 @@ def with_loops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto | None:
     parts = (len(node.output) for node in model.graph.node if node.op_type == "Split")
     made = Counter(name for node in model.graph.node for name in node.output if name)
     if (
-        opset < 11 or max([*reads.values(), *parts], default=0) < LEAST or max(made.values(), default=0) > 1
+        opset < 11 or max([*reads.values(), *parts], default=0) < unrolled.LEAST or max(made.values(), default=0) > 1
     ):  # which is refused
         return None
-    rolled, found, sources = deepcopy(model), False, sources_of(model.graph)
+    rolled, found, sources = deepcopy(model), False, unrolled.sources_of(model.graph)
     del rolled.graph.value_info[:]  # sizes are inferred, not believed
     typed = graph_with_types(rolled)
     dims = {value.name: dims_of(value) for value in (*typed.input, *typed.value_info)}
     dims |= {tensor.name: tuple(tensor.dims) for tensor in typed.initializer}
-    while (loop := next(loops_of(GraphView(rolled.graph, dims, sources)), None)) is not None:
+    while (loop := next(unrolled.loops_of(unrolled.GraphView(rolled.graph, dims, sources)), None)) is not None:
         LoopWriter(loop, opset).write()
         found = True
     return rolled if found else None
@@ -371,13 +360,13 @@ class LoopWriter:
         made: (result, step) -> its name after the Loop; after: nodes that make such values of what the Loop gives.
     """
 
-    def __init__(self, loop: UnrolledLoop, opset: int) -> None:
+    def __init__(self, loop: unrolled.UnrolledLoop, opset: int) -> None:
         self.loop, self.view, self.steps, self.opset = loop, loop.view, loop.steps, opset
         self.graph, self.taken = self.view.graph, names_in(self.view.graph)
         self.axes = {result: self._axes_of_start(name) for name, result in loop.states.items()}
-        self.every: dict[Result, str] = {}
-        self.last: dict[Result, str] = {}
-        self.made: dict[tuple[Result, int], str] = {}
+        self.every: dict[unrolled.Result, str] = {}
+        self.last: dict[unrolled.Result, str] = {}
+        self.made: dict[tuple[unrolled.Result, int], str] = {}
         self.after: list[onnx.NodeProto] = []
 
     def write(self) -> None:
@@ -416,7 +405,7 @@ class LoopWriter:
         steps, order = list(range(self.loop.first, self.steps.count)), [step for _, step in found.values()]
         if node.op_type != "Concat" or order not in (steps, steps[::-1]) or len({one for one, _ in found.values()}) > 1:
             return node
-        places, axis = list(found), attribute_of(node, "axis", "int")
+        places, axis = list(found), unrolled.attribute_of(node, "axis", "int")
         base, axes = self._without_axes(found[places[0]][0])
         rank = self.view.rank(self._name(base))
         if axes != [axis] or (axis and rank is None) or places[-1] - places[0] >= len(places):
@@ -431,7 +420,7 @@ class LoopWriter:
         inputs = [*node.input[: places[0]], name, *node.input[places[-1] + 1 :]]
         return onnx.helper.make_node("Concat", inputs, node.output, node.name, axis=axis)
 
-    def _without_axes(self, result: Result) -> tuple[Result, list[int]]:
+    def _without_axes(self, result: unrolled.Result) -> tuple[unrolled.Result, list[int]]:
         """The result that another one is with axes of size 1, and these."""
         node = self.loop.copies[result[0]][0]
         source = self.view.named(node.input[0])
@@ -439,27 +428,27 @@ class LoopWriter:
             return self.loop.results[source][0], self.view.axes(node)
         return result, self.axes.get(result, [])
 
-    def _value(self, result: Result, step: int, name: str) -> str:
+    def _value(self, result: unrolled.Result, step: int, name: str) -> str:
         """The name of a result of one step; a new value gets the given one."""
         if (result, step) not in self.made:
             self.made[result, step] = self._new_value(result, step, name)
         return self.made[result, step]
 
-    def _new_value(self, result: Result, step: int, name: str) -> str:
+    def _new_value(self, result: unrolled.Result, step: int, name: str) -> str:
         base, axes = self._without_axes(result)
         if not axes:
             return self._bare(result, step, name)
         bare = self._bare(result, step, "") if base == result else self._value(base, step, "")
         return self._appended(self._with_axes("Unsqueeze", bare, axes, name or self._fresh(f"{bare}/unsqueeze")))
 
-    def _bare(self, result: Result, step: int, name: str) -> str:
+    def _bare(self, result: unrolled.Result, step: int, name: str) -> str:
         """A result of one step, without the axes that it is carried without."""
         if result in self.axes and step == self.steps.count - 1:
             return self.last.setdefault(result, name or self._fresh(f"{self._name(result)}/last"))
         place = self._constant(step - self.loop.first)
         return self._append("Gather", [self._all_steps(result), place], name, axis=0)
 
-    def _all_steps(self, result: Result) -> str:
+    def _all_steps(self, result: unrolled.Result) -> str:
         return self.every.setdefault(result, self.every.get(result) or self._fresh(f"{self._name(result)}/all"))
 
     # -- the Loop -------------------------------------------------------------------------------------------------
@@ -500,9 +489,9 @@ class LoopWriter:
         """The first value of a state, without the axes that it is carried without."""
         return self.view.named(self.view.makers[name].input[0]) if axes else name
 
-    def _needed(self) -> set[Copies]:
+    def _needed(self) -> set[unrolled.Copies]:
         """The copies that something around the Loop follows from."""
-        needed, todo = set[Copies](), [key for key, _ in (*self.every, *self.last)]
+        needed, todo = set[unrolled.Copies](), [key for key, _ in (*self.every, *self.last)]
         while todo:
             key = todo.pop()
             if key not in needed:
@@ -512,7 +501,7 @@ class LoopWriter:
                 todo += [states[name][0] for name in names if name in states]
         return needed
 
-    def _is_bare(self, needed: set[Copies]) -> bool:
+    def _is_bare(self, needed: set[unrolled.Copies]) -> bool:
         """True if a step can do without the axes that states are carried without, as they only repeat operands."""
         wide = {name for name, result in self.loop.states.items() if self.axes[result] == [0]}
         for key, nodes in self.loop.copies.items():
@@ -556,7 +545,7 @@ class LoopWriter:
 
     # -- parts of the graph ---------------------------------------------------------------------------------------
 
-    def _name(self, result: Result) -> str:
+    def _name(self, result: unrolled.Result) -> str:
         """The name of a result in the second step."""
         key, i = result
         return str(self.loop.copies[key][0].output[i])
@@ -586,9 +575,9 @@ class LoopWriter:
     def _replace(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Give the graph these nodes, less those that only read what nothing uses any more."""
         may_go = {
-            first_result(node)
+            unrolled.first_result(node)
             for node in nodes
-            if node.op_type in (*READERS, *CUTS) or self.view.named(first_result(node)) in self.loop.results
+            if node.op_type in (*READERS, *CUTS) or self.view.named(unrolled.first_result(node)) in self.loop.results
         }
         same = {name for name in self.view.constants if self.view.named(name) != name}
-        replace_nodes(self.graph, nodes, may_go, same)
+        unrolled.replace_nodes(self.graph, nodes, may_go, same)

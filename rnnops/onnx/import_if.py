@@ -28,7 +28,7 @@ import onnx
 
 from rnnops.errors import OnnxError
 from rnnops.net.blob import Blob
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.node import Attributes, Node, Rule, attributes_of, graphs_of, names_read
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
 from rnnops.ops.indexing import gather
@@ -350,7 +350,7 @@ def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any])
     """One element more, at the end without a place."""
     parts = parts_of(reader, proto.input[0])
     reader.blob(proto.input[1])
-    place = place_of(reader, proto, 2, len(parts))
+    place = place_of(reader, proto, 2)
     if place is None:
         return (*parts, SequencePart(proto.input[1]))
     check_place(parts, place, len(parts) + 1, proto.input[0])
@@ -361,7 +361,7 @@ def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any])
 def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
     """One element less, the last one without a place."""
     parts = parts_of(reader, proto.input[0])
-    place = place_of(reader, proto, 1, len(parts))
+    place = place_of(reader, proto, 1)
     at = -1 if place is None else place
     check_place(parts, at, len(parts), proto.input[0])
     return tuple(part for i, part in enumerate(parts) if i != at % len(parts))
@@ -375,7 +375,7 @@ def check_place(parts: Parts, place: int, count: int, name: str) -> None:
         raise OnnxError("a sequence does not have this place", blob=name, wanted=f"below {count}", came=place)
 
 
-def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int, length: int) -> int | None:
+def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int) -> int | None:
     """The place that an input says, None where it is left out."""
     if len(proto.input) <= i or not proto.input[i]:
         return None

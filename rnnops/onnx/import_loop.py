@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from rnnops.errors import OnnxError
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.import_if import Operand, SequencePart, appended, check_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read, Trips, Write, without_trip
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum

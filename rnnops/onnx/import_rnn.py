@@ -295,8 +295,8 @@ def recurrent_layer(node: Node) -> Sequence[Blob | None]:
     x = transpose(node.input(0), perm=[1, 0, 2]) if layer.options.layout else node.input(0)
     parts, states = weights_by_direction(layer), states_by_direction(layer)
     results = [direction(layer, k, x, *pair) for k, pair in enumerate(zip(parts, states, strict=True))]
-    y = joined(layer, [unsqueeze(result[0], [1]) for result in results], axis=1)
-    lasts = [joined(layer, [result[1 + i] for result in results], axis=0) for i in range(len(layer.kind.states))]
+    y = joined([unsqueeze(result[0], [1]) for result in results], axis=1)
+    lasts = [joined([result[1 + i] for result in results], axis=0) for i in range(len(layer.kind.states))]
     if not layer.options.layout:
         return y, *(identity(last) if len(results) == 1 else last for last in lasts)
     return transpose(y, perm=[2, 0, 1, 3]), *(transpose(last, perm=[1, 0, 2]) for last in lasts)
@@ -327,7 +327,7 @@ def sizes_of_gates(layer: RnnNode) -> dict[str, int]:
     return {"H": hidden, "G": gates * hidden, "B": 2 * gates * hidden, "P": 3 * hidden} if hidden else {}
 
 
-def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:
+def joined(blobs: Sequence[Blob], axis: int) -> Blob:
     """Results of all directions, side by side."""
     return blobs[0] if len(blobs) == 1 else concat(list(blobs), axis=axis)
 

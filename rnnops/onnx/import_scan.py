@@ -15,7 +15,7 @@ import onnx
 
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.node import FAR, Node
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.read_graph import GraphReader

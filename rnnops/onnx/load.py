@@ -15,8 +15,7 @@ from onnx.defs import onnx_opset_version
 
 from rnnops.errors import OnnxError
 from rnnops.net.net import Net
-from rnnops.net.op import Input
-from rnnops.net.text import absolute_names, check_name
+from rnnops.net.op import Input, absolute_names, check_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, MICROSOFT_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, own_names
@@ -175,9 +174,7 @@ class OnnxModel:
 
 
 def load(
-    path: str | os.PathLike[str],
-    constants: Mapping[str, object] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    path: str | os.PathLike[str], constants: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> Net:
     """The net of an ONNX file; `load_model` gives the values of its parameters, too.
 
@@ -207,9 +204,7 @@ def load(
 
 
 def load_model(
-    path: str | os.PathLike[str],
-    constants: Mapping[str, object] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    path: str | os.PathLike[str], constants: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> OnnxModel:
     """The net of an ONNX file, the values of its parameters, and the shapes of its inputs.
 

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from rnnops.errors import OnnxError
-from rnnops.net.text import free_name
+from rnnops.net.op import free_name
 from rnnops.onnx.loop_elements import (
     ARITHMETIC,
     TRIP,

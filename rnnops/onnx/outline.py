@@ -35,7 +35,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import OnnxError
-from rnnops.net.text import absolute_names, free_name
+from rnnops.net.op import absolute_names, free_name
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place, with_loops
 from rnnops.onnx.load import READABLE, opset_of, read_main_graph
 from rnnops.onnx.node import (
@@ -541,10 +541,7 @@ def windows_of_conv(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays)
     every = [slice(None, None, step) for step in (1, 1, *strides, *dilations)]
     windows = windows[tuple(every)]
     order = (0, *range(2, 2 + 2 * rank), 1)
-    yield (
-        windows.transpose(order).reshape(-1, w[0].size),
-        w.transpose(*range(2, 2 + rank), 1, 0).reshape(-1, len(w)),
-    )
+    yield (windows.transpose(order).reshape(-1, w[0].size), w.transpose(*range(2, 2 + rank), 1, 0).reshape(-1, len(w)))
 
 
 def attribute_values(node: onnx.NodeProto) -> dict[str, Any]:

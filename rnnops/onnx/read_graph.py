@@ -19,8 +19,7 @@ from rnnops.errors import OnnxError
 from rnnops.interpreter import prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.op import Op
-from rnnops.net.text import check_name, free_name
+from rnnops.net.op import Op, check_name, free_name
 from rnnops.onnx.import_if import SEQUENCE_MAKERS, SEQUENCE_RULES, Condition, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import NARROW, VALUE_PORTS

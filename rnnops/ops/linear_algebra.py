@@ -85,9 +85,7 @@ class MatMul(Binary):
         if a[-1] != inner:
             came = f"{list(a)} @ {list(b)}"
             call.fail(
-                "inner sizes of a product differ",
-                wanted="as many columns on the left as rows on the right",
-                came=came,
+                "inner sizes of a product differ", wanted="as many columns on the left as rows on the right", came=came
             )
         return (call.broadcast(a[:-2], b[:-2]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ()),)
 

@@ -49,9 +49,8 @@ from itertools import groupby
 from rnnops.interpreter import Program, fold_constants, prepare_again, prune, rewritten
 from rnnops.net.loop_forms import MATMULS, View
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import free_name
 from rnnops.ops.base import MANY_OPERANDS
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form
 from rnnops.types import FLOATS

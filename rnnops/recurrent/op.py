@@ -16,9 +16,8 @@ from rnnops.interpreter import Program
 from rnnops.net.blob import Blob
 from rnnops.net.loop_forms import Kernel
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op, some_of
+from rnnops.net.op import Input, Op, absolute_names, some_of
 from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
-from rnnops.net.text import absolute_names
 from rnnops.recurrent.recurrence import (
     Features,
     Link,
@@ -191,7 +190,7 @@ class RecurrentNetworkGradient(OpSchema):
 
     def reference(self, call: Call, *arrays: Array | None, context: RunContext) -> Any:
         recurrence = Recurrence(call.op, call.net)
-        return run_backward(recurrence, backward_program(call), call.output_types, arrays, context)
+        return run_backward(recurrence, backward_program(call), call.output_types, arrays)
 
     def check(self, op: Op, net: str) -> None:
         verify_recurrence(Recurrence(op, net))

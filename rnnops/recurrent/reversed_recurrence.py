@@ -19,9 +19,8 @@ from rnnops.checkpoints.policy import backward_net, choose_residuals
 from rnnops.interpreter import prepare_again, prune
 from rnnops.net.blob import Blob
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name, unused_name
 from rnnops.net.schema import Call
-from rnnops.net.text import free_name, unused_name
 from rnnops.ops.base import sum_to
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.types import Shape, Type

@@ -314,7 +314,6 @@ def run_backward(
     program: Program,
     types: Sequence[Type],
     arrays: Sequence[Array | None],
-    context: RunContext,
     start: Mapping[str, Array] | None = None,
     kernels: Mapping[str, Kernel] | None = None,
     place: StepMemory = HOST,

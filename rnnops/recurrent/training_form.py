@@ -40,9 +40,8 @@ from rnnops.errors import CheckpointError, GradientError
 from rnnops.interpreter import Program, fold_constants, prepare_again, prune, rewritten
 from rnnops.net.loop_forms import MATMULS, Pointwise, Reduction, View
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name, unused_name
 from rnnops.net.schema import Call, form_of, is_ours, schema_of
-from rnnops.net.text import free_name, unused_name
 from rnnops.ops.base import BITS, from_bfloat16, to_bfloat16
 from rnnops.ops.reduction import Reduce
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, step_of_window

@@ -19,10 +19,10 @@ from rnnops.errors import check_flags
 from rnnops.net.net import Net
 from rnnops.net.schema import schema_of
 from rnnops.torch.arguments import TensorLayout, checked_count, with_values
+from rnnops.torch.autograd import RowAxes, outside_of_transforms, run_recurrence, wanted_of, with_gradients
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
-from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read, wanted_of, with_gradients
-from rnnops.torch.surroundings import RowAxes, outside_of_transforms, run_recurrence
+from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk

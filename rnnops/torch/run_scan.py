@@ -6,7 +6,7 @@ copy of the token has another address, finds no entry, and the forward pass runs
 symbols of the graph; the step is then compiled for each batch size that comes.
 
 Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
-mode than `sides.RecurrenceFunction`, which is there for that.
+mode than `autograd.RecurrenceFunction`, which is there for that.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from rnnops.torch.arguments import (
     outside_of_graphs,
     tuple_of,
 )
+from rnnops.torch.autograd import check_surroundings, check_traceable, outside_of_transforms
 from rnnops.torch.errors import StepError, failed_step
 from rnnops.torch.prepare import PREPARING, CompiledStep, PlainLoop, Prepared, RepeatedStep, ScanSettings, run_plainly
 from rnnops.torch.sides import SEEDS, as_array, as_tensor, side_of
 from rnnops.torch.step_modes import NARROW
-from rnnops.torch.surroundings import check_surroundings, check_traceable, outside_of_transforms
 from rnnops.torch.traced import TorchStep, TracedStep, tried
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at

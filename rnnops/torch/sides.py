@@ -1,4 +1,4 @@
-"""Where the tensors of a recurrence lie, and how it is one node of PyTorch's autograd graph there.
+"""Where the tensors of a recurrence lie, and its runs there.
 
 **CUDA tensors**: kernels read tensors where they are, without a copy. PyTorch lends all memory that a call takes, so
 that outputs and gradients are its own tensors: nothing goes through an exchange protocol, whose read-only arrays
@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function, forward_ad
 
 import rnnops as ro
-from rnnops.compiler.api.bound_run import CallLists
+from rnnops.compiler.api.bound_run import CallLists, TrainingLists
 from rnnops.compiler.api.planned_run import KINDS
-from rnnops.compiler.api.repeated_training import TrainingLists
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.run.compiled_scan import Options
 from rnnops.compiler.run.recorder import array_maker
@@ -33,7 +31,6 @@ from rnnops.compiler.targets.target import Processor, openmp_of
 from rnnops.net.net import Net
 from rnnops.torch.arguments import PLAIN
 from rnnops.torch.errors import SHARDED, StepError
-from rnnops.torch.mapped import at_each_place
 from rnnops.types import Array
 from rnnops.util import LazyModule
 
@@ -333,110 +330,11 @@ class TensorCall:
         return [found.get(name) for name in one.names]
 
 
-def check_tangents(call: TensorCall, grads: Grads) -> None:
-    """Raise StepError where gradients would have tangents: a backward pass in forward mode."""
-    tangents = [forward_ad.unpack_dual(grad).tangent for grad in grads if grad is not None]
-    if call.run.kind == "t" or any(tangent is not None for tangent in tangents):
-        hint = "Take gradients of tangents after dual_level ends, or use torch.autograd.grad with create_graph=True."
-        raise StepError("gradients of a recurrence are taken in forward mode, and would have no tangents", hint=hint)
-
-
 def check_order(run: TensorRun, is_second: bool) -> None:
     """Raise StepError for a second derivative of a step with custom autograd functions: its net has the first only."""
     if is_second and run.has_slopes:
         hint = "Write the function by PyTorch's own ops, or leave out create_graph=True and gradients of tangents."
         raise StepError("a second derivative of a step with a custom autograd function is asked for", hint=hint)
-
-
-class RecurrenceFunction(torch.autograd.Function):
-    """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
-
-    Where backward runs again (`retain_graph`, mapped gradients), or a tensor has moved since (`fully_shard` frees and
-    gathers parameters between the passes), the forward pass runs again.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, call: TensorCall, seed: int, words: list[int] | None, *tensors: Tensor) -> Any:
-        """All outputs of the net, in its order."""
-        outputs, ctx.pull = call.vjp(tensors, seed, words)
-        held = (*tensors, *outputs)
-        ctx.how = call, seed, [x.data_ptr() for x in held]
-        ctx.save_for_backward(*held)  # which tells where one was changed in place meanwhile
-        ctx.set_materialize_grads(False)
-        if False in [output.is_floating_point() for output in outputs]:
-            ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
-        return tuple(outputs)
-
-    @staticmethod
-    @at_each_place
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        held: Any = ctx.saved_tensors
-        if forward_ad._current_level >= 0:
-            check_tangents(ctx.how[0], grads)
-        check_order(ctx.how[0].run, bool(ctx.how[0].run.kind))
-        (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
-        if pull is None or addresses != [x.data_ptr() for x in held]:
-            held, pull = call.vjp(held[: len(call.wanted)], seed)
-        results = pull(grads)
-        if torch.is_grad_enabled():
-            tensors = ctx.saved_tensors[: len(call.wanted)]
-            found = [result for result in results if result is not None]
-            given = [grad for grad in grads if grad is not None]
-            kept = iter(Gradients.apply(call, seed, grads, len(found), *found, *tensors, *given))
-            results = [None if result is None else next(kept) for result in results]
-        return (None, None, None, *results)
-
-
-class Gradients(torch.autograd.Function):
-    """Gradients of a recurrence as they are; what they are differentiated by is the gradient net, made when asked for.
-
-    Its run is a node of autograd's graph, so that there are derivatives of every order.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, call: TensorCall, seed: int, grads: Grads, count: int, *tensors: Tensor) -> Any:
-        """The gradients, which are the first `count` tensors; behind them are the inputs, then gradients of outputs."""
-        names = [name for name, grad in zip(call.run.run.net.output_blobs, grads, strict=True) if grad is not None]
-        ctx.how = call, seed, names, count
-        ctx.save_for_backward(*tensors[count:])
-        ctx.set_materialize_grads(False)
-        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
-
-    @staticmethod
-    @at_each_place
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
-        check_order(call.run, True)
-        with torch.enable_grad():
-            held = [x.view_as(x) for x in held]  # as gradients of outputs may themselves depend on inputs
-            run = call.run.gradient(call.wanted, names, held[: len(call.wanted)])
-            outputs = with_gradients(run.call_for(held, wanted_of(held)), seed, None, *held)[-count:]
-            pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
-            asked = [x for x in held if x.requires_grad]
-            ends, given = [output for output, _ in pairs], [grad for _, grad in pairs]
-            moved = torch.autograd.grad(ends, asked, given, create_graph=deeper, allow_unused=True) if ends else ()
-        found = iter(moved)
-        return (None,) * (4 + count) + tuple(next(found, None) if x.requires_grad else None for x in held)
-
-
-def outputs_of(run: TensorRun, seed: int | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Outputs of a recurrence, in the net's order; without a seed nothing in it is random."""
-    call = run.call_for(tensors, wanted_of(tensors))
-    if not call.wanted:
-        return call.outputs(tensors, seed)
-    outputs: Sequence[Tensor] = with_gradients(call, seed or 0, None, *tensors)
-    return outputs
-
-
-def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
-    """Which tensors' gradients are wanted; empty where none is."""
-    wanted = tuple([x.requires_grad for x in tensors]) if torch.is_grad_enabled() else ()
-    return wanted if True in wanted else ()
-
-
-# Makes outputs a node of autograd's graph, by a call, a seed, addresses of tensors that kernels read as they are, and
-# tensors. `Function.apply` is this behind a search for torch.func's tensors, which are unwrapped before.
-with_gradients = super(Function, RecurrenceFunction).apply
 
 
 is_on_card = attrgetter("is_cuda")  # whether a tensor lies on a CUDA device

@@ -39,23 +39,13 @@ from rnnops.net.blob import Blob
 from rnnops.net.net import Net
 from rnnops.recurrent.scan import STEPS, TIMESTEP, steps_of, truncated
 from rnnops.recurrent.training_form import rows_are_apart
+from rnnops.torch import step_modes
 from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.aten import BY_PARTS, PAIR_RULES, RULES, AtenNode, Pair, is_of_pairs, op_name
 from rnnops.torch.aten.movement import spread_masks
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import ONE_DTYPE, SHARDED, StepError
-from rnnops.torch.step_modes import (
-    SYMBOL_REFUSED,
-    Decisions,
-    DetachWithoutGrad,
-    ElementwiseFunctions,
-    NoChecks,
-    NoReading,
-    PlainCells,
-    RandomFunctions,
-    SizedByTensors,
-)
 from rnnops.types import FLOAT, Type
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
@@ -181,16 +171,16 @@ def trace_step(
             with ExitStack() as modes:
                 for mode in (
                     enable_grad(),
-                    ElementwiseFunctions(),
-                    DetachWithoutGrad(),
-                    NoChecks(),
-                    PlainCells(),
-                    NoReading(),
+                    step_modes.ElementwiseFunctions(),
+                    step_modes.DetachWithoutGrad(),
+                    step_modes.NoChecks(),
+                    step_modes.PlainCells(),
+                    step_modes.NoReading(),
                 ):
                     modes.enter_context(mode)
-                modes.enter_context(SizedByTensors(tensors[0]))
-                modes.enter_context(RandomFunctions(rand_like))
-                modes.enter_context(Decisions(assume))
+                modes.enter_context(step_modes.SizedByTensors(tensors[0]))
+                modes.enter_context(step_modes.RandomFunctions(rand_like))
+                modes.enter_context(step_modes.Decisions(assume))
                 modes.enter_context(mutations or nullcontext())
                 modes.enter_context(recorder or nullcontext())
                 return step(*tensors)
@@ -207,7 +197,7 @@ def trace_step(
         except RuntimeError as error:
             if any(said in str(error) for said in ("two different devices", "on the same device")):
                 raise _on_two_devices(error, layout) from error
-            if SYMBOL_REFUSED not in str(error) or not open_sizes:
+            if step_modes.SYMBOL_REFUSED not in str(error) or not open_sizes:
                 raise
             raise SymbolRefusedError(str(error)) from error
     _read_parts(module.graph)
@@ -358,7 +348,7 @@ def translate(
 
     Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
     """
-    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(trace, layout), {}, {}, {}, [])
+    cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(layout), {}, {}, {}, [])
     _read_arguments(cell, reverse, truncate)
     ends = [cell.net.input("lengths", "int32"), _timestep(cell)] if lengths else []
     results: Sequence[Any] = ()
@@ -374,7 +364,7 @@ def translate(
     return _around(cell, produced, results, reverse)
 
 
-def _float_dtype(trace: Trace, layout: TensorLayout) -> torch.dtype:
+def _float_dtype(layout: TensorLayout) -> torch.dtype:
     """The one float dtype of states, inputs and of what the step closes over."""
     dtypes = [kind.dtype for kind in layout.kinds if kind.dtype.is_floating_point]
     dtype = dtypes[0] if dtypes else torch.float32

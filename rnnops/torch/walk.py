@@ -29,27 +29,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from rnnops.torch.code_reads import (
-    MISSING,
-    PACKAGES,
-    AsOneOfSeveral,
-    Reads,
-    bytes_of,
-    elements,
-    has_slot,
-    is_filled,
-    is_unread,
-    items_of_dict,
-    items_of_sequence,
-    keys_of_class,
-    names_in_class,
-    of_variable,
-    several,
-    slots_now,
-    slots_of,
-    text_of_key,
-    variable_now,
-)
+from rnnops.torch import code_reads
 from rnnops.torch.errors import StepError
 
 MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
@@ -86,7 +66,7 @@ class Walk:
     def __init__(
         self,
         roots: Mapping[str, Any],
-        reads: Reads,
+        reads: code_reads.Reads,
         tensor_parts: bool = True,
         ignored: Collection[tuple[int, Any]] = (),
     ) -> None:
@@ -203,7 +183,7 @@ class Walk:
         for key, value in zip(keys, values, strict=True):
             if self._ignored and (id(holder), key) in self._ignored:
                 continue
-            self.key.append(self._child(value, (path, text_of_key(key))))
+            self.key.append(self._child(value, (path, code_reads.text_of_key(key))))
             if isinstance(value, Tensor):
                 tensors.append(key)
                 self.slots.append((holder, key, read))
@@ -212,11 +192,11 @@ class Walk:
                 others.append((key, value))
         if tensors:
             self.tensor_fetches.append(
-                (getter(*tensors) if len(tensors) > 1 else AsOneOfSeveral(getter(tensors[0])), holder)
+                (getter(*tensors) if len(tensors) > 1 else code_reads.AsOneOfSeveral(getter(tensors[0])), holder)
             )
         if others:
             keys, found = zip(*others, strict=True)
-            self.fetches.append((several(getter, keys), holder))
+            self.fetches.append((code_reads.several(getter, keys), holder))
             self.expected += found if len(found) > 1 else found * 2
 
     def _fetch_namespace(self, holder: Any, path: Path, every: bool) -> None:
@@ -265,7 +245,7 @@ class Walk:
 
     def _class(self, value: type, path: Path) -> None:
         self.key.append(id(value))
-        if is_unread(value.__module__):
+        if code_reads.is_unread(value.__module__):
             if issubclass(value, Module) and not issubclass(value, torch.jit.ScriptModule):
                 self._fetch_attributes(value, ("forward", "__call__"), path)
             return
@@ -280,10 +260,10 @@ class Walk:
         names = [name for name in value.__dict__ if name in self._names or name[:2] == name[-2:] == "__"]
         names = [name for name in names if name not in CLASS_NOISE]
         self.key.append(tuple(names))
-        self.fetches.append((keys_of_class, value))
+        self.fetches.append((code_reads.keys_of_class, value))
         self.expected += tuple(value.__dict__)
         values = [value.__dict__[name] for name in names]
-        self._fetch(value, names, values, path, names_in_class, getattr)
+        self._fetch(value, names, values, path, code_reads.names_in_class, getattr)
 
     def _function(self, value: types.FunctionType, path: Path) -> None:
         self.functions.append(value)
@@ -294,11 +274,11 @@ class Walk:
         self._fetch_attributes(value, ("__code__", "__defaults__", "__kwdefaults__"), path)
         self._fetch_namespace(value.__dict__, path, False)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            if is_filled(cell):
+            if code_reads.is_filled(cell):
                 self._hold(cell, path)
                 self._fetch(cell, ("cell_contents",), (cell.cell_contents,), (path, f" ({name})"), attrgetter, getattr)
             else:
-                self.key.append(MISSING)
+                self.key.append(code_reads.MISSING)
 
     def _cached(self, value: Any, path: Path) -> None:
         """A function of `functools.lru_cache`: what it reads counts as read, as it may have its result already."""
@@ -311,7 +291,7 @@ class Walk:
 
     def _package(self, value: types.ModuleType, path: Path) -> None:
         self.key.append(id(value))
-        if not is_unread(value.__name__):
+        if not code_reads.is_unread(value.__name__):
             held = value.__dict__
             names = sorted(name for name in self._names if name in held and name != "__builtins__")
             self.key.append(tuple(names))
@@ -324,12 +304,12 @@ class Walk:
         size = value.nbytes if is_array else len(value) * getattr(value, "itemsize", 1)
         self.key += (type(value), (value.dtype, value.shape) if is_array else getattr(value, "typecode", ""))
         if is_array and value.dtype.hasobject:
-            objects = elements(value)
+            objects = code_reads.elements(value)
             self.key += [self._child(part, (path, "[...]")) for part in objects]
-            self.fetches.append((elements, value))
+            self.fetches.append((code_reads.elements, value))
             self.expected += objects
         elif size <= MOST_BYTES:
-            before = bytes_of(value)
+            before = code_reads.bytes_of(value)
             self._hold(value, path)
             self.arrays.append((value, before))
             self.key.append(before)
@@ -340,7 +320,9 @@ class Walk:
     def _variable(self, value: ContextVar[Any], path: Path) -> None:
         self.key.append(id(value))
         self._hold(value, path)
-        self._fetch(value, (None,), (value.get(MISSING),), path, of_variable, variable_now)
+        self._fetch(
+            value, (None,), (value.get(code_reads.MISSING),), path, code_reads.of_variable, code_reads.variable_now
+        )
 
     def _reference(self, value: Any, path: Path) -> None:
         self.key.append(weakref.ref)
@@ -355,7 +337,7 @@ class Walk:
         held = value.__dict__
         present = sorted(name for name in self._names if name in held)
         self.key += (id(value), tuple(present))
-        getter = functools.partial(slots_now, tuple(sorted(self._names.difference(present))))
+        getter = functools.partial(code_reads.slots_now, tuple(sorted(self._names.difference(present))))
         self.fetches.append((getter, value))
         self.expected += getter(value)
         self._fetch_attributes(value, present, path)
@@ -394,16 +376,16 @@ class Walk:
         except AttributeError:
             held = None
         module = type(value).__module__
-        every = self.reads.all_names and (module in DATA or not is_unread(module))
-        every |= module.partition(".")[0] in ("torch", *PACKAGES)  # whose code is not read for names
+        every = self.reads.all_names and (module in DATA or not code_reads.is_unread(module))
+        every |= module.partition(".")[0] in ("torch", *code_reads.PACKAGES)  # whose code is not read for names
         if type(held) is dict:
             self._fetch_namespace(held, path, every)
-        slots = [name for name in slots_of(type(value)) if every or name in self._names]
-        present = [name for name in slots if has_slot(value, name)]
+        slots = [name for name in code_reads.slots_of(type(value)) if every or name in self._names]
+        present = [name for name in slots if code_reads.has_slot(value, name)]
         if slots:
             self.key.append(tuple(present))
             self._hold(value, path)
-            getter = functools.partial(slots_now, tuple(name for name in slots if name not in present))
+            getter = functools.partial(code_reads.slots_now, tuple(name for name in slots if name not in present))
             self.fetches.append((getter, value))
             self.expected += getter(value)
             self._fetch_attributes(value, present, path)
@@ -428,7 +410,7 @@ class Walk:
             keys = list(dict.keys(value))
             self.named.append(value)
             self.key += [self._child(key, (path, " (a key)")) for key in keys]
-            getter: Any = itemgetter if type(value) in PLAIN else items_of_dict
+            getter: Any = itemgetter if type(value) in PLAIN else code_reads.items_of_dict
             self._fetch(value, keys, list(dict.values(value)), path, getter, dict.__getitem__)
         elif isinstance(value, set | frozenset):
             self._members(value, path)
@@ -437,14 +419,14 @@ class Walk:
         else:
             self._hold(value, path)
             self.sized.append(value)
-            getter = itemgetter if type(value) in PLAIN else items_of_sequence
+            getter = itemgetter if type(value) in PLAIN else code_reads.items_of_sequence
             self._fetch(value, range(size), list(value), path, getter, getitem)
 
     def _fetch_constant(self, value: tuple[Any, ...], path: Path) -> None:
         """Elements of a tuple, which stay: no other tensors come there."""
         places = [place for place, part in enumerate(value) if isinstance(part, Tensor)]
-        self.key += [self._child(part, (path, text_of_key(place))) for place, part in enumerate(value)]
-        self._fetch(value, places, [value[place] for place in places], path, items_of_sequence, getitem)
+        self.key += [self._child(part, (path, code_reads.text_of_key(place))) for place, part in enumerate(value)]
+        self._fetch(value, places, [value[place] for place in places], path, code_reads.items_of_sequence, getitem)
 
     def _members(self, value: Any, path: Path) -> None:
         members = list(value)
@@ -462,7 +444,10 @@ CLASS_NOISE = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__
 
 
 def walk_all(
-    roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True, ignored: Collection[tuple[int, Any]] = ()
+    roots: Mapping[str, Any],
+    reads: code_reads.Reads,
+    tensor_parts: bool = True,
+    ignored: Collection[tuple[int, Any]] = (),
 ) -> Walk:
     """A walk with all names, also of those that it finds itself."""
     while True:
@@ -474,12 +459,12 @@ def walk_all(
 
 def static_walk(roots: Mapping[str, Any]) -> Walk:
     """A walk that takes all functions that it meets for functions that run."""
-    reads = Reads()
+    reads = code_reads.Reads()
     while True:
         walk = walk_all(roots, reads, tensor_parts=False)
         before = len(reads.codes)
         for function in walk.functions:
-            if not is_unread(function.__module__):
+            if not code_reads.is_unread(function.__module__):
                 reads.add(function.__code__, function.__globals__)
         if len(reads.codes) == before:
             return walk

@@ -13,8 +13,7 @@ from onnx_command_files import HEAD, by_window, saved
 from train_runs import TINY, train, write_text
 
 import rnnops as ro
-from rnnops.cli.export import read_model
-from rnnops.cli.main import main
+from rnnops.cli.main import main, read_model
 from rnnops.compiler.run.export_native import ExportedFiles
 
 
@@ -180,6 +179,6 @@ def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, caps
 
 
 def test_a_cell_of_ones_own_is_not_imported(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rnnops.cli.export.is_own", lambda spec: True)
+    monkeypatch.setattr("rnnops.cli.main.is_own", lambda spec: True)
     assert export(checkpoint, tmp_path / "made") == 2
     assert not (tmp_path / "made").exists()

@@ -14,8 +14,9 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_command_files import HEAD, command, saved, tagger
 
+from rnnops.cli.language_model import in_options
 from rnnops.cli.main import main
-from rnnops.cli.onnx_command import MOST, in_options, plain
+from rnnops.cli.onnx_command import MOST, plain
 
 BRANCHES = """g (float[N,3] x, int64 rate, float[1,N,4] h) => (float[N,2] y, float[1,N,4] hn)
     <float[1,12,3] w = {W}, float[1,12,4] r = {R}> {

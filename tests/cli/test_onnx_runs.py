@@ -17,7 +17,7 @@ from onnx_command_files import HEAD, StandIn, by_window, command, counter, saved
 from saturating import MatMulInteger
 
 import rnnops as ro
-from rnnops.cli import onnx_runs
+from rnnops.cli import onnx_command
 from rnnops.onnx import compare
 from rnnops.onnx.compare import Session
 
@@ -26,7 +26,7 @@ QUANTISED = """g (float[N,4] x) => (float y) { q, s, z = DynamicQuantizeLinear(x
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_runs, "Session", StandIn)
+    monkeypatch.setattr(onnx_command, "Session", StandIn)
     timed = compare.time_in_turns
     monkeypatch.setattr(compare, "time_in_turns", lambda calls: timed(calls, block=0.0, rounds=1))
 
@@ -192,7 +192,7 @@ def test_a_constant_is_fed_to_the_other_one(
             fed.update(feeds)
             return {"y": feeds["x"].reshape(feeds["s"])}
 
-    monkeypatch.setattr(onnx_runs, "Session", Noting)
+    monkeypatch.setattr(onnx_command, "Session", Noting)
     assert command(path, "--constants", "s=2,-1", "--check", "--sizes", "N=6") == 0
     assert fed["s"].tolist() == [2, -1]
     assert fed["s"].dtype == np.int64
@@ -226,7 +226,7 @@ def test_sums_that_stop_at_16_bits_are_told(
         def __call__(self, feeds: Any) -> Any:
             return dict(zip(self.model.output_names, self.model.run(None, feeds), strict=True))
 
-    monkeypatch.setattr(onnx_runs, "Session", Saturating)
+    monkeypatch.setattr(onnx_command, "Session", Saturating)
     arguments = ("--check", "--range", "x=255,255")
     assert command(path, *arguments) == 1
     printed = capsys.readouterr().out
@@ -308,7 +308,7 @@ def test_stream_of_a_file_whose_states_are_inside(tmp_path: Path, capsys: pytest
 
 
 def test_without_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(onnx_runs, "Session", Session)
+    monkeypatch.setattr(onnx_command, "Session", Session)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     path = tagger(tmp_path)
     for work in ("--check", "--speed"):
@@ -324,7 +324,7 @@ def test_without_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(onnx_runs, "Session", Session)
+    monkeypatch.setattr(onnx_command, "Session", Session)
     assert command(tagger(tmp_path), "--check", "--speed", "--stream") == 0
     printed = capsys.readouterr().out
     assert printed.count("ratio") == 2

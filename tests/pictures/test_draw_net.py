@@ -15,9 +15,8 @@ from rejection import rejects
 
 import rnnops as ro
 from rnnops import svg
-from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate
+from rnnops.compiler.report.costs import BudgetCurve, Estimate, PassProfile, Profile
 from rnnops.compiler.report.memory_timeline import MemoryCurve
-from rnnops.compiler.report.profile import PassProfile, Profile
 from rnnops.compiler.report.schedule import Schedule
 from rnnops.net.drawing import Drawing, Marks, draw_typed
 from rnnops.net.text import format_subscript

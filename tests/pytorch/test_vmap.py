@@ -16,7 +16,7 @@ from torch.autograd.functional import hessian, jacobian
 from torch.func import functional_call, jacfwd, jvp, vmap
 
 import rnnops.torch as rt
-from rnnops.torch.mapped import Mapped
+from rnnops.torch.autograd import Mapped
 
 T, N, D, H, V = 5, 3, 2, 4, 6
 pytestmark = [  # the warning is PyTorch's own, at its first tangent

@@ -1,8 +1,14 @@
-"""Runs with bound inputs, for models that are served: recorded once, then one native call.
+"""Calls that are recorded once, then one native call each: runs with bound inputs, short calls and training steps.
 
 **Native calls of one run**: lists of jobs, by the types of feeds. A list is made when two calls in a row have feeds of
 the same types (`RepeatedCalls`), as those of a stream or of a server have: making one takes as long as planning.
 Sequences of ever other lengths run as their plan says.
+
+**Training steps**: `vjp` is one native call, and its pullback another. Both passes are recorded one behind the other.
+What backward reads of the forward pass is memory that each call makes anew, so that several pullbacks may wait. All
+else, as scratch, belongs to the two lists of jobs, which one caller uses at a time. A pullback that is asked for more
+than gradients runs the forward pass again, by its plan.
+Limits: no random op is live, no op runs in Python, and all memory of a step is at most `SHORT` bytes.
 
 **Runs with bound inputs on processors**: what models that are served do. A call does once, at the first one, what
 follows only from bound inputs (`bound_weights.py`), and compiles all other ops that have a compiled form, however
@@ -16,26 +22,28 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from rnnops.compiler.api.feeds import Feeds, float_dtype_of, memory_named, merge_given, of_run
-from rnnops.compiler.api.planned_run import PlannedRun
+import numpy as np
+
+from rnnops.compiler.api.derivatives import Pullback, RepeatedPullback
+from rnnops.compiler.api.feeds import Feeds, checked_wrt, float_dtype_of, memory_named, merge_given, of_run
+from rnnops.compiler.api.planned_run import SHORT, PlannedRun, vjp_by_plan
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.api.stream_counters import position_to_set
-from rnnops.compiler.api.stream_states import check_direction
-from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, byte_products, int8_weights, split_bound
+from rnnops.compiler.api.stream_states import check_direction, position_to_set
+from rnnops.compiler.memory.memory import rounded
+from rnnops.compiler.rewrite.bound_weights import byte_products, folded, int8_weights
 from rnnops.compiler.run.compile_programs import Runners
-from rnnops.compiler.run.export_native import checked_name, name_of
-from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure
+from rnnops.compiler.run.pipeline import ForwardPlan, TrainingPlan, forward_structure, training_structure
 from rnnops.compiler.run.recorder import (
     JobList,
     NotRecordedError,
     Recorded,
     Recorder,
+    Region,
     array_maker,
     held,
     made_array,
@@ -45,37 +53,59 @@ from rnnops.errors import DeviceError, FeedError, check_flags
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.kernels.cpu.processor import has_quads, vector_width
 from rnnops.net.net import Net
-from rnnops.net.schema import RunContext, schema_of
+from rnnops.net.schema import RunContext
 from rnnops.ops.linear_algebra import BYTES
-from rnnops.ops.loss import CheckCount, CheckLabels
 from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import single_frames as single_frames, streamed_net as streamed_nets
+    from rnnops.compiler.api import stream_parts as stream_parts, streamed_net as streamed_nets
     from rnnops.compiler.api.streamed_net import StreamedNet
+    from rnnops.compiler.report.costs import Profile
     from rnnops.compiler.run import export_native as export_native
     from rnnops.compiler.run.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.run.export_native")
-    single_frames = LazyModule("rnnops.compiler.api.single_frames")
+    stream_parts = LazyModule("rnnops.compiler.api.stream_parts")
     streamed_nets = LazyModule("rnnops.compiler.api.streamed_net")
 
+Jobs = TypeVar("Jobs")
+Passes = tuple[JobList, JobList]
+PENDING = Type("uint8", (0,))  # stands for memory whose size is not known yet
 Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
 
 
-class CallLists:
-    """The lists of jobs that answer calls with feeds of certain types, for one caller at a time each.
+class JobLists(Generic[Jobs]):
+    """Lists of jobs that answer calls with feeds of certain types, for one caller at a time each.
+
+    Args:
+        first: a list; made: makes one more, where all are in use.
+    """
+
+    def __init__(self, first: Jobs, made: Callable[[], Jobs]) -> None:
+        self.idle, self._made = [first], made
+
+    def take(self) -> Jobs:
+        """A list, which the caller puts back."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self._made()
+
+
+class CallLists(JobLists[JobList]):
+    """The lists of jobs of forward passes.
 
     Args:
         recorded: such a call.
-        record: records it once more, where all lists are in use.
+        record: records it once more.
     """
 
     def __init__(self, recorded: Recorded, record: Callable[[], Recorded]) -> None:
-        self.recorded, self._record, self.idle = recorded, record, [JobList(recorded)]
+        super().__init__(JobList(recorded), lambda: JobList(record()))
+        self.recorded = recorded
         self._makers = {name: array_maker(shape, dtype) for name, dtype, shape in recorded.outputs}
 
     def answer(self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None) -> dict[str, Array] | None:
@@ -91,13 +121,6 @@ class CallLists:
         finally:
             self.idle.append(jobs)
         return made if right else None
-
-    def take(self) -> JobList:
-        """A list, which the caller puts back."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return JobList(self._record())
 
 
 class Recording(ABC):
@@ -231,6 +254,156 @@ def recorded(
     return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, given, checked)
 
 
+@dataclass(frozen=True)
+class RecordedTraining:
+    """Both passes. Lists are given feeds, outputs, memory that is kept, gradients of outputs, and those of inputs.
+
+    The forward pass is given the first three.
+    """
+
+    passes: tuple[Recorded, Recorded]
+    feeds: int
+    outputs: dict[str, Kind]
+    kept: Kind
+    grads: dict[str, Kind]
+    results: dict[str, Kind]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all memory of a step but what the caller has."""
+        return sum(one.nbytes for one in self.passes) + self.kept[0][0]
+
+
+class _StepRecording(Recording):
+    """A dry run of both passes of a plan."""
+
+    plan: TrainingPlan
+
+    def run(self) -> tuple[tuple[int, int, int], list[dict[str, Kind]]]:
+        """Jobs, sizes of drivers and arrays before what is kept; outputs, their gradients and results by name."""
+        plan, note = self.plan, self.recorder.note
+        workspace, kept, back = self.inputs(), Workspace(), Workspace()
+        kept.parent = workspace
+        self.execute(plan.program, plan.compiled.forward, workspace, plan.residuals.kept, kept)
+        made = self.outputs(plan.program, kept)
+        ahead = len(self.recorder.jobs), len(self.recorder.sizes), len(self.kinds)
+        self.given(PENDING)
+        back.local.update((name, kept[name]) for name in (*plan.residuals.kept, *plan.residuals.free))
+        grads = {output: plan.backward.types[blob] for output, blob in plan.gradient.output_grads.items()}
+        for output, blob in plan.gradient.output_grads.items():
+            back[blob] = self.given(grads[output])
+        self.execute(plan.backward, plan.compiled.backward, back, given=plan.residuals.kept)
+        results = {name: back[blob] for name, blob in plan.backward.net.output_blobs.items()}
+        every = {name: a if hasattr(a, "memory") else held(a, note) for name, a in results.items()}
+        return ahead, [made, {name: (kind.shape, kind.dtype) for name, kind in grads.items()}, self.assigned(every)]
+
+
+def record_training(
+    run: Run, wrt: tuple[str, ...], training: bool, feeds: Sequence[Type], float_dtype: str
+) -> RecordedTraining:
+    """Record the passes of a run for feeds of certain types. Raises NotRecordedError where Python has a part in it."""
+    target, recorder = run._options.target, Recorder()
+    if not isinstance(target, Processor):
+        raise NotRecordedError("kernels are not compiled for this machine")
+    options = replace(run._options, device=recorder, recycle=False)
+    types = {name: type_of(array) for name, array in run._bound.items()} | dict(zip(run._free, feeds, strict=True))
+    plan = training_structure(run._live, types, float_dtype, wrt, options, run._saving)
+    recording = _StepRecording(run, plan, recorder, training)
+    ((count, first, place), (outputs, grads, results)), sizes = recording.twice(target)
+    jobs, kinds = (recorder.jobs[:count], recorder.jobs[count:]), list(enumerate(recording.kinds))
+    kept = 0
+    for region in _shared(*jobs):
+        region.given, region.base = place, kept
+        kept += rounded(int(region.frame.nbytes))
+    given, checked = (place + 1, len(kinds)), (kinds[: len(feeds)], kinds[place + 1 : place + 1 + len(grads)])
+    forward, backward = (
+        Recorded(tuple(some), (), own, recorder.status, recorder.barrier, arrays, tuple(those)).without_copies()
+        for some, own, arrays, those in zip(jobs, (sizes[:first], sizes[first:]), given, checked, strict=True)
+    )
+    return RecordedTraining((forward, backward), len(feeds), outputs, ((kept,), np.uint8), grads, results)
+
+
+def _shared(forward: Sequence[Any], backward: Sequence[Any]) -> list[Region]:
+    """Memory that the forward pass writes and the backward pass reads."""
+    ahead, behind = ({id(r): r for job in some for r, _ in job.places} for some in (forward, backward))
+    both = (region for key, region in ahead.items() if key in behind)
+    return [region for region in both if region.made and region.given < 0 and not region.scratch]
+
+
+def training_lists(
+    run: Run, feeds: Sequence[Array], wrt: tuple[str, ...] | None, training: bool
+) -> TrainingLists | str:
+    """The lists of jobs that answer training steps of a run with such feeds, or why there are none."""
+    names, given = checked_wrt(run.net, wrt), dict(zip(run._free, feeds, strict=True))
+    types, dtype = [type_of(array) for array in feeds], float_dtype_of(run.net, {**run._bound, **given}) or "float32"
+    record = partial(record_training, run, names, training, types, dtype)
+    try:
+        refuse_other_integers(run.net, run._free, feeds)
+        recorded = record()
+    except NotRecordedError as reason:
+        return str(reason)
+    if recorded.nbytes > SHORT:
+        return f"a step takes {recorded.nbytes} bytes"
+    arrays, kinds = run._read((given,), {})
+    plan = run._training.get((names, kinds), lambda: run._planned_training(names, *run._types(arrays, kinds)))
+    return TrainingLists(run, names, training, plan, recorded, record)
+
+
+class TrainingLists(JobLists[Passes]):
+    """Pairs of lists of jobs, of both passes of training steps."""
+
+    def __init__(
+        self, run: Run, wrt: tuple[str, ...], training: bool, plan: TrainingPlan, recorded: RecordedTraining,
+        record: Callable[[], RecordedTraining],
+    ) -> None:  # fmt: skip
+        super().__init__(_passes(recorded), lambda: _passes(record()))
+        self._run, self._how, self.plan, self.recorded = run, (wrt, training), plan, recorded
+        self._outputs = {name: array_maker(*kind) for name, kind in recorded.outputs.items()}
+        self._kept = array_maker(*recorded.kept)
+        self._results = {name: array_maker(*kind) for name, kind in recorded.results.items()}
+        self.grads = () if plan.gradient.refused else tuple(recorded.grads)  # which are taken without another look
+
+    def answer(
+        self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None
+    ) -> tuple[dict[str, Array], Pullback] | None:
+        """Outputs by name, and the pullback; None where types of feeds are others, or an index is out of range.
+
+        Args:
+            arrays: the feeds as kernels take them, which are of these types.
+        """
+        made = {name: make() for name, make in self._outputs.items()}
+        every = [*(feeds if arrays is None else arrays), *made.values(), self._kept()]
+        return (made, RepeatedPullback(self, every, feeds)) if self._do(0, every, arrays is None) else None
+
+    def pull(self, every: Sequence[Array], dys: Sequence[Any], check: bool = True) -> dict[str, Array] | None:
+        """Gradients of inputs by name; None where types of those of outputs are others.
+
+        Args:
+            every: what the forward pass was given.
+            dys: gradients of outputs.
+            check: whether their types are looked at.
+        """
+        results = {name: make() for name, make in self._results.items()}
+        return results if self._do(1, [*every, *dys, *results.values()], check) else None
+
+    def by_plan(self, feeds: Sequence[Any]) -> Pullback:
+        """The pullback of the plan for the same feeds."""
+        run, (wrt, training) = self._run, self._how
+        return vjp_by_plan(run, (dict(zip(run._free, feeds, strict=True)),), {}, wrt, training)[1]
+
+    def _do(self, which: int, arrays: list[Any], check: bool) -> bool:
+        passes = self.take()
+        try:
+            return passes[which].do(arrays, check)
+        finally:
+            self.idle.append(passes)
+
+
+def _passes(recorded: RecordedTraining) -> Passes:
+    forward, backward = recorded.passes
+    return JobList(forward), JobList(backward)
+
+
 Result = TypeVar("Result")
 
 
@@ -298,7 +471,7 @@ class BoundRun(Run):
             wanted = '"object", which None is, or "c99"'
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source))
         source = None if source == "object" else source
-        word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
+        word = export_native.name_of(self.net.name) if name is None else export_native.checked_name(name, self.net.name)
         if (drawn := self._random_ops[False]) is not None:
             hint = "Feed the numbers as an input: a program has no seed, and would have the same ones in each call."
             raise DeviceError("random ops are live, which is not exported", net=self.net.name, op=drawn, hint=hint)
@@ -328,7 +501,8 @@ class BoundRun(Run):
             initial = self._with_position(states, initial)
         written = program.float_dtype if source else None
         every = {one: type_of(array) for one, array in self._bound.items()} | types
-        for one, (least, greatest) in ranges_of_inputs(prepare(self._live, every, program.float_dtype)).items():
+        ranges = export_native.ranges_of_inputs(prepare(self._live, every, program.float_dtype))
+        for one, (least, greatest) in ranges.items():
             facts.setdefault(one, {}).update(least=least, greatest=greatest)
         files = export_native.export_recorded(
             recorded,
@@ -341,29 +515,8 @@ class BoundRun(Run):
             written,
             facts,
         )
-        self._warn_of_single_frames(types, every, {} if states is None else states, program.float_dtype)
+        stream_parts.warn_of_export(self._live, types, every, states or {}, program.float_dtype)
         return files
-
-    def _warn_of_single_frames(
-        self, types: Mapping[str, Type], every: Mapping[str, Type], states: Mapping[str, str], dtype: str
-    ) -> None:
-        """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
-
-        Args:
-            types: of the inputs that are not bound; every: of all inputs.
-        """
-        fed, declared = set(states.values()), {spec.name for spec in self.net.input_specs if spec.shape is not None}
-        ones = [
-            (name, axis)
-            for name, kind in types.items()
-            if name not in fed | declared
-            for axis, size in enumerate(kind.shape)
-            if size == 1
-        ]
-        together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
-        single_frames.warn_of_single_frames(
-            self._live, every, types, [*({name: axis} for name, axis in ones), *together], dtype
-        )
 
     def _with_position(self, states: Mapping[str, str], initial: Any) -> Any:
         """Initial states with the position that a streamed net needs to read them."""
@@ -375,12 +528,13 @@ class BoundRun(Run):
     @cached_property
     def served(self) -> Run:
         """The run that serves calls."""
+        dtype = float_dtype_of(self._live, self._bound)
         if self._options.weights:
             lifted = lift_from_cells(self._live, self._bound)
-            net, arrays = folded(lifted, self._bound, large=inf)  # a constant is not a weight
+            net, arrays = folded(lifted, self._bound, dtype, large=inf)  # a constant is not a weight
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
-            net, arrays = folded(self._live, self._bound)
+            net, arrays = folded(self._live, self._bound, dtype)
             if self._multiplies_bytes:
                 net, arrays = byte_products(net, arrays)
         options = replace(self._options, fixed=frozenset(arrays))
@@ -406,29 +560,3 @@ class BoundRun(Run):
         except FeedError:  # whose inputs may be there only since the net was folded
             merge_given(self.net, (self._bound, *dicts), named)
             raise
-
-
-def ranges_of_inputs(program: Program) -> dict[str, tuple[int, int]]:
-    """Input -> the least and the greatest number that a run takes, of inputs that are classes, indices or counts."""
-    found, inputs = dict[str, tuple[int, int]](), {*program.net.input_names}
-    for call in program.calls:
-        schema, blob = schema_of(call.op.type), next(iter(call.op.inputs), None)
-        if isinstance(schema, CheckLabels | CheckCount) and call.op.attributes.get("ignore_index") is None:
-            found |= {blob: (0, schema.greatest(call))} if blob in inputs else {}
-    return found
-
-
-def folded(net: Net, bound: dict[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
-    """A live net and its bound inputs, in which ops on bound inputs and constants only are replaced by their results.
-
-    Random ops stay, and keep their numbers, so that they draw the same.
-    """
-    float_dtype = float_dtype_of(net, bound)
-    split = None if float_dtype is None else split_bound(net, bound)
-    if split is None or float_dtype is None:
-        return net, bound
-    workspace = Workspace()
-    workspace.local.update(bound)
-    types = {name: type_of(bound[name]) for name in split.once.input_names}
-    execute(prepare(split.once, types, float_dtype), workspace, RunContext())
-    return split.with_bound({**bound, **{name: workspace[name] for name in split.once.output_blobs}}, large)

@@ -19,9 +19,8 @@ from rnnops.compiler.run.pipeline import live_net, rewritten_program
 from rnnops.errors import GradientError, NetError, named_arguments
 from rnnops.interpreter import Program, prepare, prepare_again, prune, prune_cells
 from rnnops.net.net import Net, require_net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, absolute_names, free_name
 from rnnops.net.schema import Call, schema_of
-from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
 from rnnops.recurrent.training_form import open_form
 from rnnops.types import FLOAT, Array, Type, is_float

@@ -23,6 +23,7 @@ from rnnops.compiler.api.feeds import (
     checked_grad,
     checked_wrt,
     float_dtype_of,
+    given_once,
     grads_by_output,
     memory_named,
     of_run,
@@ -42,6 +43,7 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import derivative_nets as derivative_nets
+    from rnnops.compiler.api.bound_run import TrainingLists
     from rnnops.compiler.run import layer_plan as layer_plan
     from rnnops.compiler.run.layer_plan import LayerGradients
     from rnnops.recurrent import parts as in_parts, training_form as training_form
@@ -311,6 +313,57 @@ class Pullback(Attributes):
         return self._error(
             "this pullback was used already", hint="Call run.vjp again: a pullback gives its memory back at its use."
         )
+
+
+class RepeatedPullback(Pullback):
+    """The pullback of a recorded training step."""
+
+    _slow: Pullback | None = None
+
+    def __init__(self, lists: TrainingLists, every: Sequence[Array], feeds: Sequence[Any]) -> None:
+        self._plan, self._lists = lists.plan, lists
+        self._given = [(every, feeds)]  # until it is used: whoever takes it out is the only one
+
+    @memory_named(lambda pullback: str(pullback._plan.program.net.name))
+    def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        lists, given = self._lists, self._given
+        dys = given_once(lists.grads, (grads,), {}) if given else None
+        if dys is not None:
+            taken = self._taken_once()
+            found = lists.pull(taken[0], dys)
+            if found is not None:
+                return found
+            given.append(taken)
+        checked = self._checked(grads)
+        if self._slow is not None:
+            return self._slow(checked)
+        blobs = self._plan.gradient.output_grads
+        dys = [np.ascontiguousarray(checked[n]) if n in checked else self._zeros(blobs[n]) for n in blobs]
+        found = lists.pull(self._taken_once()[0], dys, check=False)
+        assert found is not None
+        return found
+
+    def _taken_once(self) -> tuple[Sequence[Array], Sequence[Any]]:
+        try:
+            return self._given.pop()
+        except IndexError:
+            raise self._used() from None
+
+    def layers(self, *arguments: Any, **options: Any) -> Generator[LayerGradients, None, None]:
+        return self._by_plan().layers(*arguments, **options)
+
+    def step_blobs(self, name: str) -> Array:
+        return self._by_plan().step_blobs(name)
+
+    def held_arrays(self) -> dict[str, Array]:
+        return self._by_plan().held_arrays() if self._given or self._slow is not None else {}
+
+    def _by_plan(self) -> Pullback:
+        """The same by the plan of the step, which has its parts by name."""
+        if self._slow is None:
+            slow = self._lists.by_plan(self._taken_once()[1])
+            slow.steps.by_parts, self._slow = True, slow
+        return self._slow
 
 
 def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:

@@ -194,10 +194,7 @@ def _meant(name: object, known: Collection[str]) -> str | None:
     return did_you_mean(name, known)
 
 
-MISTAKEN = {
-    "stream": "stream= is for device='cuda'.",
-    "shapes": "Shapes go by the names of inputs: x=(7, 2, 3).",
-}
+MISTAKEN = {"stream": "stream= is for device='cuda'.", "shapes": "Shapes go by the names of inputs: x=(7, 2, 3)."}
 
 
 def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -424,10 +421,7 @@ def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
     if seed is None:
         if random_op is not None:
             raise FeedError(
-                "random ops are live and no seed is given",
-                net=net.name,
-                op=random_op,
-                hint="Pass seed=, an integer.",
+                "random ops are live and no seed is given", net=net.name, op=random_op, hint="Pass seed=, an integer."
             )
         return None
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**64:

@@ -43,9 +43,8 @@ from rnnops.interpreter import (
 )
 from rnnops.net.loop_forms import MATMULS, PRODUCTS, Pointwise, View
 from rnnops.net.net import Net, require_net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, absolute_names, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.scan import CellFunction
 from rnnops.recurrent.training_form import open_form
 from rnnops.types import FLOAT, Array, Shape, Type, is_float

@@ -18,16 +18,15 @@ from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
-    from rnnops.compiler.report import describe, memory_timeline, profile, schedule
+    from rnnops.compiler.report import describe, memory_timeline, schedule
     from rnnops.compiler.report.memory_timeline import MemoryCurve, MemoryTable
     from rnnops.compiler.report.schedule import Schedule
-    from rnnops.net import parse
+    from rnnops.net import text as texts
     from rnnops.net.drawing import Drawing
 else:  # a first call does without
     describe = LazyModule("rnnops.compiler.report.describe")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
-    profile = LazyModule("rnnops.compiler.report.profile")
-    parse = LazyModule("rnnops.net.parse")
+    texts = LazyModule("rnnops.net.text")
     schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
@@ -44,7 +43,7 @@ class RepeatedCalls:
     Args:
         names: of the inputs that are fed.
         answer: answers a call of a run by its plan.
-        record: makes the lists of jobs (`bound_run.CallLists`, `repeated_training.TrainingLists`) for a run, feeds, and
+        record: makes the lists of jobs (`bound_run.CallLists`, `TrainingLists`) for a run, feeds, and
             what else a call is given; or a text on why there can be none.
     """
 
@@ -186,7 +185,7 @@ class PlannedRun:
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
         """
-        return profile.draw_saved(self.plan, opened, views)
+        return describe.draw_saved(self.plan, opened, views)
 
     @property
     def source(self) -> str:
@@ -224,6 +223,6 @@ def made_again(
     """
     for array in bound.values():
         array.flags.writeable = False  # as `bind` has them: packed copies would not follow
-    net = parse.parse_net(text)
+    net = texts.parse_net(text)
     specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
     return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

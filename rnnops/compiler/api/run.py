@@ -31,14 +31,7 @@ from rnnops.compiler.api.feeds import (
     types_of_feeds,
     with_sizes_of_file,
 )
-from rnnops.compiler.api.planned_run import (
-    SHORT,
-    PlannedRun,
-    RepeatedCalls,
-    call_by_plan,
-    made_again,
-    vjp_by_plan,
-)
+from rnnops.compiler.api.planned_run import SHORT, PlannedRun, RepeatedCalls, call_by_plan, made_again, vjp_by_plan
 from rnnops.compiler.memory.memory import Pool, read_only
 from rnnops.compiler.run import pipeline
 from rnnops.compiler.run.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
@@ -47,26 +40,24 @@ from rnnops.errors import DeviceError, check_flags
 from rnnops.interpreter import first_live_random_op
 from rnnops.net.net import Net
 from rnnops.net.schema import Call, RunContext
-from rnnops.net.text import format_input
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run, repeated_training as repeated_training, stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, stream as streams
     from rnnops.compiler.api.streamed_net import StreamedNet
     from rnnops.compiler.memory import choose_saved as choose_saved
     from rnnops.compiler.memory.choose_saved import Saved
-    from rnnops.compiler.report import budget_curve as budget_curve, profile as profile
-    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
-    from rnnops.compiler.report.profile import Profile, SavedResiduals
+    from rnnops.compiler.report import costs as costs, describe as describe
+    from rnnops.compiler.report.costs import BudgetCurve, Estimate, EstimateTable, Profile
+    from rnnops.compiler.report.describe import SavedResiduals
     from rnnops.compiler.run.export_native import ExportedFiles
+    from rnnops.net import text as texts
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
-    budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
+    costs, describe = LazyModule("rnnops.compiler.report.costs"), LazyModule("rnnops.compiler.report.describe")
     choose_saved = LazyModule("rnnops.compiler.memory.choose_saved")
-    profile = LazyModule("rnnops.compiler.report.profile")
-    repeated_training = LazyModule("rnnops.compiler.api.repeated_training")
-    streams = LazyModule("rnnops.compiler.api.stream")
+    streams, texts = LazyModule("rnnops.compiler.api.stream"), LazyModule("rnnops.net.text")
 
 CUDA = "cuda"
 SavedBy: TypeAlias = "tuple[Callable[[Policy], Saved], Callable[[int, int], int]]"
@@ -122,7 +113,7 @@ class Run(ForwardMode):
         self.repeats = self.repeats and not options.interpreted
         self._free = tuple(name for name in self._names if name not in self._bound)
         self._calls = RepeatedCalls(self._free, type(self)._called, type(self)._call_lists)
-        self._steps = RepeatedCalls(self._free, vjp_by_plan, lambda *given: repeated_training.training_lists(*given))
+        self._steps = RepeatedCalls(self._free, vjp_by_plan, lambda *given: bound_run.training_lists(*given))
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset((*self._bound, *declared) if self.symbolic else self._names)
 
@@ -223,10 +214,10 @@ class Run(ForwardMode):
         check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
         watched.repeats = False
-        plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
+        plans = costs.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         setattr(watched, "_training" if backward else "_forward", plans)
         work = partial(watched.vjp, wrt=wrt) if backward else watched
-        return profile.profile_run(
+        return costs.profile_run(
             lambda: work(*dicts, seed=seed, training=active, **feeds), plans, backward, rounds, warm_up
         )
 
@@ -436,7 +427,7 @@ class Run(ForwardMode):
         """
         planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
         assert isinstance(planned, TrainingPlan)
-        return profile.saved_residuals(planned)
+        return describe.saved_residuals(planned)
 
     @memory_named(of_run)
     def memory_estimate(
@@ -459,7 +450,7 @@ class Run(ForwardMode):
         policy = policy if checkpoints is None else as_policy(checkpoints, self.net)
         if checkpoints is None and self._saving.budget is not None:
             policy = choose_saved.fit_budget(saved, self._saving.budget, tile).policy
-        return budget_curve.estimate_of(saved, policy)
+        return costs.estimate_of(saved, policy)
 
     @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
@@ -474,7 +465,7 @@ class Run(ForwardMode):
         Raises:
             FeedError: as `plan`, and what else it raises.
         """
-        return budget_curve.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+        return costs.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
 
     def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
         """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.
@@ -490,10 +481,10 @@ class Run(ForwardMode):
             FeedError: as `plan`, and what else it raises.
         """
         chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
-        return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
+        return costs.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
 
     def __repr__(self) -> str:
-        free = [format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
+        free = [texts.format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
         bound = f"; bound {', '.join(self._bound)}" if self._bound else ""
         ports = f"{', '.join(free)} -> {', '.join(self.net.output_blobs)}"
         return f"<{type(self).__name__} of net '{self.net.name}' on {self.device}: {ports}{bound}>"
@@ -566,7 +557,7 @@ class Run(ForwardMode):
     def _said_of_budget(self, shapes: Mapping[str, Any], wrt: tuple[str, ...], dtype: str) -> str:
         """A line on what the memory budget has chosen."""
         whole, chosen = (self.memory_estimate(way, shapes, wrt=wrt, dtype=dtype) for way in ("all", None))
-        return budget_curve.said_of_budget(self._saving.budget, chosen, whole)
+        return costs.said_of_budget(self._saving.budget, chosen, whole)
 
     @with_sizes_of_file
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:

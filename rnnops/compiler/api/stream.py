@@ -15,15 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rnnops.compiler.api.compile import on_device
 from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
-from rnnops.compiler.api.single_frames import open_axes, warn_of_single_frames
-from rnnops.compiler.api.stream_counters import position_of, position_to_set
-from rnnops.compiler.api.stream_states import Arrays, StateReader, States, check_names, first_states, is_number
+from rnnops.compiler.api.run import Run
+from rnnops.compiler.api.stream_parts import open_axes, warn_of_single_frames
+from rnnops.compiler.api.stream_states import (
+    Arrays,
+    StateReader,
+    States,
+    check_names,
+    first_states,
+    is_number,
+    position_of,
+    position_to_set,
+)
 from rnnops.compiler.api.streamed_net import StreamedNet, streamed_net
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import (
@@ -38,9 +47,6 @@ from rnnops.errors import (
 from rnnops.net.net import Net
 from rnnops.types import FLOAT, FLOATS, Array, Type, is_float, type_of
 from rnnops.util import counted
-
-if TYPE_CHECKING:
-    from rnnops.compiler.api.run import Run
 
 
 def of_stream(error: RnnopsError, net: Net, now: States, fed: Mapping[str, Any]) -> RnnopsError:

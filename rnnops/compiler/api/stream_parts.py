@@ -16,13 +16,15 @@ nothing. Where a window could read them the fill is put there: counters of each 
 net without look-ahead needs no counters, as states begin with zeros. An end that is cut off is known only when the
 stream is over: what is certain of a blob waits as long.
 
-**Examples**. A net is looked at with some numbers of frames. What differs between them follows from their number.
+**Calls of one frame**: `single_frames` names the ops that see nothing of the frames before. A net that is called frame
+by frame should keep earlier frames in states. Windows over an axis of one element see their fill. A recurrence of one
+step has no past if its initial state is not fed. Such ops are found by a look at the net with a second frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -30,20 +32,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rnnops.compiler.api.stream_states import is_number
+from rnnops.compiler.api.stream_states import FRAMES, ROWS, Dims
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.lower.movements import moved_numbers
 from rnnops.compiler.lower.scan import MixedError
-from rnnops.errors import RnnopsError, StreamError
+from rnnops.errors import RnnopsError
 from rnnops.interpreter import Program, prepare
 from rnnops.net.loop_forms import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import free_name
+from rnnops.ops.reduction import FIRST_AXIS
 from rnnops.ops.windows import WINDOW_ATTRIBUTES
-from rnnops.recurrent.recurrence import Recurrence, cell_program
-from rnnops.types import FLOAT, Array, Shape, Type
+from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
+from rnnops.types import Array, Shape, Type
 
 
 @dataclass(frozen=True)
@@ -253,13 +255,8 @@ _RULES: dict[Any, Callable[[Call, Places], Places]] = {
 }  # fmt: skip
 
 
-Dims = tuple[int | str, ...]
-FRAMES, ROWS = "T", "N"  # names of sizes
 EVERYTHING = 2**62  # an end of a Slice
 MERGED = "frames that wait for others, or windows and cuts reach over, are merged with another axis"
-EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
-# others, of few factors: pads up to a multiple, and ends that shorter sequences do not reach, show there
-UNEVEN = tuple(size * factor for size in (1_000_003, 97) for factor in (1, 2, 3, 4, 5, 6, 8, *EXAMPLES))
 
 
 @dataclass(frozen=True)
@@ -306,63 +303,6 @@ class Frames:
     def longer(self, number: int) -> Frames:
         """With so many frames more."""
         return replace(self, sizes=(*self.sizes, (number, 1, 1, 0, 0))) if number else self
-
-
-def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
-    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
-    found, names = dict[str, Dims](), dict[str, str]()
-    for spec in net.input_specs:
-        given = shapes.get(spec.name, spec.shape)
-        if not isinstance(given, tuple | list):
-            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
-            raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
-        names.update((str(size), spec.name) for size in given if not is_number(size))
-        found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
-    if names.pop(steps, None) is None:
-        fed = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs if spec.initializer is None}
-        came = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in fed.items())
-        hint = f"Name the axis of frames '{steps}' in shapes=. If a file fixes it, export the file with an open axis."
-        problem, blobs = "no input has the size of frames", ", ".join(fed)
-        raise StreamError(problem, net=net.name, blob=blobs, wanted=repr(steps), came=came, hint=hint)
-    if len(names) > 1:
-        hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(names))
-        inputs = ", ".join(dict.fromkeys(names.values()))
-        raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
-    return found
-
-
-def types_of(net: Net, dims: Mapping[str, Dims], named: Mapping[str, int]) -> dict[str, Type]:
-    dtypes = {spec.name: "float32" if spec.dtype == FLOAT else spec.dtype for spec in net.input_specs}
-    return {
-        name: Type(dtype, tuple(named[size] if isinstance(size, str) else size for size in dims[name]))
-        for name, dtype in dtypes.items()
-    }
-
-
-def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
-    """The net for some number of frames, for twice as many, and for an uneven number of them if it takes one.
-
-    Raises StreamError where there is no number that it fits.
-    """
-
-    def program(frames: int) -> Program:
-        return prepare(net, types_of(net, dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS}), "float32")
-
-    for frames in EXAMPLES:
-        try:
-            programs = [program(frames), program(2 * frames)]
-        except RnnopsError as error:
-            refused = error
-            continue
-        for uneven in UNEVEN:
-            with suppress(RnnopsError):
-                return [*programs, program(uneven)]
-        return programs
-    problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
-    raise StreamError(
-        problem, net=net.name, op=refused.op, blob=refused.blob, wanted=refused.wanted, came=refused.came,
-        hint="Are frames the axis that shapes= says? An unrolled loop fixes T: export one step with states.",
-    ) from refused  # fmt: skip
 
 
 class StreamParts:
@@ -545,3 +485,100 @@ class StreamParts:
 def _line(axis: int, rank: int) -> Shape:
     """The shape of numbers along one axis."""
     return tuple(-1 if other == axis else 1 for other in range(rank))
+
+
+def warn_of_single_frames(
+    net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
+) -> None:
+    """Warn of `single_frames` where a user calls `stream` or `export_native`."""
+    if text := single_frames(net, types, given, open_axes, dtype):
+        warnings.warn(text, UserWarning, stacklevel=6)
+
+
+def warn_of_export(
+    net: Net, types: Mapping[str, Type], every: Mapping[str, Type], states: Mapping[str, str], dtype: str
+) -> None:
+    """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
+
+    Args:
+        types: of the inputs that are not bound; every: of all inputs.
+    """
+    others = {*states.values(), *(spec.name for spec in net.input_specs if spec.shape is not None)}
+    shapes = {name: kind.shape for name, kind in types.items() if name not in others}
+    ones = [(name, axis) for name, shape in shapes.items() for axis, size in enumerate(shape) if size == 1]
+    together = [{name: axis for name, axis in ones if axis == one} for one in {axis for _, axis in ones}]
+    warn_of_single_frames(net, every, types, [*({name: axis} for name, axis in ones), *together], dtype)
+
+
+def single_frames(
+    net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
+) -> str:
+    """A text that names ops which see the frames of one call and nothing of earlier calls; empty where there are none.
+
+    Args:
+        types: of the inputs.
+        given: inputs that a call is given, states among them.
+        open_axes: each time input -> the axis that may be that of frames.
+        dtype: of floats.
+    """
+    found = dict.fromkeys(label for axes in open_axes for label in _single_frames(net, types, given, axes, dtype))
+    text = f"net '{net.name}': these ops see the frames of one call and nothing of earlier calls: {', '.join(found)}"
+    return f"{text}. {KEEP}" if found else ""
+
+
+KEEP = (
+    "steps= of run.stream, ro.streamed_net or --steps of `rnnops export` and `rnnops onnx --stream` keeps earlier "
+    "frames in states."
+)
+
+
+def open_axes(shapes: Mapping[str, Any], others: Collection[str] = ()) -> list[dict[str, int]]:
+    """The axes of inputs that have no number in `shapes`: those of one name together; `others` are left out."""
+    found = dict[object, dict[str, int]]()
+    for name, dims in shapes.items():
+        for axis, size in enumerate(() if name in others or dims is None else dims):
+            if size is None or isinstance(size, str):
+                found.setdefault(size or (name, axis), {})[name] = axis
+    return [*found.values()]
+
+
+def _single_frames(
+    net: Net, types: Mapping[str, Type], given: Collection[str], axes: Mapping[str, int], dtype: str
+) -> list[str]:
+    """Labels of the ops over one frame, which are ops over two where these axes have two elements."""
+    try:
+        one, two = (prepare(net, _with_frames(types, axes, count), dtype) for count in (1, 2))
+    except RnnopsError:  # the axis is not open, or no frame is enough
+        return []
+    follows = set(given)
+    for call in one.calls:
+        if follows.intersection(call.op.inputs) and any(value is None for value in call.output_values):
+            follows.update(call.op.outputs)  # not by its sizes only
+    pairs = zip(one.calls, two.calls, strict=True)
+    return [call.op.label for call, other in pairs if _has_no_past(call, other, follows)]
+
+
+def _with_frames(types: Mapping[str, Type], axes: Mapping[str, int], count: int) -> dict[str, Type]:
+    """Types with so many elements along these axes."""
+    found = dict(types)
+    for name, axis in axes.items():
+        shape = types[name].shape
+        found[name] = Type(types[name].dtype, (*shape[:axis], count, *shape[axis + 1 :]))
+    return found
+
+
+def _has_no_past(call: Call, longer: Call, follows: set[str]) -> bool:
+    """True for windows or a fill around one element that may be two, and for a step from a state that no call feeds."""
+    if call.op.type == "RecurrentNetwork":
+        recurrence = Recurrence(call.op, call.net)
+        steps = [recurrence.steps_and_batch(input_types(recurrence, one))[0] for one in (call, longer)]
+        initial = [blob for kind, _, blob in recurrence.bindings() if kind == "initial"]
+        return steps == [1, 2] and not follows.issuperset(initial)
+    schema: Any = schema_of(call.op.type)
+    if call.op.type == "Pad":
+        widths = schema.widths(call).items()
+        return any(max(more) > 0 and (call.shape(0)[i], longer.shape(0)[i]) == (1, 2) for i, more in widths)
+    if not is_windowed(call):
+        return False
+    sizes = zip(schema.geometry(call).spans, call.shape(0)[FIRST_AXIS:], longer.shape(0)[FIRST_AXIS:], strict=True)
+    return any(span > 1 and (size, more) == (1, 2) for span, size, more in sizes)

@@ -1,12 +1,21 @@
-"""States of a stream: their shapes as a user gives them, and their values row by row.
+"""States of a stream and sizes of its inputs: as a user gives them, and the values of states row by row.
+
+**Sizes**. A net is looked at with some numbers of frames. What differs between them follows from their number.
 
 **States of a stream as values**: what each call begins with, row by row. A function here makes new states of old ones
 and changes none. Arrays are read-only, so that states share what they have in common.
+
+**Counters of a streamed net**, where a caller gives some of its states. A recurrence begins with its initial state as
+long as the state `stream/position` is 0. So a state that a caller gives is read only if the position is not 0. Where
+the position does nothing else, it follows from the states that are given. Windows with a look-ahead count frames by it,
+and their number is not known: the caller has to give it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +23,15 @@ import numpy as np
 
 from rnnops.compiler.memory.memory import on_host, read_only
 from rnnops.errors import RnnopsError, StreamError
+from rnnops.interpreter import Program, prepare
 from rnnops.net.net import Net
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.types import FLOAT, Array, Shape, TwinArray, Type, type_of
 from rnnops.util import cached_property
 
 Arrays = Mapping[str, Array]
+Dims = tuple[int | str, ...]
+FRAMES, ROWS = "T", "N"  # names of sizes
 
 
 @dataclass(frozen=True)
@@ -259,6 +271,72 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
+    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
+    found, names = dict[str, Dims](), dict[str, str]()
+    for spec in net.input_specs:
+        given = shapes.get(spec.name, spec.shape)
+        if not isinstance(given, tuple | list):
+            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
+            raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
+        names.update((str(size), spec.name) for size in given if not is_number(size))
+        found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
+    if names.pop(steps, None) is None:
+        fed = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs if spec.initializer is None}
+        came = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in fed.items())
+        hint = f"Name the axis of frames '{steps}' in shapes=. If a file fixes it, export the file with an open axis."
+        problem, blobs = "no input has the size of frames", ", ".join(fed)
+        raise StreamError(problem, net=net.name, blob=blobs, wanted=repr(steps), came=came, hint=hint)
+    if len(names) > 1:
+        hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(names))
+        inputs = ", ".join(dict.fromkeys(names.values()))
+        raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
+    return found
+
+
+EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
+# others, of few factors: pads up to a multiple, and ends that shorter sequences do not reach, show there
+UNEVEN = tuple(size * factor for size in (1_000_003, 97) for factor in (1, 2, 3, 4, 5, 6, 8, *EXAMPLES))
+
+
+def types_of(net: Net, dims: Mapping[str, Dims], frames: int) -> dict[str, Type]:
+    """Types of the inputs for a number of frames and a few rows."""
+    named = {FRAMES: frames, ROWS: EXAMPLE_ROWS}
+    return {
+        spec.name: Type(
+            "float32" if spec.dtype == FLOAT else spec.dtype,
+            tuple(named[size] if isinstance(size, str) else size for size in dims[spec.name]),
+        )
+        for spec in net.input_specs
+    }
+
+
+def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
+    """The net for some number of frames, for twice as many, and for an uneven number of them if it takes one.
+
+    Raises StreamError where there is no number that it fits.
+    """
+
+    def program(frames: int) -> Program:
+        return prepare(net, types_of(net, dims, frames), "float32")
+
+    for frames in EXAMPLES:
+        try:
+            programs = [program(frames), program(2 * frames)]
+        except RnnopsError as error:
+            refused = error
+            continue
+        for uneven in UNEVEN:
+            with suppress(RnnopsError):
+                return [*programs, program(uneven)]
+        return programs
+    problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
+    raise StreamError(
+        problem, net=net.name, op=refused.op, blob=refused.blob, wanted=refused.wanted, came=refused.came,
+        hint="Are frames the axis that shapes= says? An unrolled loop fixes T: export one step with states.",
+    ) from refused  # fmt: skip
+
+
 @dataclass(frozen=True)
 class StateReader:
     """Reads the states of a stream.
@@ -330,3 +408,68 @@ class StateReader:
 
     def _error(self, name: str, problem: str, **details: Any) -> StreamError:
         return StreamError(problem, net=self.net.name, blob=name, **details)
+
+
+COUNTER = re.compile(r"stream/(position|frames)(_\d+)?")
+WINDOW = re.compile(r".+/frames(_\d+)?")  # frames before a chunk
+
+
+def position_of(states: Collection[str]) -> str | None:
+    """The state that counts the frames of earlier calls; None where there is none."""
+    return next((name for name in states if COUNTER.fullmatch(name) and name.startswith("stream/position")), None)
+
+
+def position_to_set(net: Net, states: Collection[str], given: Collection[str], error: type[RnnopsError]) -> str | None:
+    """The position that has to be above 0 with the given states; None where it may stay what it is.
+
+    Args:
+        states: inputs that are states; given: those that a caller gives.
+        error: raised where the position does not follow from what is given.
+    """
+    states = [name for name in states if isinstance(name, str)]  # others are refused later
+    counters = [name for name in states if COUNTER.fullmatch(name)]
+    others = [name for name in states if name not in counters]
+    position = position_of(counters)
+    if position is None or {*given} >= {*counters} or not {*given} & {*others}:
+        return None
+    counts, begun = _begun(net, position)
+    read = [name for name in others if name in begun or (counts and WINDOW.fullmatch(name))]
+    missing = [name for name in read if name not in given]
+    if not {*given} & {*read}:
+        return None  # a recurrence reads the others as they are
+    if missing or counts:
+        raise _position_error(net, counters, read, given, error)
+    return position
+
+
+def _begun(net: Net, position: str) -> tuple[bool, set[str]]:
+    """True if the position counts frames of windows; and the states that are read once it is above 0."""
+    readers = [op for op in net.ops if position in op.inputs]
+    counts = any(op.type not in ("Add", "Greater") for op in readers)
+    flags = {name for op in readers if op.type == "Greater" for name in op.outputs}
+    came = dict[str, str]()  # blob -> the input that it is, reshaped
+    found = set[str]()
+    for op in net.ops:
+        if op.type == "Reshape" and op.inputs[0] in flags:
+            flags.update(op.outputs)
+        elif op.type == "Reshape":
+            came[op.outputs[0]] = came.get(op.inputs[0], op.inputs[0])
+        elif op.type == "Expand" and op.inputs[0] in flags:
+            flags.update(op.outputs)
+        elif op.type == "Where" and op.inputs[0] in flags:
+            found.add(came.get(op.inputs[1], op.inputs[1]))
+    return counts, found
+
+
+def _position_error(
+    net: Net, counters: Collection[str], others: Collection[str], given: Any, error: type[RnnopsError]
+) -> RnnopsError:
+    missing = [name for name in (*others, *counters) if name not in given]
+    return error(
+        "states of a streamed net are given without those that say where it is",
+        net=net.name,
+        blob=", ".join(missing),
+        wanted=", ".join([*others, *counters]),
+        came=", ".join(map(str, given)),
+        hint="Give all of them, as from stream.states.",
+    )

@@ -20,31 +20,23 @@ import numpy as np
 
 from rnnops.compiler.api.stream_parts import (
     EVERYTHING,
-    EXAMPLE_ROWS,
-    FRAMES,
     MERGED,
-    ROWS,
     AxisPlace,
-    Dims,
     Frames,
     Places,
     StreamParts,
     carried,
-    dims_of,
     is_windowed,
-    programs_of,
-    types_of,
 )
-from rnnops.compiler.api.stream_states import check_names
+from rnnops.compiler.api.stream_states import FRAMES, ROWS, Dims, check_names, dims_of, programs_of, types_of
 from rnnops.compiler.lower.scan import MixedError
 from rnnops.compiler.memory.memory import on_host
 from rnnops.errors import RnnopsError, StreamError, named_arguments
 from rnnops.interpreter import Program, merge_equal_ops, prepare, prune
 from rnnops.net.loop_forms import Pointwise, View
 from rnnops.net.net import Net, require_net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import Call, form_of, schema_of
-from rnnops.net.text import free_name
 from rnnops.ops.reduction import FIRST_AXIS
 from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.types import FLOAT, Array
@@ -259,7 +251,7 @@ class _StreamWriter(StreamParts):
     def check(self, found: StreamedNet) -> None:
         """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
         for frames in (found.chunk, 3 * found.chunk):
-            types = types_of(found.net, self.dims, {FRAMES: frames, ROWS: EXAMPLE_ROWS})
+            types = types_of(found.net, self.dims, frames)
             try:
                 types = dict(prepare(found.net, types, "float32").types)
             except RnnopsError as error:

@@ -22,18 +22,8 @@ from types import MappingProxyType
 import numpy as np
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, SizeArguments
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
-from rnnops.compiler.lower.kernel import (
-    Array,
-    Assign,
-    Do,
-    For,
-    Function,
-    Parameter,
-    Pointer,
-    Statement as Line,
-    Store,
-)
 from rnnops.compiler.lower.scan import Role, Scan, StepPlan, TensorName, rows_of_sum
 from rnnops.compiler.lower.statements import Stage, Statement, dense, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import resident_states
@@ -416,38 +406,40 @@ class Addresses:
 
 
 DRIVER_PARAMETERS = (
-    Parameter("rank"),
-    Parameter("threads"),
-    *(Parameter(name, "int64[]") for name in ("barrier", "status")),
+    ir.Parameter("rank"),
+    ir.Parameter("threads"),
+    *(ir.Parameter(name, "int64[]") for name in ("barrier", "status")),
 )
-SCALARS: Mapping[str, Expr | Pointer] = {
+SCALARS: Mapping[str, Expr | ir.Pointer] = {
     "t": CastExpr(Name("first") + Name("t"), dtype="int32"),
     "draw_t": Name("draw_t0") + Name("t"),
-    "status": Pointer("status", ZERO),
+    "status": ir.Pointer("status", ZERO),
 }
 
 
-def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[Parameter]:
+def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[ir.Parameter]:
     """The parameters for arrays of the caller, and scratch; bools come as bytes."""
     tensors = [(array, scan.tensors[name].dtype, f"tensor {name}") for name, array in layouts.tensors.items()]
     arrays = [(array, plan.types[owner].dtype, owner) for owner, array in layouts.arrays.items()]
     scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
     given = (*tensors, *arrays, *scratch)
-    return [Parameter(name, "uint8[]" if dtype == BOOL else f"{dtype}[]", blob) for name, dtype, blob in given]
+    return [ir.Parameter(name, "uint8[]" if dtype == BOOL else f"{dtype}[]", blob) for name, dtype, blob in given]
 
 
-def copy_function(name: str, dtype: str) -> Function:
+def copy_function(name: str, dtype: str) -> ir.Function:
     """A function that copies numbers."""
     stored = "uint8" if dtype == BOOL else dtype
-    taken = Parameter("p0", f"{stored}*"), Parameter("p1", f"{stored}*"), Parameter("size")
-    body = Store("p0", Name("i0"), Load("p1", Name("i0"), dtype=stored))
-    return Function(name, taken, (For("i0", ZERO, Name("size"), ONE, (body,)),))
+    taken = ir.Parameter("p0", f"{stored}*"), ir.Parameter("p1", f"{stored}*"), ir.Parameter("size")
+    body = ir.Store("p0", Name("i0"), Load("p1", Name("i0"), dtype=stored))
+    return ir.Function(name, taken, (ir.For("i0", ZERO, Name("size"), ONE, (body,)),))
 
 
-def thread_share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+def thread_share(
+    names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr
+) -> tuple[ir.Statement, ir.Statement]:
     """First and last of what a thread takes."""
     first, last = share_of(rank, threads, count, block)
-    return Assign(names[0], first), Assign(names[1], last)
+    return ir.Assign(names[0], first), ir.Assign(names[1], last)
 
 
 N, K, STEPS, HEAD, COUNT, ROWS = map(Name, ("N", "K", "steps", "head", "count", "rows"))
@@ -467,17 +459,17 @@ class AllRows:
     count: Expr = M1 - M0
     columns = True
 
-    def before_tile(self) -> list[Line]:
+    def before_tile(self) -> list[ir.Statement]:
         """The code at the beginning of a tile."""
         return []
 
-    def before_rows(self) -> list[Line]:
+    def before_rows(self) -> list[ir.Statement]:
         """The code at the beginning of a step."""
         return []
 
-    def each_row(self, body: Sequence[Line]) -> Line:
+    def each_row(self, body: Sequence[ir.Statement]) -> ir.Statement:
         """The loop over the thread's rows of a step."""
-        return For("n", N0, N1, ONE, tuple(body))
+        return ir.For("n", N0, N1, ONE, tuple(body))
 
     def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
         """The rows of a product in a tile, where one step of all rows of the batch has `rows`."""
@@ -494,11 +486,13 @@ class RowsToEnd(AllRows):
     def __init__(self, heads: Expr) -> None:
         self.heads = heads
 
-    def each_row(self, body: Sequence[Line]) -> Line:
+    def each_row(self, body: Sequence[ir.Statement]) -> ir.Statement:
         k, row = Name("k"), Name("row")
         last = most(least(Load("ends", row) - LOW, STEPS), 0)
         n = Load("order", row) * self.heads + k % self.heads
-        return For("k", N0, N1, ONE, (Assign("row", k // self.heads), Assign("n", n), Assign("lasting", last), *body))
+        return ir.For(
+            "k", N0, N1, ONE, (ir.Assign("row", k // self.heads), ir.Assign("n", n), ir.Assign("lasting", last), *body)
+        )
 
 
 class LastingRows(AllRows):
@@ -508,21 +502,21 @@ class LastingRows(AllRows):
     count = COUNT
     columns = False
 
-    def before_tile(self) -> list[Line]:
-        own = Array("ends"), Array("order"), LOW, STEPS, N0, N1, Array("lists"), RANK * K * (N + 2)
-        return [Do("list_rows", own, ("rows",))]
+    def before_tile(self) -> list[ir.Statement]:
+        own = ir.Array("ends"), ir.Array("order"), LOW, STEPS, N0, N1, ir.Array("lists"), RANK * K * (N + 2)
+        return [ir.Do("list_rows", own, ("rows",))]
 
-    def before_rows(self) -> list[Line]:
+    def before_rows(self) -> list[ir.Statement]:
         return [
-            Assign("head", (RANK * K + IN_TILE) * (N + 2)),
-            Assign("j0", Load("lists", HEAD)),
-            Assign("count", Load("lists", HEAD + 1)),
+            ir.Assign("head", (RANK * K + IN_TILE) * (N + 2)),
+            ir.Assign("j0", Load("lists", HEAD)),
+            ir.Assign("count", Load("lists", HEAD + 1)),
         ]
 
-    def each_row(self, body: Sequence[Line]) -> Line:
+    def each_row(self, body: Sequence[ir.Statement]) -> ir.Statement:
         k = Name("k")
-        places = Assign("n", Load("lists", HEAD + 2 + k)), Assign("j", J0 + k), Assign("r", N0 + k)
-        return For("k", ZERO, COUNT, ONE, (*places, *body))
+        places = ir.Assign("n", Load("lists", HEAD + 2 + k)), ir.Assign("j", J0 + k), ir.Assign("r", N0 + k)
+        return ir.For("k", ZERO, COUNT, ONE, (*places, *body))
 
     def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
         return ROWS * sizes.of(rows // batch)
@@ -531,12 +525,12 @@ class LastingRows(AllRows):
 class RowsPastEnd(LastingRows):
     """Rows that are over, in the same way; they come after the others in the lists."""
 
-    def before_rows(self) -> list[Line]:
+    def before_rows(self) -> list[ir.Statement]:
         return [
-            Assign("head", (RANK * K + IN_TILE) * (N + 2)),
-            Assign("j0", IN_TILE * N + N0 - Load("lists", HEAD)),
-            Assign("count", N1 - N0 - Load("lists", HEAD + 1)),
-            Assign("head", HEAD + Load("lists", HEAD + 1)),
+            ir.Assign("head", (RANK * K + IN_TILE) * (N + 2)),
+            ir.Assign("j0", IN_TILE * N + N0 - Load("lists", HEAD)),
+            ir.Assign("count", N1 - N0 - Load("lists", HEAD + 1)),
+            ir.Assign("head", HEAD + Load("lists", HEAD + 1)),
         ]
 
     def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:

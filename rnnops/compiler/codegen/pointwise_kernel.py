@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import (
     INDEX,
     CastExpr,
@@ -38,18 +39,6 @@ from rnnops.compiler.lower.expressions import (
     scalar_expression,
     total,
     typed_expression,
-)
-from rnnops.compiler.lower.kernel import (
-    Assign,
-    Do,
-    For,
-    Function,
-    If,
-    LaneFold,
-    MatrixOperand,
-    Parameter,
-    Statement as Line,
-    Store,
 )
 from rnnops.compiler.lower.statements import FORMS, Access, Layout, Number, Statement, operands_of
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
@@ -115,18 +104,18 @@ class PointwiseKernel:
     pointers: dict[str, str] = field(default_factory=dict)
     sizes: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
-    body: list[Line] = field(default_factory=list)
-    folds: list[LaneFold] = field(default_factory=list)
+    body: list[ir.Statement] = field(default_factory=list)
+    folds: list[ir.LaneFold] = field(default_factory=list)
 
-    def function(self, types: Mapping[str, Type]) -> Function:
+    def function(self, types: Mapping[str, Type]) -> ir.Function:
         """The program as a function.
 
         Args:
             types: owner -> what it holds.
         """
-        scalars = [Parameter(name, SCALAR_KINDS.get(name, INDEX)) for name in self.scalars]
-        pointers = [Parameter(name, f"{_stored(types[owner])}*", owner) for owner, name in self.pointers.items()]
-        return Function(self.name, (*scalars, *pointers, *map(Parameter, self.sizes)), tuple(self.body))
+        scalars = [ir.Parameter(name, SCALAR_KINDS.get(name, INDEX)) for name in self.scalars]
+        pointers = [ir.Parameter(name, f"{_stored(types[owner])}*", owner) for owner, name in self.pointers.items()]
+        return ir.Function(self.name, (*scalars, *pointers, *map(ir.Parameter, self.sizes)), tuple(self.body))
 
 
 class PointwiseWriter:
@@ -151,7 +140,7 @@ class PointwiseWriter:
         self.module_sizes, self.constants = sizes, constants
         self.variables: dict[str, Expr] = {}  # owners of one element in a row -> variable
         self.writes: Counter[str] = Counter()
-        self.lines: list[Line] = []  # of the loop that is being written
+        self.lines: list[ir.Statement] = []  # of the loop that is being written
         self.count = 0
 
     def write(self, nests: Sequence[Nest]) -> PointwiseKernel:
@@ -160,8 +149,8 @@ class PointwiseWriter:
             self._nest(nest, needed)
         if "status" in self.result.scalars:
             wrong = Name("wrong")
-            told = If(wrong > 0, (Store("status", ZERO, ONE),))
-            self.lines = [Assign("wrong", ZERO), *self.lines, told]
+            told = ir.If(wrong > 0, (ir.Store("status", ZERO, ONE),))
+            self.lines = [ir.Assign("wrong", ZERO), *self.lines, told]
         self.result.body = self.lines
         return self.result
 
@@ -178,27 +167,29 @@ class PointwiseWriter:
         self.accumulators: dict[int, Name] = {}
         self._level(nest, 0, registers, needed)
 
-    def _product(self, statement: Statement, call: MatrixCall) -> Sequence[Line]:
+    def _product(self, statement: Statement, call: MatrixCall) -> Sequence[ir.Statement]:
         """Calls of a product, in loops over the axes that are left."""
         lines = self._sum_of_products(call, call.folds, statement.start is None, statement.extents)
         for axis in reversed(call.loops):
-            lines = (For(f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, tuple(lines)),)
+            lines = (ir.For(f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, tuple(lines)),)
         return lines
 
-    def _sum_of_products(self, call: MatrixCall, folds: Sequence[int], adds: bool, extents: Shape) -> Sequence[Line]:
+    def _sum_of_products(
+        self, call: MatrixCall, folds: Sequence[int], adds: bool, extents: Shape
+    ) -> Sequence[ir.Statement]:
         """Calls along folded axes; all but the first add to what is there."""
         if not folds:
             matrices = [self._matrix(one, (*call.loops, *call.folds)) for one in call.operands]
             rows, columns = (self._size(size) for size in (call.operands[2].rows, call.operands[2].columns))
-            return (Do(call.function, (*matrices, Literal(adds, dtype=BOOL), ZERO, rows, ZERO, columns)),)
+            return (ir.Do(call.function, (*matrices, Literal(adds, dtype=BOOL), ZERO, rows, ZERO, columns)),)
         (axis, *others), size = folds, self._size(extents[folds[0]])
         parts = ((ZERO, size, True),) if adds else ((ZERO, ONE, False), (ONE, size, True))
         return tuple(
-            For(f"i{axis}", first, last, ONE, tuple(self._sum_of_products(call, others, more, extents)))
+            ir.For(f"i{axis}", first, last, ONE, tuple(self._sum_of_products(call, others, more, extents)))
             for first, last, more in parts
         )
 
-    def _matrix(self, one: CalledMatrix, loops: Sequence[int]) -> MatrixOperand:
+    def _matrix(self, one: CalledMatrix, loops: Sequence[int]) -> ir.MatrixOperand:
         layout, size = one.access.layout, self._size
         column = layout.offset % one.stride
         terms = {False: [size(layout.offset - column)], True: [size(column)]}  # of rows, and of columns
@@ -207,7 +198,7 @@ class PointwiseWriter:
                 terms[layout.strides[axis] < one.stride].append(self._times(axis, layout.strides[axis]))
         start, along = (total([term for term in terms[inside] if term != ZERO]) for inside in (False, True))
         sizes = size(one.rows), size(one.stride), along, size(one.columns)
-        return MatrixOperand(self._pointer(one.access.owner), start, *sizes)
+        return ir.MatrixOperand(self._pointer(one.access.owner), start, *sizes)
 
     def _level(self, nest: Nest, depth: int, registers: list[Statement], needed: Collection[str]) -> None:
         starting = [s for s in registers if min(s.folded_axes()) == depth]
@@ -222,7 +213,7 @@ class PointwiseWriter:
             begin, end, step = self._range(nest, depth)
             outside, self.lines = self.lines, []
             self._level(nest, depth + 1, registers, needed)
-            self.lines = [*outside, For(f"i{depth}", begin, end, step, tuple(self.lines))]
+            self.lines = [*outside, ir.For(f"i{depth}", begin, end, step, tuple(self.lines))]
         else:
             for statement in nest.statements:
                 self._statement(statement, depth, needed)
@@ -271,7 +262,7 @@ class PointwiseWriter:
             name = self.accumulators[id(statement)]
             in_order = all(axis in self.written_out for axis in statement.folded_axes())
             folds = FOLDED_IN_MEMORY if in_order else FOLDED
-            self.lines.append(Assign(name.name, self._folded(statement, name, depth, folds)))
+            self.lines.append(ir.Assign(name.name, self._folded(statement, name, depth, folds)))
             return
         if statement.fold and statement.start is None:
             self._accumulate(statement, depth)
@@ -328,8 +319,8 @@ class PointwiseWriter:
         self._write(depth, self._stored(place, value, owner))
         self.local = {key: known for key, known in self.local.items() if key[0] != owner}
 
-    def _stored(self, place: Load, value: Expr, owner: str) -> Store:
-        return Store(place.buffer, place.index, value, owner)
+    def _stored(self, place: Load, value: Expr, owner: str) -> ir.Store:
+        return ir.Store(place.buffer, place.index, value, owner)
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -443,7 +434,7 @@ class PointwiseWriter:
         """Count what is out of range; the function tells by its status, and the reference says what it was."""
         self._scalar("status")
         wrong = Name("wrong")
-        self.lines.append(Assign("wrong", wrong + choice(test, ONE, ZERO)))
+        self.lines.append(ir.Assign("wrong", wrong + choice(test, ONE, ZERO)))
 
     def _label(self, statement: Statement, label: Expr | Number) -> Expr:
         classes, ignored = (statement.made_by().attr(name) for name in ("classes", "ignore_index"))
@@ -505,10 +496,10 @@ class PointwiseWriter:
         """A new variable that holds a value, an element of a blob."""
         name = Name(f"v{self.count}", dtype=value.dtype)
         self.count += 1
-        self.lines.append(Assign(name.name, value, blob))
+        self.lines.append(ir.Assign(name.name, value, blob))
         return name
 
-    def _write(self, depth: int, line: Store) -> None:
+    def _write(self, depth: int, line: ir.Store) -> None:
         """A line that writes to memory, below so many loops."""
         self.lines.append(line)
 

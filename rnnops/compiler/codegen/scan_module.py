@@ -41,25 +41,8 @@ from rnnops.compiler.codegen.pointwise_kernel import (
     SizeArguments,
     StateWriter,
 )
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Name, any_of, both, choice, compare, least
-from rnnops.compiler.lower.kernel import (
-    INDENT,
-    Array,
-    Assign,
-    DeviceModule,
-    Do,
-    For,
-    Function,
-    If,
-    MatrixOperand,
-    Module,
-    Parameter,
-    Pointer,
-    Statement as Line,
-    Vector,
-    beside,
-    shown,
-)
 from rnnops.compiler.lower.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.batch_axis import copies, is_row_loop
@@ -86,7 +69,7 @@ from rnnops.kernels.cpu.pointwise import uniform
 """
 
 
-def python_text(module: Module, constants: Sequence[str], for_people: bool = False) -> str:
+def python_text(module: ir.Module, constants: Sequence[str], for_people: bool = False) -> str:
     """The text of a module; its function is `scan(rank, threads, barrier, status, sizes, arrays)`.
 
     Args:
@@ -101,11 +84,11 @@ def python_text(module: Module, constants: Sequence[str], for_people: bool = Fal
     return "\n\n\n".join(["\n".join(head), *map(str, module.programs), _driver(module, for_people)]) + "\n"
 
 
-def _driver(module: Module, for_people: bool) -> str:
+def _driver(module: ir.Module, for_people: bool) -> str:
     _, *body = module.driver.lines()
-    blobs = [beside(array.blob) if for_people else "" for array in module.arrays]
-    arrays = [f"{INDENT}{one.name} = arrays[{i}]{blobs[i]}" for i, one in enumerate(module.arrays)]
-    sizes = [f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes)]
+    blobs = [ir.beside(array.blob) if for_people else "" for array in module.arrays]
+    arrays = [f"{ir.INDENT}{one.name} = arrays[{i}]{blobs[i]}" for i, one in enumerate(module.arrays)]
+    sizes = [f"{ir.INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes)]
     return "\n".join(["def scan(rank, threads, barrier, status, sizes, arrays):", *arrays, *sizes, *body])
 
 
@@ -123,7 +106,7 @@ N0, N1, R0, R1, LASTING = map(Name, ("n0", "n1", "r0", "r1", "lasting"))
 TRUE = Literal(True, dtype=BOOL)
 BACKWARDS, BY_COLUMNS = compare("!=", Name("backwards"), 0), compare("!=", Name("columns"), 0)
 GOES_ON = any_of(TILE > 0, Name("carry") > 0)  # sums have a start that is not 0
-WAIT = Do("wait", (Array("barrier"), THREADS))
+WAIT = ir.Do("wait", (ir.Array("barrier"), THREADS))
 
 
 @dataclass(frozen=True)
@@ -138,7 +121,7 @@ class ScanModule:
         render: makes Python of the module, given the lines that define its constants.
     """
 
-    module: Module | DeviceModule
+    module: ir.Module | ir.DeviceModule
     constants: Constants
     sizes: tuple[int, ...]
     arrays: tuple[str, ...]
@@ -151,7 +134,7 @@ class ScanModule:
 
     def shown(self) -> str:
         """The same for people, with names of blobs."""
-        return self.render(shown(self.module), self.constants.lines(), for_people=True)
+        return self.render(ir.shown(self.module), self.constants.lines(), for_people=True)
 
 
 @dataclass(frozen=True)
@@ -197,7 +180,7 @@ class ScanWriter:
     sizes: SizeArguments = field(default_factory=SizeArguments)
     programs: list[PointwiseKernel] = field(default_factory=list)
     packed: dict[Packed, str] = field(default_factory=dict)
-    lines: list[Line] = field(default_factory=list)  # of the loop that is being written
+    lines: list[ir.Statement] = field(default_factory=list)  # of the loop that is being written
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
     copies: dict[str, str] = field(default_factory=dict)  # dtype -> function that copies numbers
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
@@ -209,10 +192,10 @@ class ScanWriter:
         body = self._driver()
         arrays = tuple(self._arrays())
         sizes = *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
-        driver = Function("scan", DRIVER_PARAMETERS, tuple(body))
+        driver = ir.Function("scan", DRIVER_PARAMETERS, tuple(body))
         copies = [copy_function(name, dtype) for dtype, name in self.copies.items()]
         programs = *(program.function(self.types) for program in self.programs), *copies
-        module = Module(self.dtype, programs, driver, arrays, sizes)
+        module = ir.Module(self.dtype, programs, driver, arrays, sizes)
         names = tuple(parameter.name for parameter in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
 
@@ -221,14 +204,14 @@ class ScanWriter:
         """The types of the arrays that pointwise kernels are given."""
         return self.plan.types
 
-    def _arrays(self) -> list[Parameter]:
-        packed = [Parameter(name, f"{one.dtype_of(self.dtype)}[]") for one, name in self.packed.items()]
-        rows = [Parameter(name, "int64[]") for name in ROW_ARRAYS if self.plan.lengths]
+    def _arrays(self) -> list[ir.Parameter]:
+        packed = [ir.Parameter(name, f"{one.dtype_of(self.dtype)}[]") for one, name in self.packed.items()]
+        rows = [ir.Parameter(name, "int64[]") for name in ROW_ARRAYS if self.plan.lengths]
         return [*array_parameters(self.scan, self.plan, self.layouts), *packed, *rows]
 
     # -- the driver ----------------------------------------------------------------------------------------------
 
-    def _driver(self) -> list[Line]:
+    def _driver(self) -> list[ir.Statement]:
         rows = N if self.plan.batch_axes else ONE
         together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
         parts = [RowsPart(self.plan.stages, self.layouts.places, self.shares())]
@@ -237,29 +220,29 @@ class ScanWriter:
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]
         tile = [
-            Assign("steps", least(K, T - TILE)),
-            Assign("low", choice(BACKWARDS, T - TILE - STEPS, TILE)),
+            ir.Assign("steps", least(K, T - TILE)),
+            ir.Assign("low", choice(BACKWARDS, T - TILE - STEPS, TILE)),
             *parts[0].shares.before_tile(),
             *stages,
         ]
         shares = [*thread_share(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
-        return [*shares, *self._packing(), For("tile", ZERO, T, K, tuple(tile))]
+        return [*shares, *self._packing(), ir.For("tile", ZERO, T, K, tuple(tile))]
 
-    def _column_shares(self, rows: Expr) -> list[Line]:
+    def _column_shares(self, rows: Expr) -> list[ir.Statement]:
         """Who does what in products of a step: rows of its own, or columns of all rows."""
         places = *self.layouts.places.values(), *self.layouts.past_end.values()
         apart = [("apart", ZERO, RANK)] if any(place.apart for place in places) else []
         if not self.shared:
-            return [Assign(name, mine) for name, _, mine in apart]
+            return [ir.Assign(name, mine) for name, _, mine in apart]
         own = [("m0", ZERO, N0), ("m1", rows, N1), ("share", RANK, ZERO), ("shares", THREADS, ONE), *apart]
         columns = [
             line
             for count, number in self.shared.items()
             for line in thread_share((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
         ]
-        return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
+        return [*(ir.Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
 
-    def _stages(self, part: RowsPart) -> list[Line]:
+    def _stages(self, part: RowsPart) -> list[ir.Statement]:
         """All stages of some rows."""
         self.part, result = part, []
         for stage in part.stages:
@@ -270,9 +253,9 @@ class ScanWriter:
         self.summed.update(node.target for node in nodes if isinstance(node, Contraction))
         return result
 
-    def _packing(self) -> list[Line]:
+    def _packing(self) -> list[ir.Statement]:
         """Each matrix is packed by one of the threads, where it is not packed yet."""
-        lines: list[Line] = []
+        lines: list[ir.Statement] = []
         for i, (packed, name) in enumerate(self.packed.items()):
             array, how = self.layouts.arrays[packed.owner], packed.packing
             rows, columns = (packed.columns, packed.inner) if how.transposed else (packed.inner, packed.columns)
@@ -281,10 +264,10 @@ class ScanWriter:
             if i < MASKED:
                 test = both(test, compare("!=", Name("unpacked") >> i & 1, 0))
             pack = "pack_transposed_into" if how.transposed else "pack_into"
-            lines.append(If(test, (Do(_of(pack, packed.rounding), (source, Array(name))),)))
+            lines.append(ir.If(test, (ir.Do(_of(pack, packed.rounding), (source, ir.Array(name))),)))
         return [*lines, WAIT] if lines else []
 
-    def _stage(self, stage: Stage) -> list[Line]:
+    def _stage(self, stage: Stage) -> list[ir.Statement]:
         self.lines = []
         if not stage.loop:
             self._whole_tile(stage)
@@ -292,8 +275,8 @@ class ScanWriter:
         if self.plan.rows_outside and is_row_loop(stage):
             return [self._row_loop(stage)]
         self.lines += [
-            Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)),
-            Assign("t", LOW + IN_TILE),
+            ir.Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)),
+            ir.Assign("t", LOW + IN_TILE),
             *self.part.shares.before_rows(),
         ]
         for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
@@ -302,7 +285,7 @@ class ScanWriter:
                 self._rows([node for node in nodes if isinstance(node, Statement)])
             else:
                 self._products([node for node in nodes if isinstance(node, StepProduct)])
-        return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
+        return [ir.For("step", ZERO, STEPS, ONE, tuple(self.lines))]
 
     def _whole_tile(self, stage: Stage) -> None:
         """Products of all steps of a tile; one waits for another where it needs the complete result of it."""
@@ -321,21 +304,21 @@ class ScanWriter:
             return AllRows()
         return RowsToEnd(self._size(self.plan.heads)) if self.plan.rows_outside else LastingRows()
 
-    def _row_loop(self, stage: Stage) -> Line:
+    def _row_loop(self, stage: Stage) -> ir.Statement:
         """A loop over rows around one over steps."""
         body = self.steps_of_row(stage, BACKWARDS)
         return self.part.shares.each_row(body)
 
-    def steps_of_row(self, stage: Stage, backwards: Expr, tile: Expr = TILE) -> list[Line]:
+    def steps_of_row(self, stage: Stage, backwards: Expr, tile: Expr = TILE) -> list[ir.Statement]:
         """All steps of a tile of one row; states come before the first and go after the last."""
-        first = Assign("i", choice(backwards, STEPS - 1, ZERO)), Assign("t", LOW + IN_TILE)
+        first = ir.Assign("i", choice(backwards, STEPS - 1, ZERO)), ir.Assign("t", LOW + IN_TILE)
         residents, borders = self.layouts.residents, self.layouts.borders
         come = [self._copied(state.own, state.read, state) for state in residents]
         come += [self._at_border(state, tile) for state in borders]
         go = [self._copied(state.written, state.own, state) for state in residents]
         return [*(first if come else ()), *come, *self._loops_over_steps(stage, backwards), *go]
 
-    def _loops_over_steps(self, stage: Stage, backwards: Expr) -> list[Line]:
+    def _loops_over_steps(self, stage: Stage, backwards: Expr) -> list[ir.Statement]:
         """The steps that a row lasts, and those past its end, which come first where time runs backwards."""
         if not self.plan.lengths:
             return [self._loop_over_steps(stage, backwards, ZERO, STEPS)]
@@ -350,51 +333,54 @@ class ScanWriter:
         self.part = own
         return [*others, loop] if self.scan.reverse else [loop, *others]
 
-    def _loop_over_steps(self, stage: Stage, backwards: Expr, first: Expr, last: Expr) -> Line:
+    def _loop_over_steps(self, stage: Stage, backwards: Expr, first: Expr, last: Expr) -> ir.Statement:
         self.lines = []
         self._rows([node for node in stage.nodes if isinstance(node, Statement)])
         (rows,) = self.lines
-        assert isinstance(rows, For)
+        assert isinstance(rows, ir.For)
         body = rows.body[len(rows.body) - 1 :]  # the call; which row it is stands outside
-        step = Assign("i", choice(backwards, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
-        return For("step", first, last, ONE, (*self._prefetched(stage, backwards), *step, *body))
+        step = ir.Assign("i", choice(backwards, STEPS - 1 - STEP, STEP)), ir.Assign("t", LOW + IN_TILE)
+        return ir.For("step", first, last, ONE, (*self._prefetched(stage, backwards), *step, *body))
 
     def _stays(self, node: Node) -> bool:
         """True if a node copies a state that changes in place onto itself."""
         aliases = self.layouts.aliases
         return isinstance(node, Statement) and copies(node, aliases.get(node.target.owner, ""))
 
-    def _at_border(self, state: BorderPlace, tile: Expr) -> Line:
+    def _at_border(self, state: BorderPlace, tile: Expr) -> ir.Statement:
         """The row of a state before the first step of a tile is kept; where steps run again, it comes from there."""
         border = self._address(state.border, Name("n")) + tile // K * self._size(state.border.step)
-        places = [Pointer(state.border.array, border), Pointer(state.read.array, self._address(state.read, Name("n")))]
+        places = [
+            ir.Pointer(state.border.array, border),
+            ir.Pointer(state.read.array, self._address(state.read, Name("n"))),
+        ]
         ordered = places[::-1] if self.starts_at_borders else places
         return self._copy(ordered, state.size, state.dtype)
 
-    def _copied(self, target: Place, source: Place, state: ResidentPlace) -> Line:
+    def _copied(self, target: Place, source: Place, state: ResidentPlace) -> ir.Statement:
         """A row of a state from one place to another."""
-        places = [Pointer(place.array, self._address(place, Name(place.rows))) for place in (target, source)]
+        places = [ir.Pointer(place.array, self._address(place, Name(place.rows))) for place in (target, source)]
         return self._copy(places, state.size, state.dtype)
 
-    def _copy(self, places: Sequence[Pointer], size: int, dtype: str) -> Line:
+    def _copy(self, places: Sequence[ir.Pointer], size: int, dtype: str) -> ir.Statement:
         self.copies.setdefault(dtype, f"copy_{dtype}")
-        return Do(self.copies[dtype], (*places, self._size(size)))
+        return ir.Do(self.copies[dtype], (*places, self._size(size)))
 
-    def _prefetched(self, stage: Stage, backwards: Expr) -> list[Line]:
+    def _prefetched(self, stage: Stage, backwards: Expr) -> list[ir.Statement]:
         """Prefetches a row's numbers of a later step: rows of one step after the other lie far apart."""
         owners = dict.fromkeys(owner for node in stage.nodes for owner in (*node_reads(node), node_writes(node)))
-        rows, lines = self.scan.batch * self.plan.heads, list[Line]()
+        rows, lines = self.scan.batch * self.plan.heads, list[ir.Statement]()
         for owner in owners:
             place, kind = self.part.places.get(owner), self.plan.types[owner]
             line = LINE // np.dtype(kind.dtype).itemsize
             size = prod(kind.shape) // rows
             if place and place.over == "t" and not place.ring and size <= line * MOST_LINES:
                 start = self._address(place, Name(place.rows))
-                ahead = Do("prefetch", (Pointer(place.array, start + Name("number")),))
-                lines.append(For("number", ZERO, self._size(size), Literal(line), (ahead,)))
+                ahead = ir.Do("prefetch", (ir.Pointer(place.array, start + Name("number")),))
+                lines.append(ir.For("number", ZERO, self._size(size), Literal(line), (ahead,)))
         then = STEP + AHEAD
-        come = Assign("i", choice(backwards, STEPS - 1 - then, then)), Assign("t", LOW + IN_TILE)
-        return [If(compare("<", then, STEPS), (*come, *lines))] if lines else []
+        come = ir.Assign("i", choice(backwards, STEPS - 1 - then, then)), ir.Assign("t", LOW + IN_TILE)
+        return [ir.If(compare("<", then, STEPS), (*come, *lines))] if lines else []
 
     def _products(self, nodes: Sequence[StepProduct]) -> None:
         """Products of one step; where threads share out columns, each waits for all that it reads."""
@@ -412,7 +398,7 @@ class ScanWriter:
 
     def _wait_for_columns(self) -> None:
         if self.part.shares.columns:
-            self.lines.append(Do("wait", (Array("barrier"), SHARES)))
+            self.lines.append(ir.Do("wait", (ir.Array("barrier"), SHARES)))
 
     def _rows(self, statements: Sequence[Statement]) -> None:
         own, written = {id(s) for s in statements}, {s.target.owner for s in statements}
@@ -425,11 +411,11 @@ class ScanWriter:
         program = writer.write(fuse_nests(statements, large_apart=plan.large_states, products=called))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
-        pointers = [Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
+        pointers = [ir.Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
         scalars = [self._scalar(name) for name in program.scalars]
-        self.lines.append(self.part.shares.each_row([Do(name, (*scalars, *pointers, *map(Name, program.sizes)))]))
+        self.lines.append(self.part.shares.each_row([ir.Do(name, (*scalars, *pointers, *map(Name, program.sizes)))]))
 
-    def _scalar(self, name: str) -> Expr | Pointer:
+    def _scalar(self, name: str) -> Expr | ir.Pointer:
         """The argument of a pointwise kernel for a number."""
         if name == "n":
             return Name("n") if self.plan.batch_axes else ZERO
@@ -445,12 +431,12 @@ class ScanWriter:
     def _address(self, place: Place, row: Expr) -> Expr:
         return self._addresses.of_row(place, row)
 
-    def _matrix(self, array: str, start: Expr, rows: Expr, stride: int, offset: int, columns: int) -> MatrixOperand:
+    def _matrix(self, array: str, start: Expr, rows: Expr, stride: int, offset: int, columns: int) -> ir.MatrixOperand:
         """A matrix whose first number lies `offset` behind the start, in rows of `stride` numbers."""
         column = offset % stride
         if column != offset:
             start = start + self._size(offset - column)
-        return MatrixOperand(array, start, rows, self._size(stride), self._size(column), self._size(columns))
+        return ir.MatrixOperand(array, start, rows, self._size(stride), self._size(column), self._size(columns))
 
     def _product(self, node: StepProduct) -> None:
         """The part of a product of one step that is this thread's: its rows, or columns of all rows."""
@@ -462,15 +448,15 @@ class ScanWriter:
         c = self._matrix(target.array, end, rows, node.columns, 0, node.columns)
         self._multiply(node, a, c, ZERO, rows)
 
-    def _multiply(self, node: StepProduct, a: MatrixOperand, c: MatrixOperand, first: Expr, last: Expr) -> None:
+    def _multiply(self, node: StepProduct, a: ir.MatrixOperand, c: ir.MatrixOperand, first: Expr, last: Expr) -> None:
         """Some rows of a product, in the columns that are the thread's: the same wherever there are as many."""
         begin, end = self._size(0), self._size(node.columns)
         if self.part.shares.columns:
             number = self.shared.setdefault(node.columns, len(self.shared))
             begin, end = Name(f"a{number}"), Name(f"b{number}")
-        packed, accumulate = Array(self._packed_name(node)), Literal(node.accumulate, dtype=BOOL)
+        packed, accumulate = ir.Array(self._packed_name(node)), Literal(node.accumulate, dtype=BOOL)
         arguments = a, packed, c, accumulate, self._bias(node), first, last, begin, end
-        self.lines.append(Do(_of("gemm_packed", node.rounding), arguments))
+        self.lines.append(ir.Do(_of("gemm_packed", node.rounding), arguments))
 
     def _batched(self, node: Node) -> None:
         if isinstance(node, StepProduct):
@@ -480,7 +466,7 @@ class ScanWriter:
             c = self._matrix(target.array, self._base(target), rows, node.columns, 0, node.columns)
             self.lines += thread_share(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS))
             if self.part.shares.columns:
-                self.lines.append(If(BY_COLUMNS, (Assign("r0", ZERO), Assign("r1", rows))))
+                self.lines.append(ir.If(BY_COLUMNS, (ir.Assign("r0", ZERO), ir.Assign("r1", rows))))
             self._multiply(node, a, c, R0, R1)
         elif isinstance(node, Contraction):
             self._contraction(node)
@@ -502,10 +488,10 @@ class ScanWriter:
             share, part = thread_share(("r0", "r1"), RANK, THREADS, n, Literal(LINES)), [ZERO, m, R0, R1]
         else:
             share, part = thread_share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS)), [R0, R1, ZERO, n]
-        product = Do(_of("gemm_tn", node.rounding), (a, b, c, adds, *part))
+        product = ir.Do(_of("gemm_tn", node.rounding), (a, b, c, adds, *part))
         if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
             test = rows > 0 if adds is TRUE else any_of(rows > 0, both(*(compare("==", x, 0) for x in STARTS)))
-            self.lines.append(If(test, (*share, product)))
+            self.lines.append(ir.If(test, (*share, product)))
         else:
             self.lines += [*share, product]
 
@@ -516,11 +502,11 @@ class ScanWriter:
         packed = Packed(node.right.owner, packing, inner, columns, node.rounding)
         return self.packed.setdefault(packed, f"packed{len(self.packed)}")
 
-    def _bias(self, node: StepProduct) -> Vector:
+    def _bias(self, node: StepProduct) -> ir.Vector:
         if node.bias is None:
-            return Vector(f"w_{self.dtype}", ZERO, ZERO)
+            return ir.Vector(f"w_{self.dtype}", ZERO, ZERO)
         array, offset = self.layouts.arrays[node.bias.owner], node.bias.layout.offset
-        return Vector(array, self._size(offset), self._size(node.columns))
+        return ir.Vector(array, self._size(offset), self._size(node.columns))
 
     def _size(self, value: int) -> Expr:
         return self.sizes.of(value)
@@ -554,7 +540,7 @@ class SegmentWriter(ScanWriter):
     def types(self) -> Mapping[str, Type]:
         return self.plan.types if self.again is None else {**self.again[1].types, **self.plan.types}
 
-    def _driver(self) -> list[Line]:
+    def _driver(self) -> list[ir.Statement]:
         assert self.again is not None
         assert self.layouts.again is not None
         (scan, plan), layouts = self.again, self.layouts.again
@@ -569,9 +555,9 @@ class SegmentWriter(ScanWriter):
         down = self.steps_of_row(self.plan.stages[0], BACKWARDS)
         together = self.sizes.of(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
         tile = [
-            Assign("back", (T - 1) // K * K - TILE),
-            Assign("steps", least(K, T - back)),
-            Assign("low", choice(BACKWARDS, back, T - back - STEPS)),
+            ir.Assign("back", (T - 1) // K * K - TILE),
+            ir.Assign("steps", least(K, T - back)),
+            ir.Assign("low", choice(BACKWARDS, back, T - back - STEPS)),
             self.part.shares.each_row([*up, *down]),
         ]
-        return [*thread_share(("n0", "n1"), RANK, THREADS, N, together), For("tile", ZERO, T, K, tuple(tile))]
+        return [*thread_share(("n0", "n1"), RANK, THREADS, N, together), ir.For("tile", ZERO, T, K, tuple(tile))]

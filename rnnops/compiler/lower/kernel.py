@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from rnnops.compiler.lower.expressions import IDENTIFIER, INDEX, Expr, Literal, loads_in
+from rnnops.compiler.lower.expressions import IDENTIFIER, INDEX, Expr, Literal, Load, loads_in, names_in
 
 INDENT = "    "
 
@@ -413,3 +413,15 @@ def renamed(value: Value, names: Mapping[str, str]) -> Value:
         old = getattr(value, field.name)
         changed[field.name] = names.get(old, old) if field.name in NAMES else renamed(old, names)
     return replace(value, **changed)  # type: ignore[type-var]
+
+
+def fixed_loads(loop: For) -> list[Load]:
+    """The elements that each round of a loop loads from the same place, which no round writes."""
+    inside = list(statements_of(loop.body))
+    moved = {loop.index, *(s.name for s in inside if isinstance(s, Assign))}
+    moved |= {s.index for s in inside if isinstance(s, For)}
+    written = {s.buffer for s in inside if isinstance(s, Store)}
+    found = [
+        load for s in loop.body if isinstance(s, Assign | Store) for e in expressions_of(s) for load in loads_in(e)
+    ]
+    return [load for load in dict.fromkeys(found) if load.buffer not in written and not names_in(load) & moved]

@@ -40,9 +40,8 @@ from rnnops.net.loop_forms import (
     read_text,
 )
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, absolute_names, free_name
 from rnnops.net.schema import Call, form_of, is_number, schema_of
-from rnnops.net.text import absolute_names, free_name
 from rnnops.recurrent.cell_rewrites import is_view, split_step
 from rnnops.types import BOOL, FLOATS, Array, Shape, Type
 

@@ -438,11 +438,7 @@ def _earliest(
 
 
 def _latest(
-    nodes: Sequence[Node],
-    edges: Sequence[tuple[int, int]],
-    groups: list[int],
-    cyclic: set[int],
-    earliest: list[int],
+    nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int], earliest: list[int]
 ) -> list[int]:
     """Move elementwise work out of loops of its own into the loop that uses it."""
     number = list(earliest)

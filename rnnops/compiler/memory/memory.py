@@ -427,6 +427,11 @@ class Demand:
     lasting: tuple[Buffer, ...] = ()
     interpreted: tuple[Buffer, ...] = ()
 
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All buffers of a run."""
+        return *self.made, *self.sums, *self.late, *self.lent, *self.lasting
+
     def asked_for(self) -> tuple[Buffer, ...]:
         """The allocations of the op other than scratch."""
         others = {id(buffer) for buffer in self.interpreted}

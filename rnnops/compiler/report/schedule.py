@@ -283,7 +283,7 @@ def _nbytes(runner: Runner) -> dict[str, int]:
     demand = runner.demand()
     if demand is None:
         return {}
-    found = {kind: sum(one.nbytes for one in describe.buffers_of(demand) if one.kind == kind) for kind in KINDS}
+    found = {kind: sum(one.nbytes for one in demand.buffers if one.kind == kind) for kind in KINDS}
     return {kind: nbytes for kind, nbytes in found.items() if nbytes}
 
 

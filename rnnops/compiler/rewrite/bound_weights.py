@@ -28,15 +28,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rnnops.errors import FeedError
-from rnnops.interpreter import prune
+from rnnops.interpreter import Workspace, execute, prepare, prune
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
-from rnnops.net.schema import schema_of
-from rnnops.net.text import free_name
+from rnnops.net.op import Input, Op, free_name
+from rnnops.net.schema import RunContext, schema_of
 from rnnops.ops.linear_algebra import Columns, as_int8
 from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.types import FLOAT, Array, Shape, is_float
+from rnnops.types import FLOAT, Array, Shape, is_float, type_of
 
 
 def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
@@ -418,3 +417,20 @@ def _may_run_once(op: Op, outputs: set[str]) -> bool:
 def _constant(name: str, value: Array, dtype: str) -> Op:
     plain = value.item() if value.ndim == 0 else value
     return Op("Constant", (), (name,), {"value": plain, "dtype": dtype})
+
+
+def folded(
+    net: Net, bound: dict[str, Array], float_dtype: str | None, large: float = LARGE_CONSTANT
+) -> tuple[Net, dict[str, Array]]:
+    """A live net and its bound inputs, in which ops on bound inputs and constants only are replaced by their results.
+
+    Random ops stay, and keep their numbers, so that they draw the same.
+    """
+    split = None if float_dtype is None else split_bound(net, bound)
+    if split is None or float_dtype is None:
+        return net, bound
+    workspace = Workspace()
+    workspace.local.update(bound)
+    types = {name: type_of(bound[name]) for name in split.once.input_names}
+    execute(prepare(split.once, types, float_dtype), workspace, RunContext())
+    return split.with_bound({**bound, **{name: workspace[name] for name in split.once.output_blobs}}, large)

@@ -30,9 +30,8 @@ from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, gr
 from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare, prepare_again, prune, rewritten
 from rnnops.net.loop_forms import MATMULS, Kernel, Pointwise, View
 from rnnops.net.net import Net
-from rnnops.net.op import Input, Op
+from rnnops.net.op import Input, Op, free_name
 from rnnops.net.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register
-from rnnops.net.text import free_name
 from rnnops.ops.base import sizes_of
 from rnnops.ops.indexing import slice as slice_op
 from rnnops.ops.linear_algebra import ROUNDED

@@ -20,6 +20,7 @@ from rnnops.compiler.memory.memory import (
     prologue_buffers,
     state_tensors,
 )
+from rnnops.compiler.run import forward
 from rnnops.compiler.run.compiled_scan import (
     BEFORE,
     Carry,
@@ -28,15 +29,6 @@ from rnnops.compiler.run.compiled_scan import (
     Options,
     compile_scan,
     with_whole_tensors,
-)
-from rnnops.compiler.run.forward import (
-    ScanResiduals,
-    Totals,
-    compile_once,
-    fixed_references,
-    refuse_empty,
-    run_prologue,
-    totals_of,
 )
 from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
@@ -162,7 +154,7 @@ class BackwardScan:
     hoisted: Hoisted
     prologue: Once | None
     compiled: CompiledScan
-    totals: Totals
+    totals: forward.Totals
     again: tuple[Hoisted, Once | None] | None = None
 
     def __call__(
@@ -178,11 +170,11 @@ class BackwardScan:
         bound = {name: a for name, a in zip(self._ports, arrays, strict=False) if a is not None}
         bound.update(self._given_to_sums(arrays, target))
         residuals = arrays[len(self._ports)]
-        assert isinstance(residuals, ScanResiduals)
+        assert isinstance(residuals, forward.ScanResiduals)
         memory = self._memory(bound, residuals, arrays, make)
-        references = run_prologue(self.hoisted, self.prologue, bound, target)
+        references = forward.run_prologue(self.hoisted, self.prologue, bound, target)
         if self.again is not None:
-            references = {**run_prologue(*self.again, bound, target), **references}
+            references = {**forward.run_prologue(*self.again, bound, target), **references}
         sums = self.compiled.run(memory, references, residuals.context, carry, make)
         sums = self.totals.results(sums, references, make, target) if carry is None or carry.last else {}
         return tuple(self._result(name, memory, sums, make) for name in self._ports)
@@ -196,7 +188,7 @@ class BackwardScan:
         return found
 
     def _memory(
-        self, bound: dict[str, Array], residuals: ScanResiduals, arrays: Sequence[Array | None], make: Memory
+        self, bound: dict[str, Array], residuals: forward.ScanResiduals, arrays: Sequence[Array | None], make: Memory
     ) -> dict[TensorName, Array]:
         """The residuals of the forward pass, and the gradients before the first step."""
         tensors, blobs = self.compiled.scan.tensors, self.recurrence.cell.output_blobs
@@ -301,7 +293,7 @@ def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> Back
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
     parts = scan_of_gradients(call, whole)
-    compiled = compile_scan(parts.scan, call.float_dtype, options, fixed_references(recurrence, options))
+    compiled = compile_scan(parts.scan, call.float_dtype, options, forward.fixed_references(recurrence, options))
     return backward_scan(call, options, parts, compiled)
 
 
@@ -320,9 +312,9 @@ def backward_scan(
 ) -> BackwardScan:
     """The runner of a compiled scan as a RecurrentNetworkGradient op."""
     hoisted = parts.hoisted
-    totals = totals_of(compiled, lambda program: compile_once(program, options))
+    totals = forward.totals_of(compiled, lambda program: forward.compile_once(program, options))
     prologues = (one.prologue if one else None for one in (hoisted, again))
-    prologue, ahead = (compile_once(one, options) if one else None for one in prologues)
+    prologue, ahead = (forward.compile_once(one, options) if one else None for one in prologues)
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     more = None if again is None else (again, ahead)
@@ -335,7 +327,7 @@ def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     steps, batch = recurrence.steps_and_batch(types)
-    refuse_empty(call, steps, backward_program(call))
+    forward.refuse_empty(call, steps, backward_program(call))
     states = state_gradients(recurrence, call, types, whole)
     from_outside = step_grads(recurrence, call)
     program = _with_given(expand_ops(backward_program(call)), [s for s in states if s.rolls and s.grad])

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.codegen.scan_module import ScanModule
-from rnnops.compiler.lower.kernel import Do, For, If, Module, Statement
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.memory.allocations import Interval, plan_arena
 from rnnops.compiler.memory.memory import rounded
 from rnnops.compiler.run.recorder import Job, Recorded, Region
@@ -429,7 +429,7 @@ def _drivers(jobs: Sequence[Job]) -> tuple[dict[int, str], list[str]]:
         if not isinstance(driver, ScanModule):  # one of jobs.h
             names[id(driver)] = str(driver)
             continue
-        assert isinstance(driver.module, Module)
+        assert isinstance(driver.module, ir.Module)
         plain = "\n\n".join(_functions(driver.module))
         if plain not in known:
             known[plain] = f"scan_{len(known)}"
@@ -438,11 +438,11 @@ def _drivers(jobs: Sequence[Job]) -> tuple[dict[int, str], list[str]]:
     return names, texts
 
 
-def _functions(module: Module) -> list[str]:
+def _functions(module: ir.Module) -> list[str]:
     return [*map(program_text, module.programs), f"static {driver_text(module)}"]
 
 
-def _named(module: Module, name: str) -> Module:
+def _named(module: ir.Module, name: str) -> ir.Module:
     """A module whose driver has a name, with which all of its functions begin."""
     names = {program.name: f"{name}_{program.name}" for program in module.programs}
     programs = tuple(replace(program, name=names[program.name]) for program in module.programs)
@@ -450,11 +450,11 @@ def _named(module: Module, name: str) -> Module:
     return replace(module, programs=programs, driver=replace(module.driver, name=name, body=body))
 
 
-def _renamed(line: Statement, names: Mapping[str, str]) -> Statement:
+def _renamed(line: ir.Statement, names: Mapping[str, str]) -> ir.Statement:
     """A statement that calls functions by other names."""
-    if isinstance(line, Do):
+    if isinstance(line, ir.Do):
         return replace(line, function=names.get(line.function, line.function))
-    if isinstance(line, For | If):
+    if isinstance(line, ir.For | ir.If):
         return replace(line, body=tuple(_renamed(one, names) for one in line.body))
     return line
 

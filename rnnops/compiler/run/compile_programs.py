@@ -294,7 +294,7 @@ class Stepped:
         if self.call.op.type == "RecurrentNetwork":
             return run_forward(recurrence, self.program, arrays, context, kernels, place)
         types = self.call.output_types
-        return run_backward(recurrence, self.program, types, arrays, context, start, kernels, place)
+        return run_backward(recurrence, self.program, types, arrays, start, kernels, place)
 
     def demand(self) -> None:
         """None: its results are the interpreter's."""
@@ -524,11 +524,11 @@ def _unseen(call: Call, program: Program, runners: Runners) -> Iterator[TensorNa
     for name, (every, last) in zip(recurrence.output_names(), pairs, strict=False):
         if name in recurrence.wanted_step_outputs and every and not last and every not in inside:
             readers = [other for other in program.calls if every in other.op.inputs]
-            if all(_looks_past_no_end(other, every, ends, runners.get(other.op.key)) for other in readers):
+            if all(_looks_past_no_end(every, ends, runners.get(other.op.key)) for other in readers):
                 yield Role.OUTPUT.of(name)
 
 
-def _looks_past_no_end(call: Call, blob: str, ends: set[str], runner: Runner | None) -> bool:
+def _looks_past_no_end(blob: str, ends: set[str], runner: Runner | None) -> bool:
     """True if a recurrence has a blob as sequences that are not read in rows that are over.
 
     Args:

@@ -430,12 +430,7 @@ def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) ->
             whole |= error.tensors
 
 
-def compile_scan(
-    scan: Scan,
-    float_dtype: str,
-    options: Options,
-    fixed: frozenset[str] = frozenset(),
-) -> CompiledScan:
+def compile_scan(scan: Scan, float_dtype: str, options: Options, fixed: frozenset[str] = frozenset()) -> CompiledScan:
     """Plan a scan and write its module.
 
     Args:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
-from rnnops.compiler.lower.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.lower import kernel as ir
+from rnnops.compiler.run import recorder
 from rnnops.compiler.run.c_source import (
     ADDRESS_BYTES,
     ALIGNMENT,
@@ -39,20 +40,10 @@ from rnnops.compiler.run.c_source import (
     header,
     list_bytes,
 )
-from rnnops.compiler.run.recorder import (
-    PACKS,
-    UNPACKED,
-    Job,
-    JobList,
-    NotRecordedError,
-    Recorded,
-    RecordedArray,
-    Recorder,
-    packed_once,
-)
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
 from rnnops.errors import DeviceError, FeedError, SaveError, did_you_mean
+from rnnops.interpreter import Program
 from rnnops.kernels.cpu.gemm import int8_products_text, products_text, rounded_products_text
 from rnnops.kernels.cpu.native import (
     LEVEL,
@@ -69,6 +60,8 @@ from rnnops.kernels.cpu.native import (
 from rnnops.kernels.cpu.processor import QUADS, WRITE, WRITE_PRODUCTS, demand, vector_width
 from rnnops.kernels.cpu.threads import EXPORTED, threads_text
 from rnnops.kernels.cpu.words import WORD_BYTES
+from rnnops.net.schema import schema_of
+from rnnops.ops.loss import CheckCount, CheckLabels
 from rnnops.types import FLOATS, Type
 from rnnops.util import replaced
 
@@ -153,7 +146,7 @@ SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices hav
 
 
 @dataclass(frozen=True, eq=False)
-class SourceRecorder(Recorder):
+class SourceRecorder(recorder.Recorder):
     """Notes jobs whose drivers are `ScanModule`s, whose places are their arrays and whose numbers are their sizes."""
 
     def load(self, text: ScanModule, width: int | None) -> ScanModule:
@@ -161,35 +154,35 @@ class SourceRecorder(Recorder):
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
-        module, unpacked = function.module, int(sizes[UNPACKED])
+        module, unpacked = function.module, int(sizes[recorder.UNPACKED])
         names = [array.name for array in module.arrays]
         _pack_source(function, dict(zip(names, arrays, strict=True)), unpacked)
-        once = packed_once(module, unpacked)
+        once = recorder.packed_once(module, unpacked)
         unread = frozenset(n for n, name in enumerate(names) if name in once)
         places = tuple(array.place for array in arrays)
-        self.jobs.append(Job(function, 1, places, tuple(map(int, sizes)), unread))
+        self.jobs.append(recorder.Job(function, 1, places, tuple(map(int, sizes)), unread))
         return False
 
 
-def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: int) -> None:
+def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], unpacked: int) -> None:
     """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
-    assert isinstance(text.module, Module)
+    assert isinstance(text.module, ir.Module)
     for source, number in _packs(text.module):
         if not unpacked >> number & 1:
             if arrays[source].memory.made:
-                raise NotRecordedError("a matrix is packed once that each call makes anew")
+                raise recorder.NotRecordedError("a matrix is packed once that each call makes anew")
             whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
             target = arrays[f"packed{number}"].twin.reshape(-1)
             target[: whole.size] = whole  # of bytes, memory is for whole words
 
 
-def _packs(module: Module) -> Iterator[tuple[str, int]]:
+def _packs(module: ir.Module) -> Iterator[tuple[str, int]]:
     """Where matrices lie that the driver packs, and their numbers."""
-    for line in statements_of(module.driver.body):
-        if isinstance(line, Do) and line.function in PACKS:
+    for line in ir.statements_of(module.driver.body):
+        if isinstance(line, ir.Do) and line.function in recorder.PACKS:
             matrix, packed = line.arguments
-            assert isinstance(matrix, MatrixOperand)
-            assert isinstance(packed, Array)
+            assert isinstance(matrix, ir.MatrixOperand)
+            assert isinstance(packed, ir.Array)
             yield matrix.buffer, int(packed.buffer.removeprefix("packed"))
 
 
@@ -388,7 +381,7 @@ class ExportedFiles:
 
 
 def export_recorded(
-    recorded: Recorded,
+    recorded: recorder.Recorded,
     feeds: Mapping[str, Type],
     states: Mapping[str, str],
     initial: Mapping[str, Any],
@@ -514,10 +507,10 @@ def _packed_type(kind: Type) -> tuple[str, tuple[int, ...]]:
     return kind.dtype, tuple(size for size in kind.shape if size != 1)
 
 
-def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
+def _pack(recorded: recorder.Recorded, feeds: Mapping[str, Type]) -> None:
     """Call the plan once, so that what is packed lies in its memory."""
     arrays = [np.zeros(kind.shape, kind.dtype) for kind in feeds.values()]
-    JobList(recorded)(arrays)
+    recorder.JobList(recorded)(arrays)
 
 
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
@@ -552,3 +545,13 @@ def _check_own(path: Path) -> None:
         if file.read(len(MADE)) != MADE:
             hint = "Give another folder or name=, or remove the file."
             raise SaveError(f"'{path}' was not written by rnnops", wanted="no file, or an old export", hint=hint)
+
+
+def ranges_of_inputs(program: Program) -> dict[str, tuple[int, int]]:
+    """Input -> the least and the greatest number that a run takes, of inputs that are classes, indices or counts."""
+    found, inputs = dict[str, tuple[int, int]](), {*program.net.input_names}
+    for call in program.calls:
+        schema, blob = schema_of(call.op.type), next(iter(call.op.inputs), None)
+        if isinstance(schema, CheckLabels | CheckCount) and call.op.attributes.get("ignore_index") is None:
+            found |= {blob: (0, schema.greatest(call))} if blob in inputs else {}
+    return found

@@ -161,12 +161,7 @@ def training_structure(
 
 
 def _training_plan(
-    net: Net,
-    types: Mapping[str, Type],
-    float_dtype: str,
-    wrt: tuple[str, ...],
-    options: Options,
-    saving: Saving,
+    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], options: Options, saving: Saving
 ) -> TrainingPlan:
     live = rewritten_program(net, types, float_dtype)
     options = _decided(options, live)

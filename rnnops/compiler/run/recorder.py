@@ -22,19 +22,8 @@ import numpy as np
 
 from rnnops.compiler.codegen.places import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name
-from rnnops.compiler.lower.kernel import (
-    Array as KernelArray,
-    Do,
-    For,
-    Function,
-    MatrixOperand,
-    Module,
-    Parameter,
-    Store,
-    buffers_of,
-    statements_of,
-)
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.memory.memory import OUTPUT, SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
@@ -49,22 +38,22 @@ from rnnops.types import FLOATS, Array, Shape, TwinArray, Type
 PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
 
-def packed_once(module: Module, unpacked: int) -> frozenset[str]:
+def packed_once(module: ir.Module, unpacked: int) -> frozenset[str]:
     """Names of arrays that are read where they are packed, and nowhere else.
 
     Args:
         unpacked: a bit for each packed matrix that is packed again in each call.
     """
     packs, others = dict[str, bool](), set[str]()
-    for statement in statements_of(module.driver.body):
-        if isinstance(statement, Do) and statement.function in PACKS:
+    for statement in ir.statements_of(module.driver.body):
+        if isinstance(statement, ir.Do) and statement.function in PACKS:
             matrix, packed = statement.arguments
-            assert isinstance(matrix, MatrixOperand)
-            assert isinstance(packed, KernelArray)
+            assert isinstance(matrix, ir.MatrixOperand)
+            assert isinstance(packed, ir.Array)
             again = unpacked >> int(packed.buffer.removeprefix("packed")) & 1
             packs[matrix.buffer] = packs.get(matrix.buffer, True) and not again
         else:
-            others |= buffers_of(statement)
+            others |= ir.buffers_of(statement)
     return frozenset(name for name, once in packs.items() if once and name not in others)
 
 
@@ -328,7 +317,7 @@ def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int
 
 
 BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to so many, then halves by halves
-Body = tuple[For | Store, ...]
+Body = tuple[ir.For | ir.Store, ...]
 
 
 def added_rows(dtype: str, rows: int, columns: int, goes_on: bool = False) -> ScanModule | None:
@@ -341,11 +330,11 @@ def added_rows(dtype: str, rows: int, columns: int, goes_on: bool = False) -> Sc
     by_eights = dtype in FLOATS and columns == 1 and rows >= BLOCK
     if dtype == "bool" or rows == 0 or (by_eights and rows > LONGEST):
         return None
-    arrays = tuple(Parameter(name, f"{dtype}[]") for name in ("x", "y"))
+    arrays = tuple(ir.Parameter(name, f"{dtype}[]") for name in ("x", "y"))
     sizes = *HEADER_SIZES, "height", "width", "whole"
     body = _by_eights(dtype) if by_eights and not goes_on else _by_rows(dtype, goes_on)
-    module = Module(
-        dtype if dtype in FLOATS else "float32", (), Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
+    module = ir.Module(
+        dtype if dtype in FLOATS else "float32", (), ir.Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
     )
     return ScanModule(module, Constants(), sizes_of(rows, columns), ("x", "y"), ())
 
@@ -358,12 +347,12 @@ def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
 def _by_rows(dtype: str, goes_on: bool) -> Body:
     """Row after row."""
     row, column, width = Name("row"), Name("column"), Name("width")
-    first = Store("y", column, Load("x", column, dtype=dtype))
+    first = ir.Store("y", column, Load("x", column, dtype=dtype))
     more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
     zero, one = Literal(0), Literal(1)
-    add = (For("column", zero, width, one, (Store("y", column, more),)),)
-    rows = For("row", zero if goes_on else one, Name("height"), one, add)
-    return (rows,) if goes_on else (For("column", zero, width, one, (first,)), rows)
+    add = (ir.For("column", zero, width, one, (ir.Store("y", column, more),)),)
+    rows = ir.For("row", zero if goes_on else one, Name("height"), one, add)
+    return (rows,) if goes_on else (ir.For("column", zero, width, one, (first,)), rows)
 
 
 def _by_eights(dtype: str) -> Body:
@@ -375,9 +364,9 @@ def _by_eights(dtype: str) -> Body:
         sums = [one_sum + other for one_sum, other in zip(sums[::2], sums[1::2], strict=True)]
     left = Load("y", zero, dtype=dtype) + Load("x", row, dtype=dtype)
     return (
-        For("row", block, Name("whole"), block, (For("lane", zero, block, one, (Store("x", lane, more),)),)),
-        Store("y", zero, sums[0]),
-        For("row", Name("whole"), Name("height"), one, (Store("y", zero, left),)),
+        ir.For("row", block, Name("whole"), block, (ir.For("lane", zero, block, one, (ir.Store("x", lane, more),)),)),
+        ir.Store("y", zero, sums[0]),
+        ir.For("row", Name("whole"), Name("height"), one, (ir.Store("y", zero, left),)),
     )
 
 
@@ -421,7 +410,7 @@ class Recorder(Processor):
     status: Array = field(default_factory=lambda: np.zeros(STATUS_WORDS, np.int64))
     barrier: Array = field(default_factory=new_barrier)
     pool: Pool = field(default_factory=lambda: Pool(RecordedBlock))
-    modules: dict[Any, Module] = field(default_factory=dict)
+    modules: dict[Any, ir.Module] = field(default_factory=dict)
 
     def note(self, driver: Any, threads: int, places: Sequence[tuple[Region, int]], numbers: Sequence[int]) -> None:
         """Note a job."""
@@ -434,7 +423,7 @@ class Recorder(Processor):
 
     def load(self, text: ScanModule, width: int | None) -> Any:
         function = super().load(text, width)
-        assert isinstance(text.module, Module)
+        assert isinstance(text.module, ir.Module)
         self.modules[function] = text.module
         return function
 

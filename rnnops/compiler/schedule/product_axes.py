@@ -26,16 +26,8 @@ from math import prod
 
 from rnnops.compiler.lower.scan import LoweredStep
 from rnnops.compiler.lower.statements import Access, Layout, Node, Statement, dense, node_writes, read_counts
-from rnnops.compiler.schedule.products import (
-    FEW_NUMBERS,
-    LEAST_OF_CALL,
-    as_contraction,
-    as_product,
-    in_memory,
-    packing_of,
-    rows_outermost,
-)
-from rnnops.net.text import unused_name
+from rnnops.compiler.schedule import products
+from rnnops.net.op import unused_name
 from rnnops.types import Shape, Type
 
 LEAST_SIDE = 16  # columns and folded numbers of a product that is worth a call
@@ -68,7 +60,7 @@ def read_through_copies(step: LoweredStep) -> LoweredStep:
     for number, node in enumerate(nodes):
         if isinstance(node, Statement):
             once = {name: copy for name, copy in copies.items() if reads[name] == 1}
-            nodes[number] = _through_copies(node, once, step)
+            nodes[number] = _through_copies(node, once)
         written = node_writes(node)
         copies = {name: copy for name, copy in copies.items() if written not in (name, source_of(copy).owner)}
         if isinstance(node, Statement) and is_whole_copy(node, step):
@@ -98,21 +90,21 @@ def source_of(copy: Statement) -> Access:
     return source
 
 
-def _through_copies(statement: Statement, copies: Mapping[str, Statement], step: LoweredStep) -> Statement:
+def _through_copies(statement: Statement, copies: Mapping[str, Statement]) -> Statement:
     """A product that reads what was copied, where a kernel of a row calls it so; else as it is."""
     axes = product_axes(statement)
     if axes is None or statement.row_axis is None or statement.row_axis in axes.folded:
         return statement
     for place, operand in enumerate(_operands(statement)):
         found = _through(statement, place, copies[operand.owner]) if operand.owner in copies else None
-        if found is not None and _is_called_for_rows(found, step):
+        if found is not None and _is_called_for_rows(found):
             statement = found
     return statement
 
 
-def _is_called_for_rows(statement: Statement, step: LoweredStep) -> bool:
+def _is_called_for_rows(statement: Statement) -> bool:
     call = matrix_call(within_row(statement), statement.dtype)
-    return call is not None and call.function == "gemm_nn" and call.operands[1].size <= FEW_NUMBERS
+    return call is not None and call.function == "gemm_nn" and call.operands[1].size <= products.FEW_NUMBERS
 
 
 def _through(statement: Statement, place: int, copy: Statement) -> Statement | None:
@@ -176,7 +168,7 @@ def product_axes(statement: Statement) -> ProductAxes | None:
     """The axes by kind; None where one moves one operand only, or the statement multiplies no two operands."""
     if statement.form != "product" or statement.fold != "add" or statement.target.index is not None:
         return None
-    sides = in_memory(statement)
+    sides = products.in_memory(statement)
     if sides is None:
         return None
     kinds: dict[tuple[bool, ...], list[int]] = {kind: [] for kind in KINDS}
@@ -294,7 +286,7 @@ def _called(statement: Statement, axes: ProductAxes) -> MatrixCall | None:
         return None
     rows, columns, folded = (group[-1] for group in groups)
     M, N, K = (_size(statement, group) for group in (rows, columns, folded))
-    if min(M, N, K) < LEAST_OF_CALL or M * N * K < LEAST_WORK:
+    if min(M, N, K) < products.LEAST_OF_CALL or M * N * K < LEAST_WORK:
         return None
     a, b, c = (
         _as_it_lies(access, *sides, access is target)
@@ -355,10 +347,10 @@ class _Blocking:
 
     def _is_known(self, statement: Statement) -> bool:
         sizes, invariant = self.step.sizes(), self.step.invariant
-        product = as_product(statement, sizes, invariant)
-        if product is not None and rows_outermost(self.step, statement, product, sizes):
+        product = products.as_product(statement, sizes, invariant)
+        if product is not None and products.rows_outermost(self.step, statement, product, sizes):
             return True
-        return as_contraction(statement, sizes, invariant, bool(self.step.whole)) is not None
+        return products.as_contraction(statement, sizes, invariant, bool(self.step.whole)) is not None
 
     # -- rows times a matrix that is the same at every step ------------------------------------------------------------
 
@@ -369,7 +361,7 @@ class _Blocking:
         if not axes.rows or statement.row_axis not in (None, *axes.rows):
             return None
         columns, folded = groups_of(axes.columns, right.layout), groups_of(axes.folded, right.layout)
-        if not columns or not folded or packing_of(_matrix(right, folded[-1], columns[-1])) is None:
+        if not columns or not folded or products.packing_of(_matrix(right, folded[-1], columns[-1])) is None:
             return None
         apart = (*axes.batch, *chain.from_iterable(columns[:-1]))
         summed = tuple(chain.from_iterable(folded[:-1]))
@@ -458,7 +450,7 @@ class _Blocking:
             b = self._placed(right, folded, ((), columns), extents, statement, made if copied[1] else None)
             if a is not None and b is not None:
                 one = replace(one, operands=(a, b))
-                if as_contraction(one, self.step.sizes(), self.step.invariant, bool(self.step.whole)):
+                if products.as_contraction(one, self.step.sizes(), self.step.invariant, bool(self.step.whole)):
                     return one
         return None
 
@@ -519,7 +511,7 @@ def _turned(statement: Statement, axes: ProductAxes) -> Iterator[tuple[Statement
 
 
 def _operands(statement: Statement) -> tuple[Access, Access]:
-    sides = in_memory(statement)
+    sides = products.in_memory(statement)
     assert sides is not None
     return sides
 

@@ -28,8 +28,8 @@ from rnnops.compiler.lower.statements import (
     read_counts,
 )
 from rnnops.kernels.cpu.processor import INT8
+from rnnops.net.op import unused_name
 from rnnops.net.schema import Call
-from rnnops.net.text import unused_name
 
 
 def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> StepProduct | None:

@@ -34,8 +34,8 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.batch_axis import goes_outside, hand_on, known_axes, row_axis_of
 from rnnops.compiler.schedule.product_axes import cut_axes
+from rnnops.net.op import unused_name
 from rnnops.net.schema import Call, schema_of
-from rnnops.net.text import unused_name
 from rnnops.sizes import is_symbolic
 from rnnops.types import Shape, Type
 

@@ -290,7 +290,7 @@ def split_sums(step: LoweredStep) -> LoweredStep:
     needed = {blob for blob in sums.values() if blob in late.summed}
     epilogue = tuple(late.needed(needed))
     wanted = needed | {name for call in epilogue for name in call.op.inputs}
-    left = _left(step, nodes, late, frontier, {*step.slots, *accumulators}, wanted)
+    left = _left(nodes, late, frontier, {*step.slots, *accumulators}, wanted)
     accumulators.update((s.target.owner, False) for s in left if s.target.owner in frontier)
     return replace(step, lowered=lowered, nodes=tuple(left), sums=sums, accumulators=accumulators, epilogue=epilogue)
 
@@ -319,12 +319,7 @@ def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls)
 
 
 def _left(
-    step: LoweredStep,
-    nodes: list[Statement],
-    late: LateCalls,
-    frontier: Collection[str],
-    stored: Collection[str],
-    wanted: Collection[str],
+    nodes: list[Statement], late: LateCalls, frontier: Collection[str], stored: Collection[str], wanted: Collection[str]
 ) -> list[Statement]:
     """The rest of a step, without the work that waits and without unused sums over rows."""
     waits = {name for call in late.calls for name in call.op.outputs}

@@ -22,14 +22,13 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.codegen.scan_module import ScanModule
-from rnnops.compiler.lower import expressions as ir, kernel
-from rnnops.compiler.lower.kernel import Module
+from rnnops.compiler.lower import expressions, kernel as ir
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import OnOneThread, Work, was_wrong
 from rnnops.errors import DeviceError
 from rnnops.types import BOOL
 
-INDENT = kernel.INDENT
+INDENT = ir.INDENT
 LOGIC = {"and": "&&", "or": "||"}
 FLOATS = {"float32": "float", "float64": "double"}
 IGNORED = ("wait", "prefetch")
@@ -40,19 +39,19 @@ def c_type(dtype: str) -> str:
     return FLOATS.get(dtype) or (BOOL if dtype == BOOL else f"{dtype}_t")
 
 
-def c_text(module: kernel.Module) -> str:
+def c_text(module: ir.Module) -> str:
     """The text of a module; its function is `scan(status, sizes, arrays)`."""
     head = [f"#define NUMBER {c_type(module.dtype)}", '#include "runtime.h"']
     return "\n\n".join(["\n".join(head), *map(program_text, module.programs), driver_text(module)]) + "\n"
 
 
-def program_text(program: kernel.Function) -> str:
+def program_text(program: ir.Function) -> str:
     """A pointwise kernel."""
     taken = ", ".join(f"{c_type(one.dtype)} {'*restrict ' * one.is_memory}{one.name}_" for one in program.parameters)
     return "\n".join([f"static void {program.name}({taken}) {{", *_body(program), "}"])
 
 
-def driver_text(module: kernel.Module) -> str:
+def driver_text(module: ir.Module) -> str:
     """The driver of a module, for one thread."""
     head = f"void {module.driver.name}(int64_t *status, const int64_t *sizes, void *const *arrays) {{"
     lines = ["int64_t rank_ = 0, threads_ = 1, *status_ = status;"]
@@ -63,28 +62,28 @@ def driver_text(module: kernel.Module) -> str:
     return "\n".join([head, *(INDENT + line for line in lines), *_body(module.driver), "}"])
 
 
-def _body(function: kernel.Function) -> Iterator[str]:
+def _body(function: ir.Function) -> Iterator[str]:
     """The variables of a function, then what it does."""
     variables = dict.fromkeys((one.name for one in function.parameters), "")  # which are there
-    for s in kernel.statements_of(function.body):
-        if isinstance(s, kernel.Assign):
+    for s in ir.statements_of(function.body):
+        if isinstance(s, ir.Assign):
             variables.setdefault(s.name, s.value.dtype)
-        elif isinstance(s, kernel.For | kernel.Do):
-            variables |= dict.fromkeys([s.index] if isinstance(s, kernel.For) else s.results, "int64")
+        elif isinstance(s, ir.For | ir.Do):
+            variables |= dict.fromkeys([s.index] if isinstance(s, ir.For) else s.results, "int64")
     yield from (f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if dtype)
     yield from (INDENT + line for s in function.body for line in _lines(s))
 
 
-def _lines(s: kernel.Statement) -> Iterator[str]:
-    if isinstance(s, kernel.Assign):
+def _lines(s: ir.Statement) -> Iterator[str]:
+    if isinstance(s, ir.Assign):
         yield f"{s.name}_ = {_value(s.value)};"
-    elif isinstance(s, kernel.Store):
+    elif isinstance(s, ir.Store):
         yield f"{s.buffer}_[{_value(s.index)}] = {_value(s.value)};"
-    elif isinstance(s, kernel.For):
+    elif isinstance(s, ir.For):
         i, (begin, end, step) = f"{s.index}_", map(_value, (s.begin, s.end, s.step))
         yield f"for ({i} = {begin}; {i} < {end}; {i} += {step}) {{"
         yield from _block(s.body)
-    elif isinstance(s, kernel.If):
+    elif isinstance(s, ir.If):
         yield f"if ({_value(s.test)}) {{"
         yield from _block(s.body)
     elif s.function not in IGNORED:
@@ -92,58 +91,58 @@ def _lines(s: kernel.Statement) -> Iterator[str]:
         yield f"{result}{s.function}({', '.join(map(_argument, s.arguments))});"
 
 
-def _block(body: Sequence[kernel.Statement]) -> Iterator[str]:
+def _block(body: Sequence[ir.Statement]) -> Iterator[str]:
     for s in body:
         yield from (INDENT + line for line in _lines(s))
     yield "}"
 
 
-def _argument(argument: kernel.Argument) -> str:
-    if isinstance(argument, kernel.Array):
+def _argument(argument: ir.Argument) -> str:
+    if isinstance(argument, ir.Array):
         return f"{argument.buffer}_"
-    if isinstance(argument, kernel.Pointer):
+    if isinstance(argument, ir.Pointer):
         return f"{argument.buffer}_ + {_value(argument.offset)}"
-    if isinstance(argument, kernel.Vector):
+    if isinstance(argument, ir.Vector):
         return f"vector_at({argument.buffer}_ + {_value(argument.start)}, {_value(argument.count)})"
-    if isinstance(argument, kernel.MatrixOperand):
+    if isinstance(argument, ir.MatrixOperand):
         sizes = ", ".join(map(_value, (argument.rows, argument.stride, argument.columns)))
         return f"matrix_at({argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes})"
-    assert isinstance(argument, ir.Expr)
+    assert isinstance(argument, expressions.Expr)
     return _value(argument)
 
 
-def _value(e: ir.Expr) -> str:
-    if isinstance(e, ir.Literal | ir.ModuleConstant):
+def _value(e: expressions.Expr) -> str:
+    if isinstance(e, expressions.Literal | expressions.ModuleConstant):
         return _number(e.value, e.dtype)
-    if isinstance(e, ir.Name):
+    if isinstance(e, expressions.Name):
         return f"{e.name}_"
-    if isinstance(e, ir.Load):
+    if isinstance(e, expressions.Load):
         return f"{e.buffer}_[{_value(e.index)}]"
-    if isinstance(e, ir.CompareExpr):
+    if isinstance(e, expressions.CompareExpr):
         return f"({_value(e.left)} {e.operator} {_value(e.right)})"
-    if isinstance(e, ir.Logic):
+    if isinstance(e, expressions.Logic):
         return f"({f' {LOGIC[e.operator]} '.join(map(_value, e.parts))})"
-    if isinstance(e, ir.Choice):
+    if isinstance(e, expressions.Choice):
         return f"({_value(e.test)} ? {_value(e.a)} : {_value(e.b)})"
-    if isinstance(e, ir.CastExpr):
+    if isinstance(e, expressions.CastExpr):
         return f"(({c_type(e.dtype)}){_value(e.x)})"
-    if isinstance(e, ir.ScalarCall):
+    if isinstance(e, expressions.ScalarCall):
         return f"{e.function}_{c_type(e.dtype)}({', '.join(map(_value, e.operands))})"
-    if isinstance(e, ir.Negated) and e.dtype == BOOL:
+    if isinstance(e, expressions.Negated) and e.dtype == BOOL:
         return f"(!{_value(e.x)})"
     return _arithmetic(e)
 
 
-def _arithmetic(e: ir.Expr) -> str:
+def _arithmetic(e: expressions.Expr) -> str:
     """Users' integers wrap, as unsigned ones do in C; int64 are places and counts, which never overflow."""
-    operator = e.operator if isinstance(e, ir.BinaryExpr) else "-"
-    values = ["0", *map(_value, ir.parts_of(e))][-2:]  # what is negated is taken from 0
-    if isinstance(e, ir.Negated) and e.dtype in FLOATS:
+    operator = e.operator if isinstance(e, expressions.BinaryExpr) else "-"
+    values = ["0", *map(_value, expressions.parts_of(e))][-2:]  # what is negated is taken from 0
+    if isinstance(e, expressions.Negated) and e.dtype in FLOATS:
         return f"(-{values[1]})"
     if (
         e.dtype in FLOATS
         or operator in ("//", "%", ">>", "&")
-        or (e.dtype == ir.INDEX and isinstance(e, ir.BinaryExpr))
+        or (e.dtype == expressions.INDEX and isinstance(e, expressions.BinaryExpr))
     ):
         return f"({values[0]} {operator.replace('//', '/')} {values[1]})"
     return f"(({c_type(e.dtype)})((uint64_t){values[0]} {operator} (uint64_t){values[1]}))"
@@ -168,7 +167,7 @@ class C99(OnOneThread):
     """A C compiler and its code."""
 
     def load(self, text: ScanModule, width: int | None) -> Any:
-        assert isinstance(text.module, Module)
+        assert isinstance(text.module, ir.Module)
         return _library(c_text(text.module)).scan
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:

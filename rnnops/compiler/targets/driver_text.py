@@ -1,5 +1,8 @@
 """A module of kernel IR as LLVM IR: its pointwise kernels, its driver, and what is in both many times, once.
 
+Pointwise kernels are not copied into the driver: their pointers do not overlap within one call, but one step reads what
+another wrote. Drivers are functions as `kernels/cpu/threads.py` has them.
+
 **Repeated bodies**. A step of 100 equal layers has 100 equal pointwise kernels, products and loops over rows, which
 differ in the arrays and sizes that they are given. LLVM's time grows with the text, and faster than the text where a
 function has hundreds of addresses to keep. So pointwise kernels with the same text are one function, and a body that
@@ -19,31 +22,37 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, names_in
-from rnnops.compiler.lower.kernel import (
-    Assign,
-    Do,
-    For,
-    Function,
-    If,
-    Module,
-    Parameter,
-    Statement,
-    expressions_of,
-    statements_of,
+import numpy as np
+
+from rnnops.compiler.lower import kernel as ir
+from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, names_in, parts_of
+from rnnops.compiler.targets.llvm_text import (
+    BLOCK,
+    CUT,
+    FLOATS,
+    LANES,
+    NO_SYMBOLS,
+    PIECE_LANES,
+    QUICK,
+    STEPS,
+    Body,
+    RowSum,
+    Scalars,
+    declared,
+    llvm_type,
 )
-from rnnops.compiler.targets.llvm_text import Body, Row
-from rnnops.compiler.targets.row_sums import Scalars, llvm_type
+from rnnops.kernels.cpu.processor import host
 from rnnops.util import MadeOnDemand
 
 MANY = 8  # bodies that are the same, from how many on they are a function
 PERIOD = 16  # calls that are looked for again behind them, at most
+MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
 CHEAP = ("wait", "prefetch")  # calls that are not worth another call
 MARK = re.compile(r"!llvm\.loop !\d+")
 Place = tuple[int, int]  # id of the statements around a body, and the number of the body's first
 
 
-def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
+def llvm_text(module: ir.Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
     """The text of an LLVM module, and the scalar functions that it wants besides.
 
     Args:
@@ -58,7 +67,7 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
     return "\n\n".join([*scalars.declared.values(), *programs, *texts, *scalars.metadata(), ""]), scalars
 
 
-def _programs(module: Module, scalars: Scalars, symbols: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def _programs(module: ir.Module, scalars: Scalars, symbols: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """The texts of pointwise kernels, and kernel -> the first one with its text."""
     firsts: dict[tuple[str, ...], str] = {}
     texts, same = [], {}
@@ -78,12 +87,240 @@ def _named(text: str, name: str) -> str:
     return text.replace(" @(", f" @{name}(", 1)
 
 
+class Row(Body):
+    """A pointwise kernel, whose sums in lanes go by blocks."""
+
+    def __init__(self, function: ir.Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+        super().__init__(function, scalars, symbols)
+        self.factors = sums_of(function.body)
+        self.sums: dict[str, RowSum] = {}
+        self.depth = 0
+
+    def body(self, statements: Sequence[ir.Statement]) -> None:
+        starts: dict[str, str] = {}
+        for s in statements:
+            if isinstance(s, ir.Assign) and s.name in self.factors and not is_step(s):
+                starts[s.name] = self._start(s)
+                continue
+            self.statement(s)
+            ended = sums_of(s.body) if isinstance(s, ir.For) else {}
+            for name in filter(starts.__contains__, ended):  # in the order of the text, whatever hashes are
+                self._end(name, starts[name])
+
+    def statement(self, s: ir.Statement) -> None:
+        if is_step(s):
+            assert isinstance(s, ir.Assign)
+            assert isinstance(s.value, ScalarCall)
+            self.sums[s.name].put([self.value(x) for x in s.value.operands[1:]])
+        else:
+            super().statement(s)
+
+    def _start(self, s: ir.Assign) -> str:
+        """Begin a sum; the number that it starts from."""
+        dtype, factors = s.value.dtype, self.factors[s.name]
+        if factors > 1:
+            self.scalars.declare(*declared(dtype, PIECE_LANES[dtype]))
+        self.count += 1
+        self.sums[s.name] = RowSum(self, f"s{self.count}", dtype, factors, self.depth)
+        self.sums[s.name].start()
+        return self.value(s.value)
+
+    def _end(self, name: str, start: str) -> None:
+        one = self.sums.pop(name)
+        kind = FLOATS[one.dtype]
+        self.set(name, self.op(f"fadd {kind} {start}, {one.total()}"), one.dtype)
+
+    def _loop(self, s: ir.For) -> None:
+        sums = [self.sums[one.name] for one in s.body if isinstance(one, ir.Assign) and is_step(one)]
+        goes_on = any(one.depth != self.depth for one in sums)
+        self.depth += 1
+        if not sums:
+            super()._loop(s)
+        elif not goes_on and 0 < _known_count(s) <= BLOCK:
+            self._one_block(s, sums, _known_count(s))
+        elif goes_on or not (is_straight(s) or self._is_masked(s)):
+            self._any_blocks(s, sums, goes_on)
+        else:
+            self._whole_blocks(s, sums)
+        self.depth -= 1
+
+    def _is_masked(self, s: ir.For) -> bool:
+        """True if the processor reads and writes a part of a vector in all memory of a loop."""
+        touched = set().union(*map(ir.buffers_of, ir.statements_of(s.body)))
+        return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
+
+    def _one_block(self, s: ir.For, sums: Sequence[RowSum], count: int) -> None:
+        """A block as long as the loop."""
+        for one in sums:
+            one.block = -(-count // CUT) * CUT
+            if count < one.block:
+                one.clear()
+        few = is_straight(s) or count <= BLOCK // 2
+        self._within(
+            s, sums, "part", self.value(s.begin), str(count), self.scalars.mark("unrolled" if few else "by ones")
+        )
+        for one in sums:
+            one.add("part", first=True)
+
+    def _whole_blocks(self, s: ir.For, sums: Sequence[RowSum]) -> None:
+        """Blocks that are full, then what is left."""
+        begin, end, straight = self.value(s.begin), self.value(s.end), is_straight(s)
+        size = self.op(f"sub nsw i64 {end}, {begin}")
+        whole = self.op(f"add nsw i64 {begin}, {self.op(f'and i64 {size}, {-BLOCK}')}")
+
+        def block(now: str) -> None:
+            self._within(s, sums, "full", now, str(BLOCK), self.scalars.mark("unrolled" if straight else "by twos"))
+            for one in sums:
+                one.add("full")
+
+        self.loop(begin, whole, str(BLOCK), block)
+        rest, after = self.label(), self.label()
+        self.do(f"br i1 {self.op(f'icmp slt i64 {whole}, {end}')}, label %{rest}, label %{after}")
+        self.begin(rest)
+        left = self.op(f"sub nsw i64 {end}, {whole}")
+        if self._is_masked(s):
+            self._masked_rest(s, sums, whole, left, straight)
+        else:
+            for one in sums:
+                one.clear()
+            self._within(s, sums, "part", whole, left)
+        for one in sums:
+            one.add("part")
+        self.do(f"br label %{after}")
+        self.begin(after)
+
+    def _masked_rest(self, s: ir.For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
+        """A block with so many elements: the others are zeros, and nothing is done for them."""
+        count = str(BLOCK)
+        if not straight:  # the block is cut off behind the last vector that has some
+            for one in sums:
+                one.clear()
+            count = self.op(f"and i64 {self.op(f'add nsw i64 {left}, {CUT - 1}')}, {-CUT}")
+        start = self.op(f"sub nsw i64 {BLOCK}, {left}")
+        mask = self.op(f"getelementptr inbounds i32, ptr @{self.scalars.mask()}, i64 {start}")
+
+        def write(now: str) -> None:
+            inside, after, before = self.label(), self.label(), self.block
+            there = self.op(f"load i32, ptr {self.op(f'getelementptr inbounds i32, ptr {mask}, i64 {now}')}")
+            self.do(f"br i1 {self.op(f'icmp slt i32 {there}, 0')}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            for one in sums:
+                one.into = "", ""
+            self.body(s.body)
+            self.do(f"br label %{after}")
+            there = self.block
+            self.begin(after)
+            given = [
+                [self.op(f"phi {FLOATS[one.dtype]} [ {x}, %{there} ], [ 0.0, %{before} ]") for x in one.held]
+                for one in sums
+            ]
+            for one, values in zip(sums, given, strict=True):
+                one.into = "part", now
+                one.put(values)
+
+        self.loaded = {load: self.value(load) for load in ir.fixed_loads(s)}  # in a branch they would prevent vectors
+        self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
+        self.loaded = {}
+
+    def _any_blocks(self, s: ir.For, sums: Sequence[RowSum], goes_on: bool) -> None:
+        """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""
+        end, self.count = self.value(s.end), self.count + 1
+        at, head, inside, after = f"%at.{self.count}", self.label(), self.label(), self.label()
+        self.entry.append(f"  {at} = alloca i64")
+        self.do(f"store i64 {self.value(s.begin)}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(head)
+        now = self.op(f"load i64, ptr {at}")
+        left = self.op(f"sub nsw i64 {end}, {now}")
+        self.do(f"br i1 {self.op(f'icmp sgt i64 {left}, 0')}, label %{inside}, label %{after}")
+        self.begin(inside)
+        for room in [str(BLOCK), *(one.room() for one in sums if goes_on)]:
+            left = self._least(left, room)
+        for one in sums:
+            one.goes_on = goes_on
+            one.open()
+        self._within(s, sums, "part", now, left)
+        for one in sums:
+            one.close(left)
+        self.do(f"store i64 {self.op(f'add nsw i64 {now}, {left}')}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def _within(self, s: ir.For, sums: Sequence[RowSum], kind: str, first: str, count: str, mark: str = "") -> None:
+        """So many elements of a loop, from one on, within a block of each sum."""
+        places = [one.place() if one.goes_on else "" for one in sums]
+
+        def write(now: str) -> None:
+            for one, place in zip(sums, places, strict=True):
+                one.into = kind, self.op(f"add nsw i64 {place}, {now}") if place else now
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            self.body(s.body)
+
+        self.loop("0", count, "1", write, mark)
+
+    def _least(self, a: str, b: str) -> str:
+        name = self.scalars.declare("llvm.smin.i64", "i64", ["i64", "i64"])
+        return self.op(f"call i64 @{name}(i64 {a}, i64 {b})")
+
+    def text(self, linkage: str = "internal ") -> str:
+        taken = []
+        for parameter in self.function.parameters:
+            if parameter.is_memory:
+                self.memory[parameter.name] = f"%a.{parameter.name}", parameter.dtype
+                taken.append(f"ptr noalias %a.{parameter.name}")
+            else:
+                self.set(parameter.name, f"%a.{parameter.name}", parameter.dtype)
+                taken.append(f"{llvm_type(parameter.dtype)} %a.{parameter.name}")
+        self.body(self.function.body)
+        head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
+
+
+def _known_count(s: ir.For) -> int:
+    """How many times a loop runs where its text says so, else 0."""
+    if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
+        return 0
+    return s.end.value - s.begin.value
+
+
+def has_masks() -> bool:
+    """True if the processor reads and writes the first few numbers of a vector at once."""
+    return "avx" in host().features
+
+
+def is_step(statement: ir.Statement) -> bool:
+    """True if a statement adds to a sum of floats in lanes."""
+    value = statement.value if isinstance(statement, ir.Assign) else None
+    return isinstance(value, ScalarCall) and value.function in STEPS and value.dtype in LANES
+
+
+def sums_of(body: Sequence[ir.Statement]) -> dict[str, int]:
+    """The sums that statements add to, and how many factors their summands have."""
+    found: dict[str, int] = {}
+    for statement in ir.statements_of(body):
+        if is_step(statement):
+            assert isinstance(statement, ir.Assign)
+            found[statement.name] = len(parts_of(statement.value)) - 1
+    return found
+
+
+def is_straight(loop: ir.For) -> bool:
+    """True if a loop is only arithmetic, so that several copies in a row are small."""
+    return all(_is_quick(e) for s in ir.statements_of(loop.body) for e in ir.expressions_of(s))
+
+
+def _is_quick(e: Expr) -> bool:
+    own = not isinstance(e, ScalarCall) or e.function in QUICK
+    return own and all(map(_is_quick, parts_of(e)))
+
+
 class _Calls(Body):
     """A body that calls pointwise kernels; `rows` has the function that each is."""
 
     rows: Mapping[str, str]
 
-    def call(self, s: Do) -> None:
+    def call(self, s: ir.Do) -> None:
         if s.function in self.rows:
             given = [text for argument in s.arguments for text in self._argument(argument)]
             self.do(f"call void @{self.rows[s.function]}({', '.join(given)})")
@@ -96,14 +333,14 @@ class _Driver(_Calls):
 
     def __init__(
         self,
-        module: Module,
+        module: ir.Module,
         scalars: Scalars,
         symbols: Mapping[str, str],
         given: Sequence[str],
         rows: Mapping[str, str],
     ) -> None:
         super().__init__(module.driver, scalars, symbols)
-        self.arrays = [*(Parameter(name, "int64[]") for name in given), *module.arrays]
+        self.arrays = [*(ir.Parameter(name, "int64[]") for name in given), *module.arrays]
         self.array_places = {array.name: place for place, array in enumerate(self.arrays)}
         self.size_places = {size: place for place, size in enumerate(module.sizes)}
         self.rows = rows
@@ -143,7 +380,7 @@ class _Driver(_Calls):
         if not self.repeated:
             self.scalars.declared = declared
 
-    def body(self, statements: Sequence[Statement]) -> None:
+    def body(self, statements: Sequence[ir.Statement]) -> None:
         at = 0
         while at < len(statements):
             run = list(self._run(statements, at)) if self.repeated else []
@@ -154,20 +391,20 @@ class _Driver(_Calls):
                 self.statement(statements[at])
                 at += 1
 
-    def _run(self, statements: Sequence[Statement], at: int) -> Iterator[_DriverPart | Do]:
+    def _run(self, statements: Sequence[ir.Statement], at: int) -> Iterator[_DriverPart | ir.Do]:
         """Parts one behind the other, and cheap calls between them."""
         while at < len(statements):
             part, s = self.repeated.get((id(statements), at)), statements[at]
             if part is not None:
                 yield part
                 at += len(part.function.body)
-            elif isinstance(s, Do) and s.function in CHEAP:
+            elif isinstance(s, ir.Do) and s.function in CHEAP:
                 yield s
                 at += 1
             else:
                 return
 
-    def _in_loops(self, run: Sequence[_DriverPart | Do]) -> None:
+    def _in_loops(self, run: Sequence[_DriverPart | ir.Do]) -> None:
         """Write calls, in a loop where the same ones follow one another."""
         keys, at = [one.key if isinstance(one, _DriverPart) else one for one in run], 0
         while at < len(run):
@@ -175,7 +412,7 @@ class _Driver(_Calls):
             self._repeated(run[at : at + period * times], period)
             at += period * times
 
-    def _repeated(self, run: Sequence[_DriverPart | Do], period: int) -> None:
+    def _repeated(self, run: Sequence[_DriverPart | ir.Do], period: int) -> None:
         """Calls that are the same but for their tables, which lie one behind the other."""
         start = len(self.table)
         tables = [one.table if isinstance(one, _DriverPart) else [] for one in run]
@@ -185,7 +422,7 @@ class _Driver(_Calls):
         def write(now: str) -> None:
             place = self.op(f"add nsw i64 {self.op(f'mul nsw i64 {now}, {stride}')}, {start}")
             for one, table in zip(run[:period], tables, strict=False):
-                if isinstance(one, Do):
+                if isinstance(one, ir.Do):
                     self.call(one)
                     continue
                 self._call_part(one, self.op(f"getelementptr inbounds i64, ptr @table, i64 {place}"))
@@ -221,8 +458,8 @@ def _repetition(keys: Sequence[Any], at: int) -> tuple[int, int]:
 class _DriverPart(_Calls):
     """A body of a driver as a function: its table, the driver's variables that it takes, a key that has all else."""
 
-    def __init__(self, driver: _Driver, statements: Sequence[Statement]) -> None:
-        super().__init__(Function("", (), tuple(statements)), driver.scalars, driver.symbols)
+    def __init__(self, driver: _Driver, statements: Sequence[ir.Statement]) -> None:
+        super().__init__(ir.Function("", (), tuple(statements)), driver.scalars, driver.symbols)
         self.driver, self.rows = driver, driver.rows
         self.table: list[int] = []
         self.found: list[tuple[str, str]] = []  # kind and array of the word that a number of the table places
@@ -287,61 +524,61 @@ class _DriverPart(_Calls):
 class _Bodies:
     """The bodies in statements that may become functions, each with what sets its own variables."""
 
-    def __init__(self, statements: Sequence[Statement]) -> None:
+    def __init__(self, statements: Sequence[ir.Statement]) -> None:
         self.reads: dict[int, set[str]] = {}  # id of a statement -> what it reads
         self.outside = self._read_outside(statements)
 
-    def found(self, statements: Sequence[Statement]) -> Iterator[tuple[Place, Sequence[Statement]]]:
+    def found(self, statements: Sequence[ir.Statement]) -> Iterator[tuple[Place, Sequence[ir.Statement]]]:
         first = 0
         for at, s in enumerate(statements):
             if _only_sets(s):
                 continue
             begin = next((b for b in (first, at) if self._is_closed(statements[b : at + 1])), None)
-            if isinstance(s, For | If) and (begin is None or not _is_body(s)):
+            if isinstance(s, ir.For | ir.If) and (begin is None or not _is_body(s)):
                 yield from self.found(s.body)
-            elif begin is not None and not (isinstance(s, Do) and (s.results or s.function in CHEAP)):
+            elif begin is not None and not (isinstance(s, ir.Do) and (s.results or s.function in CHEAP)):
                 yield (id(statements), begin), statements[begin : at + 1]
             first = at + 1
 
-    def _is_closed(self, statements: Sequence[Statement]) -> bool:
+    def _is_closed(self, statements: Sequence[ir.Statement]) -> bool:
         """True if no other statement reads the variables that these set, and these set them before they read them."""
-        names = {one.name for one in statements_of(statements) if isinstance(one, Assign)}
+        names = {one.name for one in ir.statements_of(statements) if isinstance(one, ir.Assign)}
         return not names or names.isdisjoint(self.outside | self._read_in(statements))
 
-    def _read_outside(self, statements: Sequence[Statement]) -> set[str]:
+    def _read_outside(self, statements: Sequence[ir.Statement]) -> set[str]:
         """Variables that are read where neither the body of the reader nor the statements right before it set them."""
-        found, body = set[str](), list[Statement]()
+        found, body = set[str](), list[ir.Statement]()
         for s in statements:
             body.append(s)
             if _only_sets(s):
                 continue
             if _is_body(s):
                 found |= self._read_in(body)
-            elif isinstance(s, For | If):
+            elif isinstance(s, ir.For | ir.If):
                 found |= self._read_in(body[:-1]) | _names_of(s) | self._read_outside(s.body)
             body = []
         return found | self._read_in(body)
 
-    def _read_in(self, statements: Sequence[Statement]) -> set[str]:
+    def _read_in(self, statements: Sequence[ir.Statement]) -> set[str]:
         """Variables that statements read before they set them; what a test or a loop sets may not be set."""
         found, known = set[str](), set[str]()
         for s in statements:
             if id(s) not in self.reads:
-                inside = self._read_in(s.body) - {getattr(s, "index", "")} if isinstance(s, For | If) else set()
+                inside = self._read_in(s.body) - {getattr(s, "index", "")} if isinstance(s, ir.For | ir.If) else set()
                 self.reads[id(s)] = _names_of(s) | inside
             found |= self.reads[id(s)] - known
-            known |= {s.name} if isinstance(s, Assign) else set()
+            known |= {s.name} if isinstance(s, ir.Assign) else set()
         return found
 
 
-def _is_body(s: Statement) -> bool:
+def _is_body(s: ir.Statement) -> bool:
     """True if there is no loop in a loop or a test."""
-    return not isinstance(s, For | If) or not any(isinstance(inner, For) for inner in statements_of(s.body))
+    return not isinstance(s, ir.For | ir.If) or not any(isinstance(inner, ir.For) for inner in ir.statements_of(s.body))
 
 
-def _only_sets(s: Statement) -> bool:
-    return isinstance(s, Assign) or (isinstance(s, If) and all(isinstance(inner, Assign) for inner in s.body))
+def _only_sets(s: ir.Statement) -> bool:
+    return isinstance(s, ir.Assign) or (isinstance(s, ir.If) and all(isinstance(inner, ir.Assign) for inner in s.body))
 
 
-def _names_of(s: Statement) -> set[str]:
-    return set[str]().union(*map(names_in, expressions_of(s)))
+def _names_of(s: ir.Statement) -> set[str]:
+    return set[str]().union(*map(names_in, ir.expressions_of(s)))

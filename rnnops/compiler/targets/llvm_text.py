@@ -1,78 +1,127 @@
-"""Kernel IR as LLVM IR: pointwise kernels and a driver for the cores of this machine.
+"""Kernel IR as LLVM IR: statements, and sums of a row in one grouping.
 
-Pointwise kernels are functions of their own, which are not copied into the driver: their pointers do not overlap within
-one call, but one step reads what another wrote. Nothing here lets LLVM choose what is rounded: sums of a row have a
-grouping of their own (`row_sums.py`), multiply-adds are written as such, and no flag fuses or reorders the others.
+Nothing here lets LLVM choose what is rounded: sums of a row have a grouping of their own, multiply-adds are written as
+such, and no flag fuses or reorders the others. Products, packing and barriers are called by name.
 
-Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/threads.py` has them.
+**Sums of a row** have one grouping, whatever else is in their loop: elements 32 apart are one lane, a tree joins lanes.
+
+Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the
+upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow only from summands.
+There is no `reassoc` here, which would let LLVM group by the width of its vectors, and these by what else is in a loop.
+
+A loop goes by blocks of 32 elements: what is summed is put into memory that a block fills, and whole vectors of it are
+added to the lanes, which are in registers. LLVM makes vectors of the loop within a block as it likes. Where a loop is
+straight arithmetic, blocks that are full have a loop of their own, without a remainder: LLVM unrolls it, and what it
+puts into memory stays in registers. Elements of a block that are not there count as zeros.
+
+A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
+
+Where a loop is known to have no more elements than a block, its block is as long as it needs to be. Lanes without
+elements are zeros. A lane may begin with its first element instead of zero plus that element: only the sign of a zero
+can differ, and the sum is added to the number that it starts from, which is never -0.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.lower.expressions import (
-    BinaryExpr,
-    CastExpr,
-    Choice,
-    CompareExpr,
-    Expr,
-    Literal,
-    Load,
-    Logic,
-    ModuleConstant,
-    Name,
-    Negated,
-    ScalarCall,
-)
-from rnnops.compiler.lower.kernel import (
-    Argument,
-    Array,
-    Assign,
-    Do,
-    For,
-    Function,
-    If,
-    MatrixOperand,
-    Pointer,
-    Statement,
-    Store,
-    Vector,
-    buffers_of,
-    statements_of,
-)
-from rnnops.compiler.targets.row_sums import (
-    BLOCK,
-    CUT,
-    FLOATS,
-    PIECE_LANES,
-    RowSum,
-    Scalars,
-    declared,
-    fixed_loads,
-    is_step,
-    is_straight,
-    llvm_type,
-    sums_of,
-)
-from rnnops.kernels.cpu.processor import host
+from rnnops.compiler.lower import expressions, kernel as ir
 from rnnops.types import BOOL, is_signed
 
 FLAGS = "nsz"  # of a pointwise kernel's own arithmetic
 SUMS = ("add_any_order", "add_product_any_order", "add_product")
 EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # of floats LLVM's, of integers the scalar functions
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 NO_SYMBOLS: Mapping[str, str] = MappingProxyType({})
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+FLOATS = {"float32": "float", "float64": "double"}
+MARKED = (
+    '!0 = !{!"llvm.loop.unroll.disable"}',
+    '!1 = !{!"llvm.loop.vectorize.followup_vectorized", !2}',
+    '!2 = !{!"llvm.loop.unroll.full"}',
+    '!3 = !{!"llvm.loop.interleave.count", i32 2}',
+    '!4 = !{!"llvm.loop.interleave.count", i32 1}',
+)
+MARKS = {"unrolled": "!0, !1", "by twos": "!0, !3", "by ones": "!0, !4"}  # of the vectors that a loop is made of
+
+
+def llvm_type(dtype: str) -> str:
+    """The type of a number in a register."""
+    return FLOATS.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * np.dtype(dtype).itemsize}")
+
+
+def symbol_of(function: str, dtypes: Sequence[str]) -> str:
+    """The name of a scalar function for operands of some dtypes."""
+    return "_".join([function, *dict.fromkeys(dtypes)])
+
+
+class Scalars:
+    """The scalar functions that a module calls: name -> (function, dtypes of its operands, dtype of its result)."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
+        self.declared: dict[str, str] = {}
+        self.marks: list[str] = []  # of loops: what each is to become
+
+    def name(self, call: expressions.ScalarCall) -> str:
+        dtypes = tuple(operand.dtype for operand in call.operands)
+        name = symbol_of(call.function, dtypes)
+        self.used[name] = call.function, dtypes, call.dtype
+        return name
+
+    def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
+        """A function from elsewhere, as callers see it."""
+        self.declared[name] = f'declare {result} @"{name}"({", ".join(kinds)})'
+        return name
+
+    def mark(self, what: str) -> str:
+        """The mark on the last branch of a loop that becomes one of `MARKS`."""
+        self.marks.append(what)
+        return f", !llvm.loop !{len(MARKED) + len(self.marks)}"
+
+    def mask(self) -> str:
+        """The name of a table: as many times -1 as a block has elements, then as many zeros."""
+        marks = ", ".join(f"i32 {mark}" for mark in [-1] * BLOCK + [0] * BLOCK)
+        self.declared["mask"] = f"@mask = internal constant [{2 * BLOCK} x i32] [{marks}], align 64"
+        return "mask"
+
+    def metadata(self) -> list[str]:
+        """The meaning of the marks."""
+        numbers = range(len(MARKED) + 1, len(MARKED) + 1 + len(self.marks))
+        loops = [f"!{i} = distinct !{{!{i}, {MARKS[what]}}}" for i, what in zip(numbers, self.marks, strict=True)]
+        return [*MARKED, *loops] if loops else []
+
+
+STEPS = ("add_any_order", "add_product_any_order")
+BLOCK, CUT = 32, 8  # elements of a block, and those that one which is not full is made of
+LANES = {"float32": 32, "float64": 16}
+PIECES = {
+    "float32": "<8 x float>",
+    "float64": "<4 x double>",
+}  # vectors of 256 bits, two or four where they are shorter
+PIECE_LANES, SIZES = {"float32": 8, "float64": 4}, {"float32": 4, "float64": 8}
+QUICK = ("min", "max", "larger", "smaller", "round_bfloat16", *STEPS)  # calls that straight arithmetic may have
+
+
+def multiply_add(dtype: str, lanes: int = 1) -> str:
+    """The name of LLVM's multiply-add, rounded once where the processor can."""
+    return f"llvm.fmuladd.{f'v{lanes}' if lanes > 1 else ''}f{8 * SIZES[dtype]}"
+
+
+def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
+    """The name of a multiply-add, its result and its operands."""
+    kind = PIECES[dtype] if lanes > 1 else FLOATS[dtype]
+    return multiply_add(dtype, lanes), kind, [kind] * 3
 
 
 class Body:
@@ -82,13 +131,13 @@ class Body:
     LLVM puts them into registers.
     """
 
-    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
+    def __init__(self, function: ir.Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
         self.scalars, self.lines, self.entry, self.symbols = scalars, list[str](), list[str](), symbols
         self.values: dict[str, str] = {}  # of names that are set at one place, and of indices of loops
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
         self.lengths: dict[str, str] = {}  # of buffers that are whole arrays
-        self.loaded: dict[Load, str] = {}  # elements that were loaded before the loop that is written
+        self.loaded: dict[expressions.Load, str] = {}  # elements that were loaded before the loop that is written
         self.count, self.block = 0, "entry"
         self.function = function
         self.changing = _set_again(function)
@@ -124,49 +173,49 @@ class Body:
 
     # -- expressions ---------------------------------------------------------------------------------------------
 
-    def value(self, e: Expr) -> str:
+    def value(self, e: expressions.Expr) -> str:
         """The value of an expression, as an operand of instructions."""
-        if isinstance(e, Literal | ModuleConstant):
+        if isinstance(e, expressions.Literal | expressions.ModuleConstant):
             return _number(e)
-        if isinstance(e, Name):
+        if isinstance(e, expressions.Name):
             known = self.values.get(e.name)
             return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
-        if isinstance(e, Load):
+        if isinstance(e, expressions.Load):
             if e in self.loaded:
                 return self.loaded[e]
             place = self.place(e.buffer, e.index)
             return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
-        if isinstance(e, BinaryExpr):
+        if isinstance(e, expressions.BinaryExpr):
             return self._binary(e)
-        if isinstance(e, Negated):
+        if isinstance(e, expressions.Negated):
             return self._negated(e)
-        if isinstance(e, CompareExpr):
+        if isinstance(e, expressions.CompareExpr):
             return self._comparison(e)
-        if isinstance(e, Logic):
+        if isinstance(e, expressions.Logic):
             result = self.value(e.parts[0])
             for part in e.parts[1:]:
                 result = self.op(f"{e.operator} i1 {result}, {self.value(part)}")
             return result
-        if isinstance(e, Choice):
+        if isinstance(e, expressions.Choice):
             kind, test = llvm_type(e.dtype), self.value(e.test)
             return self.op(f"select i1 {test}, {kind} {self.value(e.a)}, {kind} {self.value(e.b)}")
-        if isinstance(e, CastExpr):
+        if isinstance(e, expressions.CastExpr):
             return self._cast(self.value(e.x), e.x.dtype, e.dtype)
-        assert isinstance(e, ScalarCall)
+        assert isinstance(e, expressions.ScalarCall)
         return self._call(e)
 
-    def test(self, e: Expr) -> str:
+    def test(self, e: expressions.Expr) -> str:
         """The value of the test of an `If`."""
         return self.value(e)
 
-    def place(self, buffer: str, index: Expr) -> str:
+    def place(self, buffer: str, index: expressions.Expr) -> str:
         """The address of an element."""
         address, dtype = self.memory[buffer]
-        if index == Literal(0):
+        if index == expressions.Literal(0):
             return address
         return self.op(f"getelementptr inbounds {llvm_type(dtype)}, ptr {address}, i64 {self.value(index)}")
 
-    def _binary(self, e: BinaryExpr) -> str:
+    def _binary(self, e: expressions.BinaryExpr) -> str:
         a, b, kind = self.value(e.left), self.value(e.right), llvm_type(e.dtype)
         if e.dtype in FLOATS:
             return self.op(f"f{ARITHMETIC[e.operator]} {FLAGS} {kind} {a}, {b}")
@@ -179,13 +228,13 @@ class Body:
         wraps = "" if e.dtype != "int64" else " nsw"  # places and counts; of users' numbers only uint64 are added
         return self.op(f"{ARITHMETIC[e.operator]}{wraps} {kind} {a}, {b}")
 
-    def _negated(self, e: Negated) -> str:
+    def _negated(self, e: expressions.Negated) -> str:
         x, kind = self.value(e.x), llvm_type(e.dtype)
         if e.dtype == BOOL:
             return self.op(f"xor i1 {x}, true")
         return self.op(f"fneg {FLAGS} {kind} {x}" if e.dtype in FLOATS else f"sub {kind} 0, {x}")
 
-    def _comparison(self, e: CompareExpr) -> str:
+    def _comparison(self, e: expressions.CompareExpr) -> str:
         a, b, dtype = self.value(e.left), self.value(e.right), e.left.dtype
         if dtype in FLOATS:
             return self.op(f"fcmp {FLAGS} {FLOAT_TESTS[e.operator]} {FLOATS[dtype]} {a}, {b}")
@@ -210,17 +259,17 @@ class Body:
             word = "sext" if is_signed(old) else "zext"
         return self.op(f"{word} {source} {x} to {target}")
 
-    def _call(self, e: ScalarCall) -> str:
+    def _call(self, e: expressions.ScalarCall) -> str:
         if e.function in SUMS:
             return self._sum(e)
         if e.function in ("min", "max") or (e.function in EXTREMA and e.dtype in FLOATS):
             return self._extremum(e)
         if e.function in EXTREMA:
-            e = ScalarCall(EXTREMA[e.function], e.operands, dtype=e.dtype)
+            e = expressions.ScalarCall(EXTREMA[e.function], e.operands, dtype=e.dtype)
         given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
-    def _sum(self, e: ScalarCall) -> str:
+    def _sum(self, e: expressions.ScalarCall) -> str:
         """A step of a sum in its order; of products, one multiply-add."""
         kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype not in FLOATS:
@@ -231,7 +280,7 @@ class Body:
         name = self.scalars.declare(*declared(e.dtype))
         return self.op(f"call {FLAGS} {kind} @{name}({kind} {factors[0]}, {kind} {factors[1]}, {kind} {total})")
 
-    def _extremum(self, e: ScalarCall) -> str:
+    def _extremum(self, e: expressions.ScalarCall) -> str:
         kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype in FLOATS:
             name = f"llvm.{EXTREMA[e.function]}.f{8 * np.dtype(e.dtype).itemsize}"
@@ -243,18 +292,18 @@ class Body:
 
     # -- statements ----------------------------------------------------------------------------------------------
 
-    def body(self, statements: Sequence[Statement]) -> None:
+    def body(self, statements: Sequence[ir.Statement]) -> None:
         for statement in statements:
             self.statement(statement)
 
-    def statement(self, s: Statement) -> None:
-        if isinstance(s, Assign):
+    def statement(self, s: ir.Statement) -> None:
+        if isinstance(s, ir.Assign):
             self.set(s.name, self.value(s.value), s.value.dtype)
-        elif isinstance(s, Store):
+        elif isinstance(s, ir.Store):
             self._store(s)
-        elif isinstance(s, For):
+        elif isinstance(s, ir.For):
             self._loop(s)
-        elif isinstance(s, If):
+        elif isinstance(s, ir.If):
             inside, after = self.label(), self.label()
             self.do(f"br i1 {self.test(s.test)}, label %{inside}, label %{after}")
             self.begin(inside)
@@ -264,12 +313,12 @@ class Body:
         else:
             self.call(s)
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: ir.Store) -> None:
         dtype = self.memory[s.buffer][1]
         value = self._cast(self.value(s.value), s.value.dtype, dtype)
         self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
 
-    def _loop(self, s: For) -> None:
+    def _loop(self, s: ir.For) -> None:
         def write(now: str) -> None:
             self.values[s.index] = now
             self.body(s.body)
@@ -295,7 +344,7 @@ class Body:
         self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
-    def call(self, s: Do) -> None:
+    def call(self, s: ir.Do) -> None:
         given = [text for argument in s.arguments for text in self._argument(argument)]
         if s.function == "prefetch":
             self.scalars.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
@@ -309,232 +358,30 @@ class Body:
         for variable in s.results:
             self.set(variable, self.op(call), "int64")
 
-    def _argument(self, argument: Argument) -> list[str]:
+    def _argument(self, argument: ir.Argument) -> list[str]:
         """The value of an argument: an address and sizes for an array."""
-        if isinstance(argument, Expr):
+        if isinstance(argument, expressions.Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
                 return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
             return [f"{llvm_type(argument.dtype)} {value}"]
-        if isinstance(argument, Pointer):
+        if isinstance(argument, ir.Pointer):
             return [f"ptr {self.place(argument.buffer, argument.offset)}"]
-        if isinstance(argument, Array):
+        if isinstance(argument, ir.Array):
             return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
-        if isinstance(argument, Vector):
+        if isinstance(argument, ir.Vector):
             return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
-        assert isinstance(argument, MatrixOperand)
-        start = argument.start if argument.column == Literal(0) else argument.start + argument.column
+        assert isinstance(argument, ir.MatrixOperand)
+        start = argument.start if argument.column == expressions.Literal(0) else argument.start + argument.column
         sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
-class Row(Body):
-    """A pointwise kernel, whose sums in lanes go by blocks."""
-
-    def __init__(self, function: Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
-        super().__init__(function, scalars, symbols)
-        self.factors = sums_of(function.body)
-        self.sums: dict[str, RowSum] = {}
-        self.depth = 0
-
-    def body(self, statements: Sequence[Statement]) -> None:
-        starts: dict[str, str] = {}
-        for s in statements:
-            if isinstance(s, Assign) and s.name in self.factors and not is_step(s):
-                starts[s.name] = self._start(s)
-                continue
-            self.statement(s)
-            ended = sums_of(s.body) if isinstance(s, For) else {}
-            for name in filter(starts.__contains__, ended):  # in the order of the text, whatever hashes are
-                self._end(name, starts[name])
-
-    def statement(self, s: Statement) -> None:
-        if is_step(s):
-            assert isinstance(s, Assign)
-            assert isinstance(s.value, ScalarCall)
-            self.sums[s.name].put([self.value(x) for x in s.value.operands[1:]])
-        else:
-            super().statement(s)
-
-    def _start(self, s: Assign) -> str:
-        """Begin a sum; the number that it starts from."""
-        dtype, factors = s.value.dtype, self.factors[s.name]
-        if factors > 1:
-            self.scalars.declare(*declared(dtype, PIECE_LANES[dtype]))
-        self.count += 1
-        self.sums[s.name] = RowSum(self, f"s{self.count}", dtype, factors, self.depth)
-        self.sums[s.name].start()
-        return self.value(s.value)
-
-    def _end(self, name: str, start: str) -> None:
-        one = self.sums.pop(name)
-        kind = FLOATS[one.dtype]
-        self.set(name, self.op(f"fadd {kind} {start}, {one.total()}"), one.dtype)
-
-    def _loop(self, s: For) -> None:
-        sums = [self.sums[one.name] for one in s.body if isinstance(one, Assign) and is_step(one)]
-        goes_on = any(one.depth != self.depth for one in sums)
-        self.depth += 1
-        if not sums:
-            super()._loop(s)
-        elif not goes_on and 0 < _known_count(s) <= BLOCK:
-            self._one_block(s, sums, _known_count(s))
-        elif goes_on or not (is_straight(s) or self._is_masked(s)):
-            self._any_blocks(s, sums, goes_on)
-        else:
-            self._whole_blocks(s, sums)
-        self.depth -= 1
-
-    def _is_masked(self, s: For) -> bool:
-        """True if the processor reads and writes a part of a vector in all memory of a loop."""
-        touched = set().union(*map(buffers_of, statements_of(s.body)))
-        return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
-
-    def _one_block(self, s: For, sums: Sequence[RowSum], count: int) -> None:
-        """A block as long as the loop."""
-        for one in sums:
-            one.block = -(-count // CUT) * CUT
-            if count < one.block:
-                one.clear()
-        few = is_straight(s) or count <= BLOCK // 2
-        self._within(
-            s, sums, "part", self.value(s.begin), str(count), self.scalars.mark("unrolled" if few else "by ones")
-        )
-        for one in sums:
-            one.add("part", first=True)
-
-    def _whole_blocks(self, s: For, sums: Sequence[RowSum]) -> None:
-        """Blocks that are full, then what is left."""
-        begin, end, straight = self.value(s.begin), self.value(s.end), is_straight(s)
-        size = self.op(f"sub nsw i64 {end}, {begin}")
-        whole = self.op(f"add nsw i64 {begin}, {self.op(f'and i64 {size}, {-BLOCK}')}")
-
-        def block(now: str) -> None:
-            self._within(s, sums, "full", now, str(BLOCK), self.scalars.mark("unrolled" if straight else "by twos"))
-            for one in sums:
-                one.add("full")
-
-        self.loop(begin, whole, str(BLOCK), block)
-        rest, after = self.label(), self.label()
-        self.do(f"br i1 {self.op(f'icmp slt i64 {whole}, {end}')}, label %{rest}, label %{after}")
-        self.begin(rest)
-        left = self.op(f"sub nsw i64 {end}, {whole}")
-        if self._is_masked(s):
-            self._masked_rest(s, sums, whole, left, straight)
-        else:
-            for one in sums:
-                one.clear()
-            self._within(s, sums, "part", whole, left)
-        for one in sums:
-            one.add("part")
-        self.do(f"br label %{after}")
-        self.begin(after)
-
-    def _masked_rest(self, s: For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
-        """A block with so many elements: the others are zeros, and nothing is done for them."""
-        count = str(BLOCK)
-        if not straight:  # the block is cut off behind the last vector that has some
-            for one in sums:
-                one.clear()
-            count = self.op(f"and i64 {self.op(f'add nsw i64 {left}, {CUT - 1}')}, {-CUT}")
-        start = self.op(f"sub nsw i64 {BLOCK}, {left}")
-        mask = self.op(f"getelementptr inbounds i32, ptr @{self.scalars.mask()}, i64 {start}")
-
-        def write(now: str) -> None:
-            inside, after, before = self.label(), self.label(), self.block
-            there = self.op(f"load i32, ptr {self.op(f'getelementptr inbounds i32, ptr {mask}, i64 {now}')}")
-            self.do(f"br i1 {self.op(f'icmp slt i32 {there}, 0')}, label %{inside}, label %{after}")
-            self.begin(inside)
-            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
-            for one in sums:
-                one.into = "", ""
-            self.body(s.body)
-            self.do(f"br label %{after}")
-            there = self.block
-            self.begin(after)
-            given = [
-                [self.op(f"phi {FLOATS[one.dtype]} [ {x}, %{there} ], [ 0.0, %{before} ]") for x in one.held]
-                for one in sums
-            ]
-            for one, values in zip(sums, given, strict=True):
-                one.into = "part", now
-                one.put(values)
-
-        self.loaded = {load: self.value(load) for load in fixed_loads(s)}  # in a branch they would prevent vectors
-        self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
-        self.loaded = {}
-
-    def _any_blocks(self, s: For, sums: Sequence[RowSum], goes_on: bool) -> None:
-        """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""
-        end, self.count = self.value(s.end), self.count + 1
-        at, head, inside, after = f"%at.{self.count}", self.label(), self.label(), self.label()
-        self.entry.append(f"  {at} = alloca i64")
-        self.do(f"store i64 {self.value(s.begin)}, ptr {at}")
-        self.do(f"br label %{head}")
-        self.begin(head)
-        now = self.op(f"load i64, ptr {at}")
-        left = self.op(f"sub nsw i64 {end}, {now}")
-        self.do(f"br i1 {self.op(f'icmp sgt i64 {left}, 0')}, label %{inside}, label %{after}")
-        self.begin(inside)
-        for room in [str(BLOCK), *(one.room() for one in sums if goes_on)]:
-            left = self._least(left, room)
-        for one in sums:
-            one.goes_on = goes_on
-            one.open()
-        self._within(s, sums, "part", now, left)
-        for one in sums:
-            one.close(left)
-        self.do(f"store i64 {self.op(f'add nsw i64 {now}, {left}')}, ptr {at}")
-        self.do(f"br label %{head}")
-        self.begin(after)
-
-    def _within(self, s: For, sums: Sequence[RowSum], kind: str, first: str, count: str, mark: str = "") -> None:
-        """So many elements of a loop, from one on, within a block of each sum."""
-        places = [one.place() if one.goes_on else "" for one in sums]
-
-        def write(now: str) -> None:
-            for one, place in zip(sums, places, strict=True):
-                one.into = kind, self.op(f"add nsw i64 {place}, {now}") if place else now
-            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
-            self.body(s.body)
-
-        self.loop("0", count, "1", write, mark)
-
-    def _least(self, a: str, b: str) -> str:
-        name = self.scalars.declare("llvm.smin.i64", "i64", ["i64", "i64"])
-        return self.op(f"call i64 @{name}(i64 {a}, i64 {b})")
-
-    def text(self, linkage: str = "internal ") -> str:
-        taken = []
-        for parameter in self.function.parameters:
-            if parameter.is_memory:
-                self.memory[parameter.name] = f"%a.{parameter.name}", parameter.dtype
-                taken.append(f"ptr noalias %a.{parameter.name}")
-            else:
-                self.set(parameter.name, f"%a.{parameter.name}", parameter.dtype)
-                taken.append(f"{llvm_type(parameter.dtype)} %a.{parameter.name}")
-        self.body(self.function.body)
-        head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
-        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
-
-
-def _known_count(s: For) -> int:
-    """How many times a loop runs where its text says so, else 0."""
-    if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
-        return 0
-    return s.end.value - s.begin.value
-
-
-def has_masks() -> bool:
-    """True if the processor reads and writes the first few numbers of a vector at once."""
-    return "avx" in host().features
-
-
-def _set_again(function: Function) -> set[str]:
+def _set_again(function: ir.Function) -> set[str]:
     """Variables that are set at several places."""
     places = [one.name for one in function.parameters]
-    for s in statements_of(function.body):
-        places += [s.name] if isinstance(s, Assign) else s.results if isinstance(s, Do) else ()
+    for s in ir.statements_of(function.body):
+        places += [s.name] if isinstance(s, ir.Assign) else s.results if isinstance(s, ir.Do) else ()
     return {name for name, count in Counter(places).items() if count > 1}
 
 
@@ -542,3 +389,157 @@ def _number(e: Any) -> str:
     if e.dtype in FLOATS:  # LLVM writes numbers of both dtypes as a double's bits
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(e.value)))[0]:016x}"
     return str(int(e.value))
+
+
+@dataclass
+class RowSum:
+    """One sum of a function, while its loops are written.
+
+    Args:
+        name: in LLVM, used by this sum only.
+        dtype: float32 or float64.
+        factors: numbers that are multiplied with each other in each summand, 1 or 2.
+        depth: loops around the place where it starts.
+    """
+
+    write: Body
+    name: str
+    dtype: str
+    factors: int
+    depth: int
+    goes_on: bool = False  # over several loops
+    block: int = BLOCK  # elements of it, a multiple of `CUT`
+    into: tuple[str, str] = field(default=("", ""), init=False)  # memory and place that the next summand is put into
+    held: Sequence[str] = field(default=(), init=False)  # the factors of the last summand that had no place
+
+    @property
+    def pieces(self) -> int:
+        return LANES[self.dtype] // PIECE_LANES[self.dtype]
+
+    @property
+    def gathered(self) -> range:
+        """The pieces of a block."""
+        return range(self.block // PIECE_LANES[self.dtype])
+
+    def start(self) -> None:
+        """All lanes are zero."""
+        for k in range(self.pieces):
+            self.write.entry.append(f"  %{self.name}.{k} = alloca {PIECES[self.dtype]}")
+            self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr %{self.name}.{k}")
+        for kind in ("full", "part"):
+            for factor in range(self.factors):
+                room = f"[{BLOCK} x {FLOATS[self.dtype]}], align 64"
+                self.write.entry.append(f"  %{self.name}.{kind}{factor} = alloca {room}")
+        self.write.entry.append(f"  %{self.name}.place = alloca i64")
+        self.write.do(f"store i64 0, ptr %{self.name}.place")
+
+    def place(self) -> str:
+        """Elements of the block that are there."""
+        return self.write.op(f"load i64, ptr %{self.name}.place")
+
+    def room(self) -> str:
+        """Elements that the block still takes."""
+        return self.write.op(f"sub nsw i64 {BLOCK}, {self.place()}")
+
+    def open(self) -> None:
+        """A block that is empty is filled with zeros."""
+        if not self.goes_on:
+            self.clear()
+            return
+        with self._where(f"icmp eq i64 {self.place()}, 0"):
+            self.clear()
+
+    def close(self, count: str) -> None:
+        """So many elements more are gathered; they are added to the lanes where the block is full or ends here."""
+        if not self.goes_on:
+            self.add("part")
+            return
+        place = f"%{self.name}.place"
+        self.write.do(f"store i64 {self.write.op(f'add nsw i64 {self.place()}, {count}')}, ptr {place}")
+        with self._where(f"icmp eq i64 {self.place()}, {BLOCK}"):
+            self.add("part")
+            self.write.do(f"store i64 0, ptr {place}")
+
+    @contextmanager
+    def _where(self, test: str) -> Iterator[None]:
+        """Code written within runs only if a test holds."""
+        inside, after = self.write.label(), self.write.label()
+        self.write.do(f"br i1 {self.write.op(test)}, label %{inside}, label %{after}")
+        self.write.begin(inside)
+        yield
+        self.write.do(f"br label %{after}")
+        self.write.begin(after)
+
+    def put(self, values: Sequence[str]) -> None:
+        """The factors of a summand go where blocks are gathered."""
+        kind, place = self.into
+        if not kind:
+            self.held = values
+            return
+        for factor, value in enumerate(values):
+            name = FLOATS[self.dtype]
+            at = self.write.op(f"getelementptr inbounds {name}, ptr %{self.name}.{kind}{factor}, i64 {place}")
+            self.write.do(f"store {name} {value}, ptr {at}")
+
+    def clear(self) -> None:
+        """Nothing is gathered yet."""
+        for factor in range(self.factors):
+            for k in self.gathered:
+                at = self._piece_of(f"part{factor}", k)
+                self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
+
+    def add(self, kind: str, first: bool = False) -> None:
+        """Adds a block to the lanes; the first one of a sum takes their place."""
+        piece = PIECES[self.dtype]
+        for k in self.gathered:
+            lanes = f"%{self.name}.{k % self.pieces}"
+            given = [self._load(piece, self._piece_of(f"{kind}{factor}", k)) for factor in range(self.factors)]
+            if first and k < self.pieces:
+                sums = given[0] if len(given) == 1 else self.write.op(f"fmul {piece} {given[0]}, {given[1]}")
+            else:
+                sums = self._added(piece, self.write.op(f"load {piece}, ptr {lanes}"), given)
+            self.write.do(f"store {piece} {sums}, ptr {lanes}")
+
+    def _added(self, piece: str, old: str, given: Sequence[str]) -> str:
+        if len(given) == 1:
+            return self.write.op(f"fadd {piece} {old}, {given[0]}")
+        operands = ", ".join(f"{piece} {x}" for x in (*given, old))
+        return self.write.op(f"call {piece} @{multiply_add(self.dtype, PIECE_LANES[self.dtype])}({operands})")
+
+    def total(self) -> str:
+        """All lanes as one number."""
+        if self.goes_on:
+            with self._where(f"icmp sgt i64 {self.place()}, 0"):
+                self.add("part")
+        piece, half = PIECES[self.dtype], self.pieces
+        filled = min(self.pieces, len(self.gathered))
+        parts = [self.write.op(f"load {piece}, ptr %{self.name}.{k}") for k in range(filled)]
+        while half > 1:
+            half //= 2
+            upper = parts[half:]
+            added = [self.write.op(f"fadd {piece} {a}, {b}") for a, b in zip(parts, upper, strict=False)]
+            parts = [*added, *parts[len(added) : half]]
+        return self._joined(parts[0], PIECE_LANES[self.dtype])
+
+    def _joined(self, vector: str, count: int) -> str:
+        """The numbers of one vector, the upper half added to the lower one until one is left."""
+        name = FLOATS[self.dtype]
+        while count > 1:
+            kind, half = f"<{count} x {name}>", count // 2
+            lower, upper = (
+                self.write.op(f"shufflevector {kind} {vector}, {kind} poison, <{half} x i32> {_places(start, half)}")
+                for start in (0, half)
+            )
+            vector, count = self.write.op(f"fadd <{half} x {name}> {lower}, {upper}"), half
+        return self.write.op(f"extractelement <1 x {name}> {vector}, i64 0")
+
+    def _piece_of(self, room: str, k: int) -> str:
+        place = k * PIECE_LANES[self.dtype]
+        return self.write.op(f"getelementptr inbounds {FLOATS[self.dtype]}, ptr %{self.name}.{room}, i64 {place}")
+
+    def _load(self, piece: str, at: str) -> str:
+        return self.write.op(f"load {piece}, ptr {at}, align 32")
+
+
+def _places(start: int, count: int) -> str:
+    return f"<{', '.join(f'i32 {place}' for place in range(start, start + count))}>"

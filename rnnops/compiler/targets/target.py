@@ -43,7 +43,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.places import Layouts, lay_out
 from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
-from rnnops.compiler.lower.kernel import Do, Module, statements_of
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.memory.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.schedule.batch_axis import ScanTeam, order_rows, share_work
@@ -71,15 +71,15 @@ from rnnops.util import LOADING, LazyModule
 elementary = LazyModule("rnnops.kernels.cpu.elementary")
 
 
-def native_scan(module: Module, width: int | None) -> NativeFunction:
+def native_scan(module: ir.Module, width: int | None) -> NativeFunction:
     """The driver of a module, compiled or from the disk. Its key has the revision of the kernels for scalar functions.
 
     Args:
         width: of vectors in bits; the host's if None.
     """
     own = {program.name for program in module.programs}
-    lines = (line for function in (*module.programs, module.driver) for line in statements_of(function.body))
-    called = {line.function for line in lines if isinstance(line, Do)} - own - {"prefetch"}
+    lines = (line for function in (*module.programs, module.driver) for line in ir.statements_of(function.body))
+    called = {line.function for line in lines if isinstance(line, ir.Do)} - own - {"prefetch"}
     text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), GIVEN)
     name = f"scan_{key_of(text)}"  # engines share one table of names
     text = text.replace('@"scan"(', f'@"{name}"(', 1)
@@ -511,7 +511,7 @@ class Processor(OnHost):
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     def load(self, text: ScanModule, width: int | None) -> Any:
-        assert isinstance(text.module, Module)
+        assert isinstance(text.module, ir.Module)
         return native_scan(text.module, width)
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.api.repeated_training import RepeatedPullback
+from rnnops.compiler.api.derivatives import RepeatedPullback
 from rnnops.errors import FeedError, GradientError, TypeRuleError
 
 T, N, D, H = 5, 3, 4, 8

@@ -9,7 +9,7 @@ import pytest
 from small_runs import lstm_feeds, lstm_net, product_net
 
 import rnnops as ro
-from rnnops.compiler.report.budget_curve import BudgetCurve
+from rnnops.compiler.report.costs import BudgetCurve
 from rnnops.compiler.run.compiled_scan import Options
 
 STEPS = 12

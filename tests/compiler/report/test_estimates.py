@@ -9,10 +9,10 @@ from small_programs import Saved, recurrence_saved
 
 from rnnops.checkpoints.policy import Policy, Slots
 from rnnops.compiler.memory.choose_saved import step_cost, ways
-from rnnops.compiler.report.budget_curve import HEAD as ESTIMATES_HEAD, Estimate, EstimateTable, estimate_of, estimates
-from rnnops.compiler.report.profile import SAVED_HEAD as RESIDUALS_HEAD, SavedBlob, SavedResiduals
+from rnnops.compiler.report.costs import ESTIMATE_HEAD, Estimate, EstimateTable, estimate_of, estimates
+from rnnops.compiler.report.describe import SAVED_HEAD as RESIDUALS_HEAD, SavedBlob, SavedResiduals
 
-HEADS = {EstimateTable: ESTIMATES_HEAD, SavedResiduals: RESIDUALS_HEAD}
+HEADS = {EstimateTable: ESTIMATE_HEAD, SavedResiduals: RESIDUALS_HEAD}
 STATE = 8 * 2 * 3
 
 

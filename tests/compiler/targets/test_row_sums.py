@@ -12,8 +12,8 @@ from native_loops import ELEMENT, ONE, ZERO, Array, NativeRows, number
 
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Literal, Load, Name, ScalarCall
 from rnnops.compiler.lower.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.targets import llvm_text
-from rnnops.compiler.targets.row_sums import LANES
+from rnnops.compiler.targets import driver_text
+from rnnops.compiler.targets.llvm_text import LANES
 
 FLOATS = ("float32", "float64")
 LENGTHS = [*range(70), 95, 96, 97, 127, 128, 131, 500, 2049]
@@ -85,7 +85,7 @@ def test_bits_are_those_of_lanes_whatever_else_a_loop_does(
 ) -> None:
     """With and without the instructions for a part of a vector."""
     if not masks:
-        monkeypatch.setattr(llvm_text, "has_masks", lambda: False)
+        monkeypatch.setattr(driver_text, "has_masks", lambda: False)
         company.cache_clear()
     for name, (made, memory) in company(dtype).items():
         for n in LENGTHS:
@@ -96,7 +96,7 @@ def test_bits_are_those_of_lanes_whatever_else_a_loop_does(
     company.cache_clear()
 
 
-@pytest.mark.skipif(not llvm_text.has_masks(), reason="this processor reads no parts of vectors")
+@pytest.mark.skipif(not driver_text.has_masks(), reason="this processor reads no parts of vectors")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_rest_is_vectors_also_where_all_its_rounds_read_one_element(dtype: str) -> None:
     """A load in the branch of an element that is there kept LLVM from making vectors: three times as slow."""

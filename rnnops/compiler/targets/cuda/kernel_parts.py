@@ -50,21 +50,8 @@ from functools import cached_property
 from rnnops.compiler.codegen.places import Addresses, Layouts, Place
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseWriter, SizeArguments
 from rnnops.compiler.codegen.scan_module import BACKWARDS, GOES_ON, LOW, STEP, STEPS, TRUE
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
-from rnnops.compiler.lower.kernel import (
-    Argument,
-    Array,
-    Assign,
-    Do,
-    If,
-    LaneFold,
-    MatrixProduct,
-    Parameter,
-    Pointer,
-    Statement as Line,
-    Store,
-    StridedMatrix,
-)
 from rnnops.compiler.lower.scan import Scan, StepPlan
 from rnnops.compiler.lower.statements import FOLDS, Contraction, Node, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.schedule.loop_nests import Nest
@@ -89,10 +76,10 @@ FOLDING = {  # who folds: the first of them, how far they are apart, a lane's pl
     "team": (LANE - MATE, ONE, MATE, MATES),
     "across": (MATE, MATES, TEAM, TEAMS),
 }
-SYNC = Do("cuda.syncthreads")
+SYNC = ir.Do("cuda.syncthreads")
 DTYPES = ("float32", "float64", *INTEGERS, BOOL)
 SHARED = {  # what lanes fold in, by name; bools are bytes
-    f"shared_{dtype}": Parameter(f"shared_{dtype}", "uint8[]" if dtype == BOOL else f"{dtype}[]") for dtype in DTYPES
+    f"shared_{dtype}": ir.Parameter(f"shared_{dtype}", "uint8[]" if dtype == BOOL else f"{dtype}[]") for dtype in DTYPES
 }
 
 
@@ -137,7 +124,7 @@ class BlockPointwiseWriter(PointwiseWriter):
             arguments = (name, LANE, *FOLDING[who], self._scalar(f"shared_{dtype}"))
             self._scalars("lane", *sorted(set().union(*map(names_in, FOLDING[who]))))
             folded = ScalarCall(self._fold_of_lanes(statement), arguments, dtype=name.dtype)
-            self.lines.append(Assign(name.name, folded))
+            self.lines.append(ir.Assign(name.name, folded))
         super()._finish_register(statement, depth, needed)
 
     def _fold_of_lanes(self, statement: Statement) -> str:
@@ -146,21 +133,21 @@ class BlockPointwiseWriter(PointwiseWriter):
         if statement.fold not in FOLDS:
             name = f"{self.result.name}_fold_{len(self.result.folds)}"
             a, b = Name("a", dtype=statement.dtype), Name("b", dtype=statement.dtype)
-            self.result.folds.append(LaneFold(name, self._combined(statement, a, b)))
+            self.result.folds.append(ir.LaneFold(name, self._combined(statement, a, b)))
         return name
 
-    def _write(self, depth: int, line: Store) -> None:
+    def _write(self, depth: int, line: ir.Store) -> None:
         """A line that writes to memory, for one lane where several would write the same element."""
         share = self.share
         if share.inner is not None and depth > share.inner:
             super()._write(depth, line)
         elif share.outer is not None and depth > share.outer:
             alike = self._scalar("mate" if share.outer == share.teams else "team")
-            self.lines.append(If(compare("==", alike, 0), (If(self.inside, (line,)),)))
+            self.lines.append(ir.If(compare("==", alike, 0), (ir.If(self.inside, (line,)),)))
         elif share.lanes is None and depth > 0:
-            self.lines.append(If(compare("==", Name("lane"), 0), (line,)))
+            self.lines.append(ir.If(compare("==", Name("lane"), 0), (line,)))
         else:  # all lanes have read before one writes, and read again after it
-            self.lines += [SYNC, If(compare("==", Name("lane"), 0), (line,)), SYNC]
+            self.lines += [SYNC, ir.If(compare("==", Name("lane"), 0), (line,)), SYNC]
 
     def _scalars(self, *names: str) -> tuple[Name, ...]:
         return tuple(map(self._scalar, names))
@@ -191,11 +178,11 @@ class FeaturePointwiseWriter(PointwiseWriter):
             return own, own + 1, Literal(1)
         return own, self._size(size), self._size(self.period)
 
-    def _write(self, depth: int, line: Store) -> None:
+    def _write(self, depth: int, line: ir.Store) -> None:
         if depth > 0:
             super()._write(depth, line)
         else:
-            self.lines.append(If(compare("==", Name("u"), 0), (line,)))
+            self.lines.append(ir.If(compare("==", Name("u"), 0), (line,)))
 
 
 PART = "part"  # the number of a block among those of its row
@@ -217,7 +204,7 @@ class PartPointwiseWriter(BlockPointwiseWriter):
             return
         outside, self.lines = self.lines, []
         super()._nest(nest, needed)
-        self.lines = [*outside, If(self._is_first(), tuple(self.lines))]
+        self.lines = [*outside, ir.If(self._is_first(), tuple(self.lines))]
 
     def _shared(self, nest: Nest) -> Share:
         return share_lanes(self.own.part(self.parts))
@@ -229,13 +216,13 @@ class PartPointwiseWriter(BlockPointwiseWriter):
         self._scalars(first.name, last.name)
         return first, last
 
-    def _write(self, depth: int, line: Store) -> None:
+    def _write(self, depth: int, line: ir.Store) -> None:
         if self.own.axis != EVERY or line.blob in self.private:
             super()._write(depth, line)
             return
         outside, self.lines = self.lines, []
         super()._write(depth, line)
-        self.lines = [*outside, If(self._is_first(), tuple(self.lines))]
+        self.lines = [*outside, ir.If(self._is_first(), tuple(self.lines))]
 
     def _is_first(self) -> Expr:
         return compare("==", self._scalar(PART), 0)
@@ -246,12 +233,12 @@ class MirroredPointwiseWriter(FeaturePointwiseWriter):
 
     mirrored: str  # the owner
 
-    def _write(self, depth: int, line: Store) -> None:
+    def _write(self, depth: int, line: ir.Store) -> None:
         super()._write(depth, line)
         if line.blob == self.mirrored:
             buffer, first, count = (self._scalar(name) for name in ("own_row", "own_first", "own_count"))
             place = ScalarCall("own_number", (line.index, self._size(self.period), first, count), dtype=INDEX)
-            self.lines.append(Store(buffer.name, place, line.value))
+            self.lines.append(ir.Store(buffer.name, place, line.value))
 
 
 def mirrored(loop: Loop, plan: StepPlan, batch: int) -> dict[int, str]:
@@ -287,27 +274,27 @@ class SplitLines:
     size: Callable[[int], Expr]
     features: Callable[[int], tuple[Name, Name]]
 
-    def load(self, node: StepProduct, period: int, weights: str, place: int) -> Do:
+    def load(self, node: StepProduct, period: int, weights: str, place: int) -> ir.Do:
         """Rows of the weights come into shared memory."""
         layout, size = node.right.layout, self.size
         where = tuple(map(size, (layout.offset, *layout.strides, node.inner, node.columns, period)))
         members, width = size(self.loop.members), size(self._sums(node, period).width)
-        kept = Pointer("kept", size(place))
-        return Do("load_rows", (Array(weights), *where, members, width, *self.features(period), kept))
+        kept = ir.Pointer("kept", size(place))
+        return ir.Do("load_rows", (ir.Array(weights), *where, members, width, *self.features(period), kept))
 
-    def clear(self, node: StepProduct, period: int) -> Do:
+    def clear(self, node: StepProduct, period: int) -> ir.Do:
         """Zeros where a block's numbers of a left side will lie."""
         rows = padded(self.loop.sharing(self.rows).rows_of(node))
-        return Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
+        return ir.Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
 
-    def own_row(self, number: int, row: Expr) -> dict[str, Argument]:
+    def own_row(self, number: int, row: Expr) -> dict[str, ir.Argument]:
         """The place of a row that region `number` multiplies, and its features, by names in programs."""
         node, period = self._region(number)
         first, last = self.features(period)
-        place = Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
+        place = ir.Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
         return {"own_row": place, "own_first": first, "own_count": last - first}
 
-    def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int, there: bool) -> Do:
+    def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int, there: bool) -> ir.Do:
         """Partial sums of region `number` of the loop.
 
         Args:
@@ -317,27 +304,31 @@ class SplitLines:
         """
         node, period = self._region(number)
         size = self.size
-        a = Array(left), first + size(node.offset), size(node.row_stride), rows, size(node.inner)
-        kept, staged, sums = Pointer("kept", size(place)), self._shared(self.loop.staged), self._shared(self.loop.sums)
+        a = ir.Array(left), first + size(node.offset), size(node.row_stride), rows, size(node.inner)
+        kept, staged, sums = (
+            ir.Pointer("kept", size(place)),
+            self._shared(self.loop.staged),
+            self._shared(self.loop.sums),
+        )
         chip = kept, staged, size(self._pitch(node, period)), Literal(there, dtype="bool"), sums
         shape, own = self._shape(node, period), self.features(period)
-        return Do("partial_product", (*a, *chip, *self._partials(number), *shape, size(period), *own))
+        return ir.Do("partial_product", (*a, *chip, *self._partials(number), *shape, size(period), *own))
 
-    def total(self, number: int, target: tuple[Array, Expr], rows: Expr, bias: tuple[Array, Expr]) -> Do:
+    def total(self, number: int, target: tuple[ir.Array, Expr], rows: Expr, bias: tuple[ir.Array, Expr]) -> ir.Do:
         """The total of the partial sums of a product, in region `number`."""
         node, period = self._region(number)
         size, sums = self.size, self._shared(self.loop.sums)
         array, start = self._partials(number)
-        partials: tuple[Argument, ...] = (array, start, rows, *self._shape(node, period))
+        partials: tuple[ir.Argument, ...] = (array, start, rows, *self._shape(node, period))
         c = *target, size(node.columns), size(period), *self.features(period)
-        return Do("add_partials", (*partials, sums, *c, Literal(node.accumulate, dtype="bool"), *bias))
+        return ir.Do("add_partials", (*partials, sums, *c, Literal(node.accumulate, dtype="bool"), *bias))
 
     def _pitch(self, node: StepProduct, period: int) -> int:
         pitch: int = staged_width(node.inner, period, self.loop.members) + TILE
         return pitch
 
-    def _shared(self, place: int) -> Pointer:
-        return Pointer("shared", self.size(place))
+    def _shared(self, place: int) -> ir.Pointer:
+        return ir.Pointer("shared", self.size(place))
 
     def _region(self, number: int) -> tuple[StepProduct, int]:
         region = self.loop.regions[number]
@@ -351,7 +342,7 @@ class SplitLines:
         sums = self._sums(node, period)
         return self.size(sums.height), self.size(sums.width), MEMBER, self.size(self.loop.members)
 
-    def _partials(self, number: int) -> tuple[Array, Expr]:
+    def _partials(self, number: int) -> tuple[ir.Array, Expr]:
         """Where a group's partial sums begin at a step: copies take turns."""
         node, period = self._region(number)
         splits = [region.nodes for region in self.loop.regions if region.part == PARTIAL]
@@ -360,7 +351,7 @@ class SplitLines:
         if self.loop.copies > 1:
             turn = remainder(STEP, self.size(self.loop.copies))
             part = turn * self.size(self.loop.groups) + GROUP
-        return Array(self.scratch), self.size(start) + part * self.size(self._sums(node, period).of_group)
+        return ir.Array(self.scratch), self.size(start) + part * self.size(self._sums(node, period).of_group)
 
 
 @dataclass
@@ -376,15 +367,15 @@ class DriverProducts:
     has_rows: bool
     summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
 
-    def of_tile(self, nodes: Sequence[Node]) -> list[Line]:
+    def of_tile(self, nodes: Sequence[Node]) -> list[ir.Statement]:
         """Products of all steps of a tile."""
-        lines: list[Line] = [Do("on.multiply", tuple(map(self._of_tile, some))) for some in apart(nodes)]
+        lines: list[ir.Statement] = [ir.Do("on.multiply", tuple(map(self._of_tile, some))) for some in apart(nodes)]
         self.summed.update(node.target for node in nodes if isinstance(node, Contraction))
         return lines
 
-    def of_step(self, nodes: Sequence[Node]) -> list[Line]:
+    def of_step(self, nodes: Sequence[Node]) -> list[ir.Statement]:
         """Products of the step at hand."""
-        return [Do("on.multiply", tuple(map(self._of_step, some))) for some in apart(nodes)]
+        return [ir.Do("on.multiply", tuple(map(self._of_step, some))) for some in apart(nodes)]
 
     def bias(self, node: StepProduct) -> tuple[str, Expr]:
         """The array of a product's bias, and where it begins there; the target's and -1 where it has none."""
@@ -392,36 +383,36 @@ class DriverProducts:
             return self._place(node.target).array, Literal(-1)
         return self.layouts.arrays[node.bias.owner], self.sizes.of(node.bias.layout.offset)
 
-    def _of_step(self, node: StepProduct | Contraction) -> MatrixProduct:
+    def _of_step(self, node: StepProduct | Contraction) -> ir.MatrixProduct:
         assert isinstance(node, StepProduct)
         left, target = (self._addresses.of_row(self._place(owner), ZERO) for owner in (node.left, node.target))
         return self._product(node, left, target, self.sizes.of(node.rows))
 
-    def _of_tile(self, node: StepProduct | Contraction) -> MatrixProduct:
+    def _of_tile(self, node: StepProduct | Contraction) -> ir.MatrixProduct:
         if isinstance(node, Contraction):
             return self._contraction(node)
         left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
         return self._product(node, left, target, STEPS * self.sizes.of(node.rows))
 
-    def _product(self, node: StepProduct, left: Expr, target: Expr, rows: Expr) -> MatrixProduct:
+    def _product(self, node: StepProduct, left: Expr, target: Expr, rows: Expr) -> ir.MatrixProduct:
         layout, size = node.right.layout, self.sizes.of
-        a = StridedMatrix(self._place(node.left).array, left + size(node.offset), size(node.row_stride), ONE)
+        a = ir.StridedMatrix(self._place(node.left).array, left + size(node.offset), size(node.row_stride), ONE)
         weights = self.layouts.arrays[node.right.owner]
-        b = StridedMatrix(weights, size(layout.offset), size(layout.strides[0]), size(layout.strides[1]))
-        c = StridedMatrix(self._place(node.target).array, target, size(node.columns), ONE)
+        b = ir.StridedMatrix(weights, size(layout.offset), size(layout.strides[0]), size(layout.strides[1]))
+        c = ir.StridedMatrix(self._place(node.target).array, target, size(node.columns), ONE)
         bias = self.bias(node) if node.bias else None
         adds = Literal(node.accumulate, dtype="bool")
-        return MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias, node.rounding)
+        return ir.MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias, node.rounding)
 
-    def _contraction(self, node: Contraction) -> MatrixProduct:
+    def _contraction(self, node: Contraction) -> ir.MatrixProduct:
         size = self.sizes.of
         left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
-        a = StridedMatrix(left.array, self._base(left) + size(node.left_offset), ONE, size(node.left_stride))
-        b = StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
-        c = StridedMatrix(target.array, size(node.target_offset), size(node.target_stride), ONE)
+        a = ir.StridedMatrix(left.array, self._base(left) + size(node.left_offset), ONE, size(node.left_stride))
+        b = ir.StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
+        c = ir.StridedMatrix(target.array, size(node.target_offset), size(node.target_stride), ONE)
         adds = TRUE if node.target in self.summed else GOES_ON
         sizes = size(node.rows), size(node.columns), STEPS * size(node.inner)
-        return MatrixProduct(a, b, c, sizes, adds, rounding=node.rounding)
+        return ir.MatrixProduct(a, b, c, sizes, adds, rounding=node.rounding)
 
     def _place(self, owner: str) -> Place:
         return self.layouts.places[owner]
@@ -508,9 +499,9 @@ def _is_written(tensor: object, region: LoopRegion, plan: StepPlan) -> bool:
 M0, M1, N0, N1 = map(Name, ("m0", "m1", "n0", "n1"))
 
 
-def step_of_tile(step: Expr) -> tuple[Line, Line]:
+def step_of_tile(step: Expr) -> tuple[ir.Statement, ir.Statement]:
     """Names of a step: which of its tile it is, and which of all."""
-    return Assign("i", choice(BACKWARDS, STEPS - 1 - step, step)), Assign("t", LOW + Name("i"))
+    return ir.Assign("i", choice(BACKWARDS, STEPS - 1 - step, step)), ir.Assign("t", LOW + Name("i"))
 
 
 @dataclass(frozen=True)
@@ -531,7 +522,7 @@ class FetchLines:
     address: Callable[[Place, Expr], Expr]
     features: Callable[[int], tuple[Name, Name]]
 
-    def before(self, number: int) -> list[Line]:
+    def before(self, number: int) -> list[ir.Statement]:
         """While blocks wait before region `number`."""
         regions, waits = self.loop.regions, sorted(self.loop.waits)
         later = [wait for wait in waits if wait > number]
@@ -539,17 +530,17 @@ class FetchLines:
         following = [] if later else list(self._of(regions[: waits[0]]))
         if following:
             there = compare("<", STEP + 1, Name("end"))
-            lines.append(If(there, (*step_of_tile(STEP + 1), *following, *step_of_tile(STEP))))
+            lines.append(ir.If(there, (*step_of_tile(STEP + 1), *following, *step_of_tile(STEP))))
         return lines
 
-    def _of(self, regions: Sequence[LoopRegion]) -> Iterator[Line]:
+    def _of(self, regions: Sequence[LoopRegion]) -> Iterator[ir.Statement]:
         for owner, period in self._owners(regions).items():
             place, own = self.layouts.places[owner], self.features(period) if period else None
             width = self.size(place.row)
             first, last = (M0, M1) if own else (N0, N1)
             share = (self.size(period), *own) if own else (width, Literal(0), width)
-            where = Array(place.array), self.address(place, first), last - first, width
-            yield Do("fetch_columns", (*where, *share))
+            where = ir.Array(place.array), self.address(place, first), last - first, width
+            yield ir.Do("fetch_columns", (*where, *share))
 
     def _owners(self, regions: Sequence[LoopRegion]) -> dict[str, int]:
         """Distant buffers that regions read, and the period with which a block reads it; one owner a tensor."""

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, most
-from rnnops.compiler.lower.kernel import Assign, Statement as Line
 from rnnops.compiler.lower.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 
@@ -229,12 +229,12 @@ def remainder(a: Expr, b: Expr) -> Expr:
     return ScalarCall("remainder", (a, b), dtype=INDEX)
 
 
-def step_and_row(row: Expr, rows: Expr) -> list[Line]:
+def step_and_row(row: Expr, rows: Expr) -> list[ir.Statement]:
     """Lines that find step and row of the batch of a row of all steps."""
-    return [Assign("n", remainder(row, rows)), Assign("step", quotient(row, rows))]
+    return [ir.Assign("n", remainder(row, rows)), ir.Assign("step", quotient(row, rows))]
 
 
-def columns_and_rows(first: Expr, stride: Expr, columns: Expr) -> tuple[list[Line], list[Line]]:
+def columns_and_rows(first: Expr, stride: Expr, columns: Expr) -> tuple[list[ir.Statement], list[ir.Statement]]:
     """Lines before a loop that find column and row of its first element, and lines that go on by a stride.
 
     Args:
@@ -242,7 +242,7 @@ def columns_and_rows(first: Expr, stride: Expr, columns: Expr) -> tuple[list[Lin
     """
     some, over = most(columns, ONE), compare(">=", U, columns)
     rows_on, columns_on = Name("rows_on"), Name("columns_on")
-    before = [Assign("row", first // some), Assign("u", first - ROW * some)]
-    before += [Assign("rows_on", stride // some), Assign("columns_on", stride - rows_on * some)]
-    after = [Assign("u", U + columns_on), Assign("row", choice(over, ROW + rows_on + ONE, ROW + rows_on))]
-    return [*before], [*after, Assign("u", choice(over, U - columns, U))]
+    before = [ir.Assign("row", first // some), ir.Assign("u", first - ROW * some)]
+    before += [ir.Assign("rows_on", stride // some), ir.Assign("columns_on", stride - rows_on * some)]
+    after = [ir.Assign("u", U + columns_on), ir.Assign("row", choice(over, ROW + rows_on + ONE, ROW + rows_on))]
+    return [*before], [*after, ir.Assign("u", choice(over, U - columns, U))]

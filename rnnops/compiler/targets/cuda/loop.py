@@ -46,14 +46,7 @@ from rnnops.compiler.lower.statements import (
     node_writes,
 )
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
-from rnnops.compiler.targets.cuda.lane_nests import (
-    WHOLE_ROW,
-    PartShare,
-    RowNest,
-    RowShare,
-    shares_of_parts,
-    spans_of_parts,
-)
+from rnnops.compiler.targets.cuda import lane_nests
 from rnnops.kernels.cuda.step_product import PartialSums, partial_sums
 from rnnops.util import cached_property
 
@@ -100,7 +93,7 @@ class LoopRegion:
     nodes: tuple[Node, ...]
     period: int
     part: str = ""
-    work: tuple[RowNest, ...] = ()
+    work: tuple[lane_nests.RowNest, ...] = ()
     private: frozenset[str] = frozenset()
 
     @property
@@ -251,7 +244,7 @@ class Touch:
     first: int
     last: int
     ring: int
-    share: int | RowShare
+    share: int | lane_nests.RowShare
     writes: bool
     span: tuple[int, int] | None = None
 
@@ -261,7 +254,7 @@ class Touch:
             return False
         if self.span and earlier.span and not max(self.span[0], earlier.span[0]) <= min(self.span[1], earlier.span[1]):
             return False
-        own = self.share == earlier.share and self.share not in (EVERYTHING, WHOLE_ROW)
+        own = self.share == earlier.share and self.share not in (EVERYTHING, lane_nests.WHOLE_ROW)
         return not own and self._meets(earlier, steps)
 
     def _meets(self, earlier: Touch, steps: int) -> bool:
@@ -342,16 +335,16 @@ def _touches(
         if region.part != PARTIAL:
             yield place.touch(product.target, region.period, True)
         return
-    lasting, spans = {*seen, *plan.slots, *plan.accumulators}, spans_of_parts(region.work)
+    lasting, spans = {*seen, *plan.slots, *plan.accumulators}, lane_nests.spans_of_parts(region.work)
     for owner, (share, writes) in _shares(region, plan).items():
         if owner in lasting or not is_number(owner, region.statements, plan):  # others stay in registers
             touch = place.touch(owner, share, writes)
             yield replace(touch, span=spans.get(owner) if touch.first == touch.last else None)
 
 
-def _shares(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[int | RowShare, bool]]:
+def _shares(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[int | lane_nests.RowShare, bool]]:
     """How each owner that changes is touched: by whom, and whether it is written."""
-    found = shares_of_parts(region.work, region.private) if region.work else _shares_of_nests(region, plan)
+    found = lane_nests.shares_of_parts(region.work, region.private) if region.work else _shares_of_nests(region, plan)
     return {owner: share for owner, share in found.items() if owner not in plan.invariant}
 
 
@@ -378,7 +371,7 @@ class Positions:
     def __init__(self, scan: Scan, plan: StepPlan) -> None:
         self.scan, self.plan = scan, plan
 
-    def touch(self, owner: str, share: int | RowShare, writes: bool) -> Touch:
+    def touch(self, owner: str, share: int | lane_nests.RowShare, writes: bool) -> Touch:
         """The use of a buffer, shared out so, by a region."""
         slot = self.plan.slots.get(owner)
         if slot is None:
@@ -393,9 +386,9 @@ class Positions:
         return Touch(slot.tensor, slot.shift, slot.shift + steps - 1, ring, share, writes)
 
 
-def _is_alike(share: int | RowShare, numbers: int) -> bool:
+def _is_alike(share: int | lane_nests.RowShare, numbers: int) -> bool:
     """True if the same block has an element of several steps wherever it stands among them, so many numbers each."""
-    if isinstance(share, PartShare):
+    if isinstance(share, lane_nests.PartShare):
         return numbers % (share.width * share.size) == 0
     return not isinstance(share, int) or share <= 0 or numbers % share == 0
 

@@ -20,54 +20,12 @@ import numpy as np
 from rnnops.compiler.codegen.places import SCALARS, Addresses, Layouts, Place, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseKernel, SizeArguments
 from rnnops.compiler.codegen.scan_module import BACKWARDS, HEADER_SIZES, LOW, STEP, STEPS, TILE, K, N, ScanModule, T
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import Constants, Expr, Literal, Load, Name, choice, least, names_in, share_of
-from rnnops.compiler.lower.kernel import (
-    INDENT,
-    Argument,
-    Array,
-    Assign,
-    Callee,
-    DeviceKernel,
-    DeviceModule,
-    Do,
-    For,
-    Function,
-    If,
-    LaneFold,
-    Parameter,
-    Pointer,
-    Statement as Line,
-    beside,
-    buffers_of,
-    expressions_of,
-    statements_of,
-)
 from rnnops.compiler.lower.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.lower.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.targets.cuda.kernel_parts import (
-    PART,
-    SHARED,
-    SYNC,
-    BlockPointwiseWriter,
-    DriverProducts,
-    FeaturePointwiseWriter,
-    FetchLines,
-    MirroredPointwiseWriter,
-    PartPointwiseWriter,
-    SplitLines,
-    deferred,
-    mirrored,
-    step_of_tile,
-)
-from rnnops.compiler.targets.cuda.lane_nests import (
-    LANES as MOST_LANES,
-    MATES,
-    columns_and_rows,
-    quotient,
-    remainder,
-    step_and_row,
-)
+from rnnops.compiler.targets.cuda import kernel_parts, lane_nests
 from rnnops.compiler.targets.cuda.loop import BY_ROWS, PARTIAL, TOTAL, Loop, LoopRegion, feature_nests, numbers_of
 from rnnops.compiler.targets.cuda.share_blocks import WORDS_OF_FRAGMENTS, fragments_of, rounding_of_plan, warps_of
 from rnnops.compiler.targets.cuda.share_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
@@ -81,9 +39,9 @@ RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))
 GROUP, MEMBER, LINE, TURN = map(Name, ("group", "member", "line", "turn"))
 P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
-DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
-STEP_OF_TILE = step_of_tile(STEP)
-NOWHERE: Mapping[str, Argument] = MappingProxyType({})
+DRIVER_PARAMETERS = ir.Parameter("on"), ir.Parameter("numbers")
+STEP_OF_TILE = kernel_parts.step_of_tile(STEP)
+NOWHERE: Mapping[str, ir.Argument] = MappingProxyType({})
 
 
 @dataclass
@@ -106,16 +64,16 @@ class CudaScanWriter:
     programs: list[PointwiseKernel] = field(default_factory=list)
     shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
     part_sizes: dict[int, int] = field(default_factory=dict)  # of axes that parts of a row share out -> their number
-    kernels: list[DeviceKernel] = field(default_factory=list)
+    kernels: list[ir.DeviceKernel] = field(default_factory=list)
 
     def written(self) -> ScanModule:
-        driver = Function("scan", DRIVER_PARAMETERS, tuple(self._driver()))
+        driver = ir.Function("scan", DRIVER_PARAMETERS, tuple(self._driver()))
         folds = tuple(fold for program in self.programs for fold in program.folds)
         programs = tuple(program.function(self.plan.types) for program in self.programs)
         arrays, sizes = tuple(self._arrays()), self._size_names()
         precision = rounding_of_plan(self.plan)
         given = folds, programs, tuple(self.kernels), driver, arrays, sizes, precision
-        module = DeviceModule(self.dtype, self.weights, *given)
+        module = ir.DeviceModule(self.dtype, self.weights, *given)
         names = tuple(array.name for array in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, (), cuda_text)
 
@@ -124,18 +82,18 @@ class CudaScanWriter:
 
     # -- the driver ----------------------------------------------------------------------------------------------
 
-    def _driver(self) -> list[Line]:
+    def _driver(self) -> list[ir.Statement]:
         first = choice(BACKWARDS, T - TILE - STEPS, TILE)
-        body: list[Line] = [Assign("steps", least(K, T - TILE)), Assign("low", first)]
+        body: list[ir.Statement] = [ir.Assign("steps", least(K, T - TILE)), ir.Assign("low", first)]
         for number, stage in enumerate(self.plan.stages):
             body += self._launches(number, self.loops[number]) if stage.loop else self._products.of_tile(stage.nodes)
-        return [For("tile", ZERO, T, K, tuple(body))]
+        return [ir.For("tile", ZERO, T, K, tuple(body))]
 
-    def _launches(self, number: int, loop: Loop) -> list[Line]:
+    def _launches(self, number: int, loop: Loop) -> list[ir.Statement]:
         if loop.persistent:
             kernel = self._kernel(f"loop_{number}", loop, range(len(loop.regions)))
             return [self._launch(kernel, loop, ZERO, STEPS, loop.numbers)]
-        lines: list[Line] = list(STEP_OF_TILE)
+        lines: list[ir.Statement] = list(STEP_OF_TILE)
         for are_products, group in groupby(enumerate(loop.regions), key=lambda region: region[1].product is not None):
             regions = list(group)
             if are_products:
@@ -143,23 +101,23 @@ class CudaScanWriter:
                 continue
             kernels = [self._kernel(f"region_{number}_{i}", loop, [i]) for i, _ in regions]
             lines += [self._launch(kernel, loop, STEP, STEP + 1, 0) for kernel in kernels]
-        return [For("step", ZERO, STEPS, ONE, tuple(lines))]
+        return [ir.For("step", ZERO, STEPS, ONE, tuple(lines))]
 
-    def _launch(self, kernel: DeviceKernel, loop: Loop, begin: Expr, end: Expr, numbers: int) -> Line:
+    def _launch(self, kernel: ir.DeviceKernel, loop: Loop, begin: Expr, end: Expr, numbers: int) -> ir.Statement:
         grid = self._size(loop.blocks), self._size(numbers * np.dtype(self.dtype).itemsize)
-        arrays = [Array(array.name) for array in kernel.arrays]
-        return Do("on.launch", (Callee(kernel.name), *grid, LOW, begin, end, STEPS, *arrays))
+        arrays = [ir.Array(array.name) for array in kernel.arrays]
+        return ir.Do("on.launch", (ir.Callee(kernel.name), *grid, LOW, begin, end, STEPS, *arrays))
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
-    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> DeviceKernel:
+    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> ir.DeviceKernel:
         """Write a kernel for some regions of a loop."""
         programs, regions = len(self.programs), [(i, loop.regions[i]) for i in numbers]
         body = tuple(self._steps_apart(loop) if loop.apart else self._steps_in_order(loop, regions))
-        lines = list(statements_of(body))
-        buffers = {buffer for line in lines for buffer in buffers_of(line)}
-        read = {one for line in lines for expression in expressions_of(line) for one in names_in(expression)}
-        kernel = DeviceKernel(
+        lines = list(ir.statements_of(body))
+        buffers = {buffer for line in lines for buffer in ir.buffers_of(line)}
+        read = {one for line in lines for expression in ir.expressions_of(line) for one in names_in(expression)}
+        kernel = ir.DeviceKernel(
             name,
             arrays=tuple(array for array in self._arrays() if array.name in buffers),
             sizes=tuple(size for size in self._size_names() if size in read),
@@ -173,30 +131,30 @@ class CudaScanWriter:
         return kernel
 
     @cached_property
-    def _products(self) -> DriverProducts:
-        return DriverProducts(self.layouts, self.sizes, bool(self.plan.batch_axes))
+    def _products(self) -> kernel_parts.DriverProducts:
+        return kernel_parts.DriverProducts(self.layouts, self.sizes, bool(self.plan.batch_axes))
 
-    def _arrays(self) -> list[Parameter]:
+    def _arrays(self) -> list[ir.Parameter]:
         return array_parameters(self.scan, self.plan, self.layouts)
 
-    def _folded(self, programs: Sequence[PointwiseKernel]) -> tuple[Parameter, ...]:
+    def _folded(self, programs: Sequence[PointwiseKernel]) -> tuple[ir.Parameter, ...]:
         """The memory in which lanes fold, for programs that do."""
         scalars = {name for program in programs for name in program.scalars}
-        return tuple(SHARED[name] for name in sorted(scalars & SHARED.keys()))
+        return tuple(kernel_parts.SHARED[name] for name in sorted(scalars & kernel_parts.SHARED.keys()))
 
-    def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
+    def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
         rows, together = self._rows_and_together()
         members = self._size(loop.members)
-        lines: list[Line] = [
-            Assign("group", RANK // members),
-            Assign("member", RANK % members),
+        lines: list[ir.Statement] = [
+            ir.Assign("group", RANK // members),
+            ir.Assign("member", RANK % members),
             *_share((P0, P1), GROUP, self._size(loop.groups), self._parts(), ONE),
-            Assign("m0", P0 * together),
-            Assign("m1", least(P1 * together, rows)),
+            ir.Assign("m0", P0 * together),
+            ir.Assign("m1", least(P1 * together, rows)),
             *(self._own_row(loop, regions) if loop.parts > 1 else self._own_rows(members, together)),
         ]
         if loop.persistent and loop.waits:
-            lines += [Assign("line", GROUP * WORDS), Do("turn_of", (Array("counters"), LINE), ("turn",))]
+            lines += [ir.Assign("line", GROUP * WORDS), ir.Do("turn_of", (ir.Array("counters"), LINE), ("turn",))]
         if loop.over:
             place = self._place(loop.lengths)
             lines += steps_of_group(Load(place.array, self._address(place, ROW), dtype="int32"))
@@ -206,48 +164,48 @@ class CudaScanWriter:
         lines += self._load_weights(loop, regions)
         steps = self._steps(loop, regions)
         if loop.over:
-            over = [line for region in loop.over for line in (SYNC, *self._region(region, loop))]
+            over = [line for region in loop.over for line in (kernel_parts.SYNC, *self._region(region, loop))]
             steps = two_kinds(steps, over, self._waited(loop, (STEP - GROUP_BEGIN) * len(loop.waits)))
-        return [*lines, For("step", BEGIN, END, ONE, (*STEP_OF_TILE, *steps))]
+        return [*lines, ir.For("step", BEGIN, END, ONE, (*STEP_OF_TILE, *steps))]
 
-    def _own_rows(self, members: Expr, together: Expr) -> list[Line]:
+    def _own_rows(self, members: Expr, together: Expr) -> list[ir.Statement]:
         """The rows of a block, where each has one."""
         share = _share((N0, N1), MEMBER, members, M1 - M0, together)
-        return [*share, Assign("n0", M0 + N0), Assign("n1", M0 + N1)]
+        return [*share, ir.Assign("n0", M0 + N0), ir.Assign("n1", M0 + N1)]
 
-    def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
+    def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
         """The row of a block, if blocks share rows, and the part of it that the block does; some may have none."""
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
-        lines: list[Line] = [
-            Assign(PART, MEMBER % parts),
-            Assign("n0", least(M0 + MEMBER // parts, M1)),
-            Assign("n1", least(N0 + 1, M1)),
+        lines: list[ir.Statement] = [
+            ir.Assign(kernel_parts.PART, MEMBER % parts),
+            ir.Assign("n0", least(M0 + MEMBER // parts, M1)),
+            ir.Assign("n1", least(N0 + 1, M1)),
         ]
         for size in sizes:
-            lines += _share(self._part_of(size), Name(PART), parts, self._size(size), ONE)
+            lines += _share(self._part_of(size), Name(kernel_parts.PART), parts, self._size(size), ONE)
         return lines
 
-    def _steps(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
-        lines, meanwhile = list[Line](), list[Line]()
+    def _steps(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
+        lines, meanwhile = list[ir.Statement](), list[ir.Statement]()
         weights, mirrors = _places_of_weights(loop), self._mirrors(loop)
         for i, region in regions:
             if i in loop.waits and loop.persistent:
                 lines, meanwhile = [*lines, *self._wait(loop, i, meanwhile)], []
             else:
-                lines.append(SYNC)
+                lines.append(kernel_parts.SYNC)
             if region.product and region.part:
                 lines.append(self._half(i, region.product, loop, weights[region.nodes]))
             elif region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
-                early, late = deferred(loop, self.plan, i)
+                early, late = kernel_parts.deferred(loop, self.plan, i)
                 own_row = self._split(loop).own_row(i + 1, ROW - M0) if i in mirrors else {}
                 lines += self._region(early, loop, mirrors.get(i, ""), own_row)
                 meanwhile += self._region(late, loop) if late else []
         return lines
 
-    def _wait(self, loop: Loop, number: int, meanwhile: Sequence[Line]) -> list[Line]:
+    def _wait(self, loop: Loop, number: int, meanwhile: Sequence[ir.Statement]) -> list[ir.Statement]:
         """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile.
 
         Args:
@@ -256,17 +214,17 @@ class CudaScanWriter:
         begin = GROUP_BEGIN if loop.over else BEGIN
         before = (STEP - begin) * len(loop.waits) + sum(other < number for other in loop.waits)
         known = self.scan, self.plan, self.layouts, loop, self._size, self._address, self._features
-        fetched = FetchLines(*known).before(number)
+        fetched = kernel_parts.FetchLines(*known).before(number)
         return self._waited(loop, before + first_wait() if loop.over else before, [*fetched, *meanwhile])
 
-    def _waited(self, loop: Loop, before: Expr, meanwhile: Sequence[Line] = ()) -> list[Line]:
+    def _waited(self, loop: Loop, before: Expr, meanwhile: Sequence[ir.Statement] = ()) -> list[ir.Statement]:
         """The blocks of a group wait for each other, so many waits after the first one."""
-        members, group = self._size(loop.members), (Array("counters"), LINE)
+        members, group = self._size(loop.members), (ir.Array("counters"), LINE)
         turns = TURN + before
-        return [Do("arrive", (*group, MEMBER, members)), *meanwhile, Do("await_group", (*group, members, turns))]
+        return [ir.Do("arrive", (*group, MEMBER, members)), *meanwhile, ir.Do("await_group", (*group, members, turns))]
 
-    def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
-        lines: list[Line] = []
+    def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
+        lines: list[ir.Statement] = []
         places = _places_of_weights(loop)
         for region in (region for _, region in regions if region.part != TOTAL):
             node, size, own = region.product, self._size, self._features(region.period)
@@ -282,30 +240,32 @@ class CudaScanWriter:
             shape = size(node.inner), size(node.columns), size(region.period)
             if node.rounding:
                 tiles, _, groups = warps_of(loop, node, region.period, self.scan.batch)
-                kept = size(tiles * groups), Pointer(WORDS_OF_FRAGMENTS, size(place))
-                lines.append(Do("load_fragments", (Array(weights), *where, *shape, *own, *kept)))
+                kept = size(tiles * groups), ir.Pointer(WORDS_OF_FRAGMENTS, size(place))
+                lines.append(ir.Do("load_fragments", (ir.Array(weights), *where, *shape, *own, *kept)))
                 continue
-            lines.append(Do("load_columns", (Array(weights), *where, *shape, *own, Pointer("kept", size(place)))))
+            lines.append(
+                ir.Do("load_columns", (ir.Array(weights), *where, *shape, *own, ir.Pointer("kept", size(place))))
+            )
         return lines
 
-    def _step_product(self, node: StepProduct, period: int, loop: Loop, weights: int) -> Line:
+    def _step_product(self, node: StepProduct, period: int, loop: Loop, weights: int) -> ir.Statement:
         size, own = self._size, self._features(period)
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         left, target = self._place(node.left), self._place(node.target)
-        a = Array(left.array), self._address(left, M0) + size(node.offset), size(node.row_stride)
+        a = ir.Array(left.array), self._address(left, M0) + size(node.offset), size(node.row_stride)
         rows = (M1 - M0) * size(each), size(node.inner)
-        staged, sums = (Pointer("shared", size(place)) for place in (loop.staged, loop.sums))
+        staged, sums = (ir.Pointer("shared", size(place)) for place in (loop.staged, loop.sums))
         memory = WORDS_OF_FRAGMENTS if node.rounding else "kept"
-        kept = Pointer(memory, size(weights)), staged, size(loop.depth), sums
-        c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
+        kept = ir.Pointer(memory, size(weights)), staged, size(loop.depth), sums
+        c = ir.Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
         array, start = self._products.bias(node)
-        bias = Literal(node.accumulate, dtype="bool"), Array(array), start
+        bias = Literal(node.accumulate, dtype="bool"), ir.Array(array), start
         if node.rounding:
             *sizes, groups = warps_of(loop, node, period, self.scan.batch)
-            return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(*sizes))))
-        return Do("step_product", (*a, *rows, *kept, *c, *bias))
+            return ir.Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), ir.Array(sums_name(*sizes))))
+        return ir.Do("step_product", (*a, *rows, *kept, *c, *bias))
 
-    def _half(self, number: int, node: StepProduct, loop: Loop, weights: int) -> Line:
+    def _half(self, number: int, node: StepProduct, loop: Loop, weights: int) -> ir.Statement:
         """Partial sums of a product, or what they add up to."""
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         left, target, rows = self._place(node.left), self._place(node.target), (M1 - M0) * self._size(each)
@@ -314,18 +274,18 @@ class CudaScanWriter:
             there = number - 1 in self._mirrors(loop)
             return lines.partial(number, left.array, self._address(left, M0), rows, weights, there)
         array, start = self._products.bias(node)
-        return lines.total(number, (Array(target.array), self._address(target, M0)), rows, (Array(array), start))
+        return lines.total(number, (ir.Array(target.array), self._address(target, M0)), rows, (ir.Array(array), start))
 
     def _mirrors(self, loop: Loop) -> dict[int, str]:
-        return mirrored(loop, self.plan, self.scan.batch)
+        return kernel_parts.mirrored(loop, self.plan, self.scan.batch)
 
-    def _split(self, loop: Loop) -> SplitLines:
+    def _split(self, loop: Loop) -> kernel_parts.SplitLines:
         rows = self.scan.batch if self.plan.batch_axes else 1
-        return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
+        return kernel_parts.SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
     def _region(
-        self, region: LoopRegion, loop: Loop, mirror: str = "", own_row: Mapping[str, Argument] = NOWHERE
-    ) -> list[Line]:
+        self, region: LoopRegion, loop: Loop, mirror: str = "", own_row: Mapping[str, ir.Argument] = NOWHERE
+    ) -> list[ir.Statement]:
         """Lines of elementwise work.
 
         Args:
@@ -334,33 +294,33 @@ class CudaScanWriter:
         """
         together = self._rows_and_together()[1]
         if region.period == BY_ROWS:
-            return [For("n", N0, N1, ONE, (self._call(self._program(region, loop)),))]
+            return [ir.For("n", N0, N1, ONE, (self._call(self._program(region, loop)),))]
         first, last = self._features(region.period)
         width = last - first
         call = self._call(self._program(region, loop, mirror), own_row)
-        rows = For("n", P * together, least(P * together + together, M1), ONE, (call,))
+        rows = ir.For("n", P * together, least(P * together + together, M1), ONE, (call,))
         body = (
-            Assign("q", quotient(E, width)),
-            Assign("u", first + E - Name("q") * width),
-            Assign("p", P0 + Name("q")),
+            ir.Assign("q", lane_nests.quotient(E, width)),
+            ir.Assign("u", first + E - Name("q") * width),
+            ir.Assign("p", P0 + Name("q")),
             rows,
         )
-        return [For("e", LANE, (P1 - P0) * width, LANES, body)]
+        return [ir.For("e", LANE, (P1 - P0) * width, LANES, body)]
 
-    def _steps_apart(self, loop: Loop) -> list[Line]:
+    def _steps_apart(self, loop: Loop) -> list[ir.Statement]:
         """A stage whose steps and rows do not depend on each other: all at once."""
         region = loop.regions[0]
         rows = self._rows_and_together()[0]
         if region.period == BY_ROWS:
-            before, after = list[Line](), list[Line]()
+            before, after = list[ir.Statement](), list[ir.Statement]()
             place = E
             bounds: tuple[Expr, Expr, Expr] = RANK, STEPS * rows, BLOCKS
         else:
             place, period = Name("row"), self._size(region.period)
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
-            before, after = columns_and_rows(bounds[0], bounds[2], period)
-        body = *step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
-        return [*before, For("e", *bounds, body)]
+            before, after = lane_nests.columns_and_rows(bounds[0], bounds[2], period)
+        body = *lane_nests.step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
+        return [*before, ir.For("e", *bounds, body)]
 
     def _program(self, region: LoopRegion, loop: Loop, mirror: str = "") -> PointwiseKernel:
         """Write the pointwise kernel of a region."""
@@ -368,17 +328,19 @@ class CudaScanWriter:
         plan, statements = self.plan, region.statements
         known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
         if region.work:
-            parts = PartPointwiseWriter(*known, self.sizes, self.constants)
+            parts = kernel_parts.PartPointwiseWriter(*known, self.sizes, self.constants)
             parts.work, parts.private = {id(one.nest): one for one in region.work}, region.private
             parts.parts, parts.bounds = loop.parts, self._part_of
             program = parts.write([one.nest for one in region.work])
         elif region.period == BY_ROWS:
-            program = BlockPointwiseWriter(*known, self.sizes, self.constants).write(
+            program = kernel_parts.BlockPointwiseWriter(*known, self.sizes, self.constants).write(
                 fuse_nests(statements, folds_last=True)
             )
         else:
-            writer = (MirroredPointwiseWriter if mirror else FeaturePointwiseWriter)(*known, self.sizes, self.constants)
-            if isinstance(writer, MirroredPointwiseWriter):
+            writer = (kernel_parts.MirroredPointwiseWriter if mirror else kernel_parts.FeaturePointwiseWriter)(
+                *known, self.sizes, self.constants
+            )
+            if isinstance(writer, kernel_parts.MirroredPointwiseWriter):
                 writer.mirrored = mirror
             writer.period, writer.written = region.period, region.written - numbers_of(statements, plan)
             program = writer.write(feature_nests(statements, plan))
@@ -395,17 +357,17 @@ class CudaScanWriter:
             for node in nodes if loop else stage.nodes:
                 yield from () if id(node) in own else node_reads(node)
 
-    def _call(self, program: PointwiseKernel, own_row: Mapping[str, Argument] = NOWHERE) -> Line:
+    def _call(self, program: PointwiseKernel, own_row: Mapping[str, ir.Argument] = NOWHERE) -> ir.Statement:
         places = [self._place(owner) for owner in program.pointers]
-        pointers = [Pointer(place.array, self._address(place, ROW)) for place in places]
+        pointers = [ir.Pointer(place.array, self._address(place, ROW)) for place in places]
         scalars = [own_row.get(name) or self._scalar(name) for name in program.scalars]
-        return Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
+        return ir.Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
 
-    def _scalar(self, name: str) -> Argument:
+    def _scalar(self, name: str) -> ir.Argument:
         """The scalar arguments of a pointwise kernel."""
-        if name in SHARED:
-            return Array(name)
-        numbers: Mapping[str, Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}
+        if name in kernel_parts.SHARED:
+            return ir.Array(name)
+        numbers: Mapping[str, ir.Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}
         return numbers.get(name, Name(name))
 
     # -- names ---------------------------------------------------------------------------------------------------
@@ -445,16 +407,18 @@ class DeviceAddresses(Addresses):
     """Addresses in kernels, where 64 bits are divided by some hundred instructions; steps and rows have 32."""
 
     def _quotient(self, a: Expr, b: Expr) -> Expr:
-        return quotient(a, b)
+        return lane_nests.quotient(a, b)
 
     def _remainder(self, a: Expr, b: Expr) -> Expr:
-        return remainder(a, b)
+        return lane_nests.remainder(a, b)
 
 
-def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+def _share(
+    names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr
+) -> tuple[ir.Statement, ir.Statement]:
     """First and last of what one of several takes."""
     first, last = share_of(rank, parts, count, block)
-    return Assign(names[0].name, first), Assign(names[1].name, last)
+    return ir.Assign(names[0].name, first), ir.Assign(names[1].name, last)
 
 
 def _places_of_weights(loop: Loop) -> dict[tuple[Node, ...], int]:
@@ -509,18 +473,15 @@ device_function = cuda.jit(device=True)"""
 DEVICE, HOME = choose(
     ("cuda", "cuda.device_scalars"), ("cpu", "cpu.pointwise")
 )  # the simulator has processors' numbers
-PLACE = (
-    "rank, blocks = cuda.blockIdx.x, cuda.gridDim.x",
-    "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x",
-)
+PLACE = ("rank, blocks = cuda.blockIdx.x, cuda.gridDim.x", "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x")
 TEAMS = (  # lanes that are over are in a team without work
-    f"mates = min({choose(MATES, 2)}, lanes)",
+    f"mates = min({choose(lane_nests.MATES, 2)}, lanes)",
     "teams, mate = lanes // mates, lane % mates",
     f"team = lane // mates if lane < teams * mates else {1 << 40}",
 )
 
 
-def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool = False) -> str:
+def cuda_text(module: ir.DeviceModule, constants: Sequence[str], for_people: bool = False) -> str:
     """The text of a module; its function is `scan(on, sizes, *arrays)`.
 
     Args:
@@ -543,58 +504,60 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
     return "\n\n\n".join(parts) + "\n"
 
 
-def programs_text(folds: Sequence[LaneFold], programs: Sequence[Function]) -> list[str]:
+def programs_text(folds: Sequence[ir.LaneFold], programs: Sequence[ir.Function]) -> list[str]:
     """The texts of functions of the device."""
     texts = [lane_functions.fold_text(fold.name, str(fold.joined)) for fold in folds]
     return [*texts, *("\n".join(_function(program)) for program in programs)]
 
 
-def _function(program: Function) -> Iterator[str]:
+def _function(program: ir.Function) -> Iterator[str]:
     yield "@device_function"
     yield f"def {program.name}({', '.join(parameter.name for parameter in program.parameters)}):"
     yield from _lines(program.body)
 
 
-def _lines(body: Sequence[Line]) -> Iterator[str]:
+def _lines(body: Sequence[ir.Statement]) -> Iterator[str]:
     """Statements of kernels, indented: `range` would divide 64 bits to count by a step that is known late."""
     for statement in body:
-        if isinstance(statement, If):
-            yield f"{INDENT}if {statement.test}:"
-            yield from (INDENT + line for line in _lines(statement.body))
-        elif not isinstance(statement, For):
-            yield from (INDENT + line for line in statement.lines())
+        if isinstance(statement, ir.If):
+            yield f"{ir.INDENT}if {statement.test}:"
+            yield from (ir.INDENT + line for line in _lines(statement.body))
+        elif not isinstance(statement, ir.For):
+            yield from (ir.INDENT + line for line in statement.lines())
         elif isinstance(statement.step, Literal):
-            yield INDENT + next(statement.lines())
-            yield from (INDENT + line for line in _lines(statement.body))
+            yield ir.INDENT + next(statement.lines())
+            yield from (ir.INDENT + line for line in _lines(statement.body))
         else:
             index, end = statement.index, f"{statement.index}_end"
-            yield f"{INDENT}{index}, {end} = {statement.begin}, {statement.end}"
-            yield f"{INDENT}while {index} < {end}:"
-            yield from (INDENT + line for line in _lines(statement.body))
-            yield f"{INDENT * 2}{index} += {statement.step}"
+            yield f"{ir.INDENT}{index}, {end} = {statement.begin}, {statement.end}"
+            yield f"{ir.INDENT}while {index} < {end}:"
+            yield from (ir.INDENT + line for line in _lines(statement.body))
+            yield f"{ir.INDENT * 2}{index} += {statement.step}"
 
 
-def _kernel(kernel: DeviceKernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
+def _kernel(kernel: ir.DeviceKernel, module: ir.DeviceModule, for_people: bool) -> Iterator[str]:
     dtypes = ", ".join(f'"{array.dtype}"' for array in kernel.arrays)
     names = ["low", "begin", "end", "steps", "sizes", "status", "counters", *(array.name for array in kernel.arrays)]
     yield f"@scan_kernel({dtypes})"
     yield f"def {kernel.name}({', '.join(names)}):"
     yield from (
-        f"{INDENT}# {array.name}:{beside(array.blob)[3:]}" for array in kernel.arrays if for_people and array.blob
+        f"{ir.INDENT}# {array.name}:{ir.beside(array.blob)[3:]}" for array in kernel.arrays if for_people and array.blob
     )
-    yield from (f"{INDENT}{name} = sizes[{module.sizes.index(name)}]" for name in kernel.sizes)
-    yield from (INDENT + line for line in (*PLACE, *(TEAMS if kernel.teams else ())))
-    yield from (f"{INDENT}{one.name} = cuda.shared.array({MOST_LANES}, np.{one.dtype})" for one in kernel.folded)
+    yield from (f"{ir.INDENT}{name} = sizes[{module.sizes.index(name)}]" for name in kernel.sizes)
+    yield from (ir.INDENT + line for line in (*PLACE, *(TEAMS if kernel.teams else ())))
+    yield from (
+        f"{ir.INDENT}{one.name} = cuda.shared.array({lane_nests.LANES}, np.{one.dtype})" for one in kernel.folded
+    )
     if kernel.weights:
         aligned = choose(", alignment=16", "")  # four numbers are read at once; the simulator knows no alignment
-        yield f"{INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
-        yield f"{INDENT}kept = cuda.shared.array(0, types.{module.weights}{aligned})  # the same memory"
+        yield f"{ir.INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
+        yield f"{ir.INDENT}kept = cuda.shared.array(0, types.{module.weights}{aligned})  # the same memory"
         for words in kernel.fragments[:1]:
-            yield f"{INDENT}{words.name} = cuda.shared.array(0, types.{words.dtype}{aligned})"
+            yield f"{ir.INDENT}{words.name} = cuda.shared.array(0, types.{words.dtype}{aligned})"
     yield from _lines(kernel.body)
 
 
-def _driver(module: DeviceModule) -> Iterator[str]:
+def _driver(module: ir.DeviceModule) -> Iterator[str]:
     yield f"def scan({', '.join(['on', 'sizes', *(array.name for array in module.arrays)])}):"
-    yield from (f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes))
-    yield from (INDENT + line for statement in module.driver.body for line in statement.lines())
+    yield from (f"{ir.INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes))
+    yield from (ir.INDENT + line for statement in module.driver.body for line in statement.lines())

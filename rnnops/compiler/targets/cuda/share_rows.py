@@ -31,8 +31,8 @@ from math import prod
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
+from rnnops.compiler.lower import kernel as ir
 from rnnops.compiler.lower.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
-from rnnops.compiler.lower.kernel import Assign, For, If, Statement as Line
 from rnnops.compiler.lower.scan import Scan, StepPlan, live_nodes, rows_of_sum
 from rnnops.compiler.lower.statements import (
     Access,
@@ -47,15 +47,7 @@ from rnnops.compiler.lower.statements import (
 )
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.rows import lengths_of, simplify_rows
-from rnnops.compiler.targets.cuda.lane_nests import (
-    EVERY,
-    FIRST,
-    MATES,
-    RowNest,
-    cost_of_nest,
-    owners_written,
-    stands_apart,
-)
+from rnnops.compiler.targets.cuda import lane_nests
 from rnnops.compiler.targets.cuda.loop import (
     BY_ROWS,
     Loop,
@@ -140,27 +132,27 @@ def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> 
 def _of_first(region: LoopRegion, private: frozenset[str]) -> LoopRegion:
     """Args: private: what each block of a row has for itself at other steps."""
     nests = fuse_nests(region.statements, folds_last=True)
-    work = tuple(RowNest(nest, FIRST) for nest in nests)
+    work = tuple(lane_nests.RowNest(nest, lane_nests.FIRST) for nest in nests)
     return LoopRegion(region.nodes, BY_ROWS, work=work, private=private & region.written)
 
 
 # -- lines of a kernel ------------------------------------------------------------------------------------------------
 
 
-def steps_of_group(lengths: Load) -> list[Line]:
+def steps_of_group(lengths: Load) -> list[ir.Statement]:
     """From which step to which, not included, a row of a group is not over.
 
     Args:
         lengths: that of row `n`.
     """
-    longer = Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
+    longer = ir.Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
     begin = least(END, most(BEGIN, LOW + STEPS - LONGEST))
     end = least(END, most(BEGIN, LONGEST - LOW))
     return [
-        Assign(LONGEST.name, ZERO),
-        For(ROW.name, M0, M1, ONE, (longer,)),
-        Assign(GROUP_BEGIN.name, choice(BACKWARDS, begin, BEGIN)),
-        Assign(GROUP_END.name, choice(BACKWARDS, END, end)),
+        ir.Assign(LONGEST.name, ZERO),
+        ir.For(ROW.name, M0, M1, ONE, (longer,)),
+        ir.Assign(GROUP_BEGIN.name, choice(BACKWARDS, begin, BEGIN)),
+        ir.Assign(GROUP_END.name, choice(BACKWARDS, END, end)),
     ]
 
 
@@ -169,7 +161,9 @@ def first_wait() -> Expr:
     return choice(GROUP_BEGIN > BEGIN, ONE, ZERO)
 
 
-def two_kinds(steps: Sequence[Line], over: Sequence[Line], wait: Sequence[Line]) -> list[Line]:
+def two_kinds(
+    steps: Sequence[ir.Statement], over: Sequence[ir.Statement], wait: Sequence[ir.Statement]
+) -> list[ir.Statement]:
     """A step, or what is left of it; a group waits where one kind follows the other.
 
     Args:
@@ -179,10 +173,7 @@ def two_kinds(steps: Sequence[Line], over: Sequence[Line], wait: Sequence[Line])
     outside = any_of(STEP < GROUP_BEGIN, compare(">=", STEP, GROUP_END))
     starts = both(compare("==", STEP, GROUP_BEGIN), GROUP_BEGIN > BEGIN)
     stops = both(compare("==", STEP, GROUP_END), GROUP_END > GROUP_BEGIN)
-    return [
-        If(inside, (If(starts, tuple(wait)), *steps)),
-        If(outside, (If(stops, tuple(wait)), *over)),
-    ]
+    return [ir.If(inside, (ir.If(starts, tuple(wait)), *steps)), ir.If(outside, (ir.If(stops, tuple(wait)), *over))]
 
 
 WAIT: int = choose(64, 20)  # accesses of a lane, one after another, that take as long as a wait of a group
@@ -316,7 +307,7 @@ class _Shared:
         """Buffers written by nests that parts share out, where each part could hold a copy."""
         for region in self.loop.regions:
             for one in region.work:
-                owners = owners_written([one])
+                owners = lane_nests.owners_written([one])
                 if one.axis >= 0 and all(map(self.known.may_be_own, owners)):
                     yield owners
 
@@ -382,36 +373,38 @@ class _Shared:
         if region.period != BY_ROWS:
             return [region]
         work = self._work(region.statements)
-        shared = {owner for owner in owners_written(work) if self.known.is_public(owner)}
-        others = owners_written([one for one in work if one.axis != EVERY])
-        private = owners_written(work) - shared - others
+        shared = {owner for owner in lane_nests.owners_written(work) if self.known.is_public(owner)}
+        others = lane_nests.owners_written([one for one in work if one.axis != lane_nests.EVERY])
+        private = lane_nests.owners_written(work) - shared - others
         return [LoopRegion(tuple(one.nest.statements), BY_ROWS, work=(one,), private=private) for one in work]
 
-    def _work(self, statements: Sequence[Statement]) -> list[RowNest]:
+    def _work(self, statements: Sequence[Statement]) -> list[lane_nests.RowNest]:
         """Who does each nest of a region."""
         nests = fuse_nests(statements, folds_last=True)
-        work = [RowNest(nest, self._axis(nest)) for nest in nests]
+        work = [lane_nests.RowNest(nest, self._axis(nest)) for nest in nests]
         while (i := self._of_first(work, statements)) is not None:
-            work[i] = replace(work[i], axis=FIRST)
+            work[i] = replace(work[i], axis=lane_nests.FIRST)
             read = {owner for other in work if other is not work[i] for owner in _reads(other.nest)}
-            numbers = {owner for owner in owners_written([work[i]]) if is_number(owner, statements, self.plan)}
+            numbers = {
+                owner for owner in lane_nests.owners_written([work[i]]) if is_number(owner, statements, self.plan)
+            }
             if numbers & read:  # only in registers of the first part
-                return [RowNest(nest, FIRST) for nest in nests]
+                return [lane_nests.RowNest(nest, lane_nests.FIRST) for nest in nests]
         return work
 
     def _axis(self, nest: Nest) -> int:
         """The longest axis that parts share out; `EVERY` where there is none, or all are to have what it makes."""
         own = {*self.every, *self._twins.values()} - self._twins.keys()
         if {statement.target.owner for statement in nest.statements} <= own:
-            return EVERY
+            return lane_nests.EVERY
         axes = [axis for axis in range(len(nest.extents)) if all(_in_parts(s, axis) for s in nest.statements)]
-        return max(axes, key=lambda axis: nest.extents[axis], default=EVERY)
+        return max(axes, key=lambda axis: nest.extents[axis], default=lane_nests.EVERY)
 
-    def _of_first(self, work: Sequence[RowNest], statements: Sequence[Statement]) -> int | None:
+    def _of_first(self, work: Sequence[lane_nests.RowNest], statements: Sequence[Statement]) -> int | None:
         """A nest that all would do although others see what it writes, element by element."""
-        others = owners_written([one for one in work if one.axis != EVERY])
+        others = lane_nests.owners_written([one for one in work if one.axis != lane_nests.EVERY])
         for i, one in enumerate(work):
-            for statement in one.nest.statements if one.axis == EVERY else ():
+            for statement in one.nest.statements if one.axis == lane_nests.EVERY else ():
                 owner = statement.target.owner
                 seen = self.known.is_public(owner) or owner in others
                 if seen and not (is_number(owner, statements, self.plan) and not _adds(statement)):
@@ -420,12 +413,12 @@ class _Shared:
 
 
 def _cost(nests: Sequence[Nest], lanes: int) -> int:
-    return sum(cost_of_nest(nest, lanes, min(MATES, lanes)) for nest in nests)
+    return sum(lane_nests.cost_of_nest(nest, lanes, min(lane_nests.MATES, lanes)) for nest in nests)
 
 
 def _in_parts(statement: Statement, axis: int) -> bool:
     folded = axis in statement.folded_axes() or statement.target.index is not None
-    return not folded and stands_apart(statement, axis)
+    return not folded and lane_nests.stands_apart(statement, axis)
 
 
 def _adds(statement: Statement) -> bool:

@@ -1,7 +1,10 @@
-"""A recurrence is called as what surrounds the call wants it: with tangents in forward mode, over mapped rows in vmap.
+"""A recurrence in PyTorch's autograd: one node of its graph, with tangents in forward mode, over mapped rows in vmap.
 
 Forward mode is `torch.autograd.forward_ad` or `torch.func.jvp`. `grad` and `vjp` of `torch.func` have graphs of their
 own, whose backward pass is the gradient net. Transforms may be nested.
+
+**Mapped tensors** of `torch.func.vmap`: the mapped axis is folded into the batch, or gone along place by place.
+`torch.autograd.grad(..., is_grads_batched=True)` maps gradients in the same way.
 """
 
 from __future__ import annotations
@@ -9,21 +12,268 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial, wraps
 from itertools import compress
 from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import _unwrap_for_grad, _wrap_for_grad, is_legacy_batchedtensor
-from torch._functorch.pyfunctorch import GradInterpreter, temporarily_clear_interpreter_stack
+from torch._C._functorch import (
+    _add_batch_dim,
+    _unwrap_batched,
+    _unwrap_for_grad,
+    _wrap_for_grad,
+    is_legacy_batchedtensor,
+)
+from torch._functorch.pyfunctorch import (
+    GradInterpreter,
+    VmapInterpreter,
+    retrieve_current_functorch_interpreter,
+    temporarily_clear_interpreter_stack,
+)
 from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from rnnops.torch.errors import StepError
-from rnnops.torch.mapped import Mapped, axes_of_all, innermost, mapped_by_autograd, mapped_of
-from rnnops.torch.sides import SEEDS, Side, TensorRun, outputs_of
+from rnnops.torch.sides import SEEDS, Grads, Side, TensorCall, TensorRun, check_order
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """The tensors of a call as they are outside of a vmap.
+
+    Args:
+        axes: the axis of each that is mapped, None in those that are the same at all places.
+        places: how long that axis is.
+        level: of the vmap among transforms, infinite for those of `torch.autograd`, which are in backward passes.
+        randomness: the argument of `torch.vmap`.
+        outside: a context in which the vmap is not there.
+        again: makes an axis of a result the mapped one.
+    """
+
+    tensors: tuple[Any, ...]
+    axes: tuple[int | None, ...]
+    places: int
+    level: float
+    randomness: str
+    outside: Callable[[], AbstractContextManager[Any]]
+    again: Callable[[Tensor, int], Tensor]
+
+    @property
+    def is_same(self) -> bool:
+        """True if all places have the same tensors."""
+        return all(axis is None for axis in self.axes)
+
+    def once(self, call: Callable[..., Any]) -> Any:
+        """Results of a call that all places have."""
+        with self.outside():
+            return call(*self.tensors)
+
+    def one_by_one(self, call: Callable[[int, Sequence[Any]], Sequence[Any]]) -> list[Any]:
+        """Results of a call for each place of the mapped axis, mapped again; None where a result is None.
+
+        Raises StepError for no places.
+        """
+        if not self.places:
+            raise StepError("torch.vmap maps an axis without places", wanted="1 or more", came=0)
+        pairs = [*zip(self.tensors, self.axes, strict=True)]
+        with self.outside():
+            found = [
+                call(place, [x if axis is None else x.select(axis, place) for x, axis in pairs])
+                for place in range(self.places)
+            ]
+            made = [None if column[0] is None else torch.stack(column) for column in zip(*found, strict=True)]
+        return [None if x is None else self.again(x, 0) for x in made]
+
+    def folded(
+        self, call: Callable[[Sequence[Tensor]], Sequence[Tensor]], inputs: Sequence[int | None], outputs: Sequence[int]
+    ) -> list[Tensor]:
+        """Results of one call in which the mapped axis is a part of the batch.
+
+        Args:
+            inputs, outputs: the axis of rows. Behind outputs are their tangents, of those that are floats.
+        """
+        with self.outside():
+            made = call([*map(self._fold, self.tensors, self.axes, inputs)])
+            axes = axes_of_all(outputs, [x.is_floating_point() for x in made])
+            sizes = [(self.places, x.shape[axis] // self.places) for x, axis in zip(made, axes, strict=True)]
+            apart = [x.unflatten(axis, size) for x, axis, size in zip(made, axes, sizes, strict=True)]
+        return [self.again(x, axis) for x, axis in zip(apart, axes, strict=True)]
+
+    def batches(self, inputs: Sequence[int | None]) -> tuple[int, int]:
+        """The size of the batch, and that of the batch into which the mapped axis is folded."""
+        x, at, axis = next(found for found in zip(self.tensors, self.axes, inputs, strict=True) if found[2] is not None)
+        own = [size for place, size in enumerate(x.shape) if place != at][axis or 0]
+        return own, own * self.places
+
+    def _fold(self, x: Tensor, at: int | None, axis: int | None) -> Tensor:
+        if axis is None:
+            return x
+        x = x.expand(self.places, *x.shape) if at is None else x.movedim(at, 0)
+        return x.movedim(0, axis).flatten(axis, axis + 1)
+
+
+def axes_of_all(outputs: Sequence[int], floats: Sequence[bool]) -> list[int]:
+    """The axis of rows of outputs, and of their tangents behind them.
+
+    Args:
+        floats: which of all these are floats, and have a tangent if any has.
+    """
+    axes = [*outputs]
+    while len(axes) < len(floats):
+        axes += [axis for axis, is_float in zip(axes, floats, strict=False) if is_float]
+    return axes
+
+
+def at_each_place(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward pass that takes gradients that are mapped, too: it runs for each place of the mapped axis."""
+
+    @wraps(backward)
+    def run(ctx: Any, *grads: Tensor | None) -> Any:
+        call, mapped = partial(run, ctx), mapped_by_autograd(grads) or mapped_of(grads)
+        if mapped is None:
+            return backward(ctx, *grads)
+        return mapped.once(call) if mapped.is_same else tuple(mapped.one_by_one(lambda _, given: call(*given)))
+
+    return run
+
+
+def innermost() -> Any:
+    """The innermost transform of torch.func around a call, None where there is none."""
+    is_any = torch._C._are_functorch_transforms_active()
+    return retrieve_current_functorch_interpreter() if is_any else None
+
+
+def mapped_of(tensors: Sequence[Tensor | None]) -> Mapped | None:
+    """Tensors outside of the innermost transform, if that is a vmap."""
+    vmap = innermost()
+    if not isinstance(vmap, VmapInterpreter):
+        return None
+    found, axes = zip(*((None, None) if x is None else _unwrap_batched(x, vmap.level()) for x in tensors), strict=True)
+    again = partial(_again, _add_batch_dim, vmap.level())
+    return Mapped(found, axes, vmap.batch_size(), vmap.level(), vmap.randomness(), vmap.lower, again)
+
+
+DEEPEST = 16  # such vmaps in vmaps; a backward pass on a CUDA device cannot ask how many there are
+
+
+def mapped_by_autograd(tensors: Sequence[Tensor | None]) -> Mapped | None:
+    """Tensors outside of the innermost vmap of `torch.autograd`, which has tensors and levels of its own."""
+    if not any(x is not None and is_legacy_batchedtensor(x) for x in tensors):
+        return None
+    for level in range(DEEPEST, 0, -1):
+        found = tuple(None if x is None else torch._remove_batch_dim(x, level, 0, 0) for x in tensors)
+        axes = tuple(0 if x is not None and len(x) else None for x in found)  # 0 long if it is not mapped here
+        if 0 in axes:
+            given = tuple(x if axis is None else y for x, y, axis in zip(tensors, found, axes, strict=True))
+            places = max(len(x) for x in found if x is not None)
+            return Mapped(given, axes, places, inf, "error", nullcontext, partial(_again, torch._add_batch_dim, level))
+    return None
+
+
+def _again(add: Callable[..., Tensor], level: int, x: Tensor, axis: int) -> Tensor:
+    return add(x, axis, level)
+
+
+def check_tangents(call: TensorCall, grads: Grads) -> None:
+    """Raise StepError where gradients would have tangents: a backward pass in forward mode."""
+    tangents = [forward_ad.unpack_dual(grad).tangent for grad in grads if grad is not None]
+    if call.run.kind == "t" or any(tangent is not None for tangent in tangents):
+        hint = "Take gradients of tangents after dual_level ends, or use torch.autograd.grad with create_graph=True."
+        raise StepError("gradients of a recurrence are taken in forward mode, and would have no tangents", hint=hint)
+
+
+class RecurrenceFunction(torch.autograd.Function):
+    """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
+
+    Where backward runs again (`retain_graph`, mapped gradients), or a tensor has moved since (`fully_shard` frees and
+    gathers parameters between the passes), the forward pass runs again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: TensorCall, seed: int, words: list[int] | None, *tensors: Tensor) -> Any:
+        """All outputs of the net, in its order."""
+        outputs, ctx.pull = call.vjp(tensors, seed, words)
+        held = (*tensors, *outputs)
+        ctx.how = call, seed, [x.data_ptr() for x in held]
+        ctx.save_for_backward(*held)  # which tells where one was changed in place meanwhile
+        ctx.set_materialize_grads(False)
+        if False in [output.is_floating_point() for output in outputs]:
+            ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
+        return tuple(outputs)
+
+    @staticmethod
+    @at_each_place
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        held: Any = ctx.saved_tensors
+        if forward_ad._current_level >= 0:
+            check_tangents(ctx.how[0], grads)
+        check_order(ctx.how[0].run, bool(ctx.how[0].run.kind))
+        (call, seed, addresses), pull, ctx.pull = ctx.how, ctx.pull, None
+        if pull is None or addresses != [x.data_ptr() for x in held]:
+            held, pull = call.vjp(held[: len(call.wanted)], seed)
+        results = pull(grads)
+        if torch.is_grad_enabled():
+            tensors = ctx.saved_tensors[: len(call.wanted)]
+            found = [result for result in results if result is not None]
+            given = [grad for grad in grads if grad is not None]
+            kept = iter(Gradients.apply(call, seed, grads, len(found), *found, *tensors, *given))
+            results = [None if result is None else next(kept) for result in results]
+        return (None, None, None, *results)
+
+
+class Gradients(torch.autograd.Function):
+    """Gradients of a recurrence as they are; what they are differentiated by is the gradient net, made when asked for.
+
+    Its run is a node of autograd's graph, so that there are derivatives of every order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: TensorCall, seed: int, grads: Grads, count: int, *tensors: Tensor) -> Any:
+        """The gradients, which are the first `count` tensors; behind them are the inputs, then gradients of outputs."""
+        names = [name for name, grad in zip(call.run.run.net.output_blobs, grads, strict=True) if grad is not None]
+        ctx.how = call, seed, names, count
+        ctx.save_for_backward(*tensors[count:])
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
+
+    @staticmethod
+    @at_each_place
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
+        check_order(call.run, True)
+        with torch.enable_grad():
+            held = [x.view_as(x) for x in held]  # as gradients of outputs may themselves depend on inputs
+            run = call.run.gradient(call.wanted, names, held[: len(call.wanted)])
+            outputs = with_gradients(run.call_for(held, wanted_of(held)), seed, None, *held)[-count:]
+            pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
+            asked = [x for x in held if x.requires_grad]
+            ends, given = [output for output, _ in pairs], [grad for _, grad in pairs]
+            moved = torch.autograd.grad(ends, asked, given, create_graph=deeper, allow_unused=True) if ends else ()
+        found = iter(moved)
+        return (None,) * (4 + count) + tuple(next(found, None) if x.requires_grad else None for x in held)
+
+
+def outputs_of(run: TensorRun, seed: int | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Outputs of a recurrence, in the net's order; without a seed nothing in it is random."""
+    call = run.call_for(tensors, wanted_of(tensors))
+    if not call.wanted:
+        return call.outputs(tensors, seed)
+    outputs: Sequence[Tensor] = with_gradients(call, seed or 0, None, *tensors)
+    return outputs
+
+
+def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
+    """Which tensors' gradients are wanted; empty where none is."""
+    wanted = tuple([x.requires_grad for x in tensors]) if torch.is_grad_enabled() else ()
+    return wanted if True in wanted else ()
+
+
+# Makes outputs a node of autograd's graph, by a call, a seed, addresses of tensors that kernels read as they are, and
+# tensors. `Function.apply` is this behind a search for torch.func's tensors, which are unwrapped before.
+with_gradients = super(Function, RecurrenceFunction).apply
 
 
 @dataclass(frozen=True)

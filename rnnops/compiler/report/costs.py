@@ -1,4 +1,4 @@
-"""Profiles of runs, and the blobs that a training plan saves.
+"""The costs of a run: measured op by op, and predicted for byte budgets.
 
 **Events of a profile as a file that Perfetto and Chrome show**: what ran when, and for how long. The format is that of
 the Trace Event Format document ("complete" events), times in microseconds.
@@ -6,35 +6,36 @@ the Trace Event Format document ("complete" events), times in microseconds.
 **Profiles**: how long each op of a run takes, how often it runs, and how many bytes it makes. Ops are measured from
 outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to warm up, which also
 plan and compile, are not in the averages.
+
+**The budget curve**: what byte budgets make of a training step, from the most that is kept to the least that is enough.
+Each point is what `memory_budget=` takes; between two of them others may lie that differ by little in bytes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import prod
+from functools import cache
+from itertools import pairwise
+from math import log2
 from typing import Any
 
 import numpy as np
 
-from rnnops.checkpoints.slot_schedule import slots
-from rnnops.compiler.lower.scan import Role
-from rnnops.compiler.memory.allocations import allocations_by, buffers_of, part_bytes, results_of
-from rnnops.compiler.memory.choose_saved import runs_again
-from rnnops.compiler.memory.memory import KEPT, Demand
-from rnnops.compiler.report.memory_timeline import PART
+from rnnops import svg
+from rnnops.checkpoints.policy import Policy, Slots
+from rnnops.compiler.memory.allocations import allocations_by, part_bytes
+from rnnops.compiler.memory.choose_saved import By, fit_budget, held_bytes, step_cost, ways
+from rnnops.compiler.memory.memory import Demand
 from rnnops.compiler.run.compile_programs import Runners, demands_of, runner_shown
 from rnnops.compiler.run.pipeline import ForwardPlan, PlanCache, TrainingPlan
-from rnnops.errors import FeedError
+from rnnops.errors import BudgetError, FeedError
 from rnnops.interpreter import Program, run_reference
-from rnnops.net.drawing import Drawing, Marks, draw_typed
-from rnnops.net.loop_forms import View
-from rnnops.net.schema import Call, RunContext, form_of, schema_of
-from rnnops.recurrent.parts import Parts
-from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types, is_training_form, runs_in_parts
-from rnnops.types import OPAQUE, Array, Shape
+from rnnops.net.schema import Call, RunContext, schema_of
+from rnnops.recurrent.recurrence import runs_in_parts
+from rnnops.types import Array
 from rnnops.util import aligned, counted, preformatted, readable, replaced, spaced, table
 
 MICROSECONDS = 1e6  # in a second
@@ -318,190 +319,238 @@ def _ones(outputs: Mapping[str, Array], plan: Plan | None) -> dict[str, Array]:
     return {name: np.ones(outputs[name].shape, outputs[name].dtype) for name in wanted}
 
 
-SAVED_HEAD = ("status", "blob", "of", "dtype", "shape", "bytes")
+ESTIMATE_HEAD = ("policy", "time", "bytes")
 
 
 @dataclass(frozen=True)
-class SavedBlob:
-    """One line.
+class Estimate:
+    """The cost of one policy.
 
     Args:
-        status: `kept`; `recomputed` on the backward pass; `boundary`: a state before a part of a recurrence; `alias`:
-            kept, but it lies in an output that is there anyway.
-        name: of a blob of the net, or of a step; of steps of a recurrence within a step their workspace.
-        of: the recurrence by its first result, `""` for blobs of the net.
-        dtype: of its elements.
-        shape: of all steps together.
+        policy: as text.
+        nbytes: held at most, from the end of the forward pass on.
+        time: of a training step, over that of one that does nothing twice.
     """
 
-    status: str
-    name: str
-    of: str
-    dtype: str
-    shape: Shape
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes between the passes; none for what is made again."""
-        return 0 if self.status == "recomputed" else prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class SavedResiduals:
-    """All lines; prints as a table.
-
-    Args:
-        blobs: a `SavedBlob` each.
-    """
-
-    blobs: tuple[SavedBlob, ...]
-
-    @property
-    def total(self) -> int:
-        """Bytes kept between the passes, aliases of outputs included."""
-        return sum(blob.nbytes for blob in self.blobs)
-
-    def cells(self) -> list[tuple[str, ...]]:
-        """The rows of the table, in the column order of `SAVED_HEAD`."""
-        rows = [(b.status, b.name, b.of, b.dtype, str(list(b.shape)), spaced(b.nbytes)) for b in self.blobs]
-        return [*rows, ("total", "", "", "", "", spaced(self.total))]
+    policy: str
+    nbytes: int
+    time: float
 
     def __str__(self) -> str:
-        return "\n".join(aligned([SAVED_HEAD, *self.cells()]))
-
-    def _repr_html_(self) -> str:
-        return table(SAVED_HEAD, self.cells(), "what is kept for the backward pass, and what is computed again")
+        return f"{self.policy}: {spaced(self.nbytes)} bytes, {self.time:.2f} of the time"
 
 
-def saved_residuals(plan: TrainingPlan) -> SavedResiduals:
-    """The blobs that a plan saves; nothing is computed."""
-    return SavedResiduals((*_of_net(plan), *(line for call in _recurrences(plan) for line in _of_steps(plan, call))))
-
-
-def _recurrences(plan: TrainingPlan) -> list[Call]:
-    return [call for call in plan.program.calls if is_training_form(call.op)]
-
-
-def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
-    types, outputs = plan.program.types, set(plan.program.net.output_blobs.values())
-    within = {name for call in _recurrences(plan) for name in _within_kept(call)}
-    for name in plan.residuals.kept:
-        if types[name].dtype != OPAQUE and name not in within:
-            yield SavedBlob("alias" if name in outputs else "kept", name, "", types[name].dtype, types[name].shape)
-    for op in plan.residuals.rerun:
-        for name in (name for name in op.outputs if name):
-            kind = plan.unfused.types[name]
-            yield SavedBlob("recomputed", name, "", kind.dtype, kind.shape)
-
-
-def _within_kept(call: Call) -> Iterator[str]:
-    """Results of a recurrence that need no memory besides what it keeps of its steps."""
-    if not runs_in_parts(call.op) and not call.op.attributes.get("segments"):
-        for name, kind, lies_in in zip(
-            call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False
-        ):
-            if len(lies_in) == 1 and lies_in[0].kind == KEPT and kind.nbytes >= PART * lies_in[0].nbytes:
-                yield name
-
-
-def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
-    """The residuals of a recurrence; of one in parts, those of a whole part and the states in slots."""
-    recurrence = Recurrence(call.op, call.net)
-    types, step = input_types(recurrence, call), cell_program(recurrence, call).types
-    steps, _ = recurrence.steps_and_batch(types)
-    borders = _borders(plan, call)
-    if borders:
-        yield from borders
-    elif runs_in_parts(call.op):
-        schedule = call.op.attributes["schedule"]
-        yield from _boundaries(call, schedule)
-        yield from _kept(part_bytes(call).keep(schedule[0]), ())
-    else:
-        yield from _kept(call, set(plan.program.net.output_blobs.values()))
-    for name in runs_again(recurrence.cell, call.op.attributes["backward"]):
-        yield SavedBlob("recomputed", name, call.op.key, step[name].dtype, (steps, *step[name].shape))
-
-
-def _borders(plan: TrainingPlan, call: Call) -> list[SavedBlob]:
-    """States at borders of segments, where a recurrence keeps nothing else."""
-    runner = plan.compiled.forward.get(call.op.key)
-    tensors = runner.compiled.scan.tensors if runner is not None and runner.compiled is not None else {}
-    return [
-        SavedBlob("boundary", name.blob, call.op.key, tensor.dtype, (tensor.length, *tensor.shape))
-        for name, tensor in tensors.items()
-        if name.role is Role.BORDER
-    ]
-
-
-def _kept(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:
-    """Memory of all steps that backward reads; what lies in outputs of the net is there anyway."""
-    buffers = buffers_of(call)
-    results = zip(call.op.outputs, results_of(call, buffers), strict=True)
-    there = [buffer for name, lies_in in results if name in outputs for buffer in lies_in]
-    for name, buffer in buffers.items():
-        if buffer.kind == KEPT:
-            status = "alias" if buffer in there else "kept"
-            yield SavedBlob(status, name.blob, call.op.key, buffer.dtype, buffer.shape)
-
-
-def _boundaries(call: Call, schedule: tuple[int, int, str, int]) -> Iterator[SavedBlob]:
-    """States in slots when the forward pass ends, and those at the start and after the part that is kept."""
-    unit, m, kind, cost = schedule
-    parts = Parts(call, (), unit)
-    stored = 0
-    for action in slots(parts.count, m, kind, cost):
-        if action.what == "backward":
-            break
-        stored += (action.what in ("store", "keep")) - (action.what == "drop")
-    for name, initial in parts.initial.items():
-        yield SavedBlob("boundary", name, call.op.key, initial.dtype, (stored + 1, *initial.shape))
-
-
-COLOURS = {"kept": "kept", "alias": "kept", "boundary": "boundary", "recomputed": "recomputed"}
-SAID = {
-    "kept": "kept for the backward pass, {} bytes",
-    "alias": "kept for the backward pass, {} bytes that lie in an output",
-    "boundary": "kept before each part of the steps, {} bytes",
-    "recomputed": "computed again on the backward pass",
-}
-
-
-def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True, views: bool = False) -> Drawing:
-    """The net that a plan runs forward, less what it fuses; its blobs have the names that other reports say.
+@dataclass(frozen=True)
+class EstimateTable:
+    """Estimates, the fastest first; prints as a table.
 
     Args:
-        opened: whether cells are drawn within recurrences.
-        views: whether ops that give elements another shape or order are drawn.
+        rows: an `Estimate` each.
     """
-    if isinstance(plan, ForwardPlan):
-        program = plan.program
-        return draw_typed(program.net, program.types, opened, views, None, "", program.float_dtype)
-    saved, program = saved_residuals(plan), plan.unfused
-    recurrent = [call for call in program.calls if call.op.type == "RecurrentNetwork"]
-    inner = {call.op.key: cell_program(Recurrence(call.op, call.net), call) for call in recurrent}
-    within = {key: _marks(saved.blobs, key, cell) for key, cell in inner.items()}
-    outer = _marks(saved.blobs, "", program)
-    title = f"net {program.net.name}: {readable(saved.total)} kept for the backward pass"
-    marks = Marks(outer.blobs, outer.notes, within)
-    return draw_typed(program.net, program.types, opened, views, marks, title, program.float_dtype)
+
+    rows: tuple[Estimate, ...]
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows of the table, in the column order of `ESTIMATE_HEAD`."""
+        return [(row.policy, f"{row.time:.2f}", spaced(row.nbytes)) for row in self.rows]
+
+    def __str__(self) -> str:
+        return "\n".join(aligned([ESTIMATE_HEAD, *self.cells()]))
+
+    def _repr_html_(self) -> str:
+        return table(ESTIMATE_HEAD, self.cells(), "bytes held, and time over that of a step that does nothing twice")
 
 
-def _is_computed(call: Call) -> bool:
-    """True if an op takes time."""
-    return call.op.type != "Constant" and not isinstance(form_of(call), View)
+def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
+    """The estimates of ways that a budget chooses from, the fastest first, each of fewer bytes than those above."""
+    found: list[Estimate] = []
+    for way in sorted(ways(by, tile), key=lambda way: (way.time, way.nbytes)):
+        if not found or way.nbytes < found[-1].nbytes:
+            found.append(Estimate(str(way.policy), way.nbytes, way.time))
+    return EstimateTable(tuple(found))
 
 
-def _marks(blobs: Iterable[SavedBlob], of: str, program: Program) -> Marks:
-    """Colours and notes of the blobs of one net; views and constants are never computed, so not again."""
-    made = {name for call in program.calls if _is_computed(call) for name in call.op.outputs}
-    told = [one for one in blobs if one.of == of and (one.status != "recomputed" or one.name in made)]
-    borders = [one for one in told if one.status == "boundary"]
-    if borders:  # all steps run again from there, whatever is kept of a part meanwhile
-        again = Marks(dict.fromkeys(made, "recomputed"), dict.fromkeys(made, SAID["recomputed"]))
-        return again.beside(_told(borders))
-    return _told(told)
+def estimate_of(by: By, policy: Policy) -> Estimate:
+    """The estimate of one policy."""
+    saved, chosen = by(policy), policy.slots or Slots(1)
+    held = held_bytes(saved) + sum(part_bytes(call).held(chosen) for call in saved[0].calls if runs_in_parts(call.op))
+    return Estimate(str(policy), held, step_cost(saved).time(chosen))
 
 
-def _told(blobs: Iterable[SavedBlob]) -> Marks:
-    notes = {one.name: SAID[one.status].format(spaced(one.nbytes)) for one in blobs}
-    return Marks({one.name: COLOURS[one.status] for one in blobs}, notes)
+def said_of_budget(budget: int | float | None, chosen: Estimate, whole: Estimate) -> str:
+    """A line on the choice of a budget, with the bytes that the policy `all` holds."""
+    kept = f"{readable(chosen.nbytes)} of {readable(whole.nbytes)} kept by {chosen.policy}"
+    return f"memory_budget {budget}: {kept}, predicted {chosen.time:.2f} times as long"
+
+
+CLOSER = 0.9  # of the bytes of a point: a budget for the next one, as long as anything fits it
+MOST = 1 << 62  # bytes: enough for all
+
+
+@dataclass(frozen=True)
+class BudgetCurve(svg.Picture):
+    """Bytes against predicted time.
+
+    Args:
+        title: what is shown.
+        rows: what budgets take, in order of falling bytes.
+        chosen: what the run itself does.
+    """
+
+    title: str
+    rows: tuple[Estimate, ...]
+    chosen: Estimate
+
+    @property
+    def least(self) -> int:
+        """The least budget that is enough."""
+        return self.rows[-1].nbytes
+
+    @property
+    def svg(self) -> str:
+        """The picture, as a document of its own."""
+        rows = [*self.rows, self.chosen]
+        low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
+        slowest = max(row.time for row in rows)
+        across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
+        up = log2(0.97), log2(max(slowest, 1.2)) + 0.04
+        frame = svg.Frame(LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, up)
+        parts = [svg.text(12, 22, self.title, "title"), *_scales(frame, slowest, across)]
+        corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, self.rows))
+        parts += [svg.path(f"M {corners}", "way"), *(_point(frame, row) for row in self.rows), *_named(frame, self)]
+        there = set(map(colour_of, self.rows))
+        colours = [(colour, said) for colour, said in SAID.items() if colour in there]
+        y = TOP + HEIGHT + 44
+        parts.append(svg.legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
+        height = y + svg.legend_size(colours, PICTURE_WIDTH - LEFT)[1]
+        return svg.document(max(PICTURE_WIDTH, svg.text_width(self.title, svg.TITLE) + 24), height, self.title, parts)
+
+    def __str__(self) -> str:
+        most = self.rows[0].nbytes
+        width = max(len(spaced(most)), len("bytes"))
+        lines = [
+            f"  {spaced(row.nbytes):>{width}}  {row.time:7.2f}  {svg.bar(row.nbytes, most):{svg.WIDTH}}  {row.policy}"
+            for row in self.rows
+        ]
+        head = f"  {'bytes':>{width}}  {'time':>7}  {'':{svg.WIDTH}}  policy"
+        return "\n".join([self.title, head, *lines, f"this run: {self.chosen}"])
+
+
+def budget_curve(net: str, by: By, tile: Callable[[int, int], int], chosen: Estimate) -> BudgetCurve:
+    """The curve of a net.
+
+    Args:
+        by: what a policy saves.
+        tile: T and N -> steps of a tile of kernels.
+        chosen: what the run itself does.
+
+    Raises BudgetError where nothing fits any budget.
+    """
+    known, below = cache(by), CLOSER
+    rows = [_taken(known, MOST, tile)]
+    while True:
+        budget = min(int(rows[-1].nbytes * below), rows[-1].nbytes - 1)
+        try:
+            rows.append(_taken(known, budget, tile))
+        except BudgetError:
+            if below == 1:
+                break
+            below = 1  # nearly at the end: from now on what is one byte less
+    return BudgetCurve(f"net {net}: bytes against predicted time of a training step", tuple(rows), chosen)
+
+
+def _taken(by: By, budget: int, tile: Callable[[int, int], int]) -> Estimate:
+    way = fit_budget(by, budget, tile)
+    return Estimate(str(way.policy), way.nbytes, way.time)
+
+
+PICTURE_WIDTH, LEFT, TOP, HEIGHT, RIGHT = 760.0, 64.0, 56.0, 280.0, 24.0
+TIMES = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # of an axis
+APART = 22.0  # pixels between lines of the grid at least
+SAID = {"kept": "kept for all steps", "checkpoint": "only states kept", "tile": "in parts"}
+NEAR, FAR = (-10.0, 18.0, 4.0, -24.0), (-38.0, -52.0, -66.0)  # heights of texts above points
+Area = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def colour_of(row: Estimate) -> str:
+    """By how it saves: as a whole, only states, or in parts."""
+    return "tile" if "slot" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
+
+
+def _scales(frame: svg.Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
+    """Lines of the grid with times and bytes, and what the axes are."""
+    shown = [1.0]
+    for time in TIMES[1:]:
+        if time <= slowest and frame.y(log2(shown[-1])) - frame.y(log2(time)) >= APART:
+            shown.append(time)
+    yield from frame.across([(log2(time), f"{time:g}") for time in shown])
+    step = 1 if across[1] - across[0] < 5 else 2
+    powers = [power for power in range(0, 60, step) if across[0] <= power <= across[1]]
+    yield from frame.below([(power, readable(2**power)) for power in powers])
+    yield svg.text(LEFT, TOP - 12, "predicted time, of a step that does nothing twice", "small soft")
+    yield svg.text(frame.left + frame.width, frame.bottom + 30, "bytes held", "small soft", "end")
+
+
+def _stairs(frame: svg.Frame, rows: Sequence[Estimate]) -> list[tuple[float, float]]:
+    """Corners: a budget takes the point left of it, so that a point counts up to the bytes of the one before."""
+    corners, right = list[tuple[float, float]](), frame.left + frame.width
+    for x, y in (_place(frame, row) for row in rows):
+        corners += [(right, y), (x, y)]
+        right = x
+    return corners
+
+
+def _place(frame: svg.Frame, row: Estimate) -> tuple[float, float]:
+    return frame.x(log2(max(row.nbytes, 1))), frame.y(log2(row.time or 1.0))
+
+
+def _point(frame: svg.Frame, row: Estimate) -> str:
+    x, y = _place(frame, row)
+    return svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], str(row))
+
+
+def _named(frame: svg.Frame, curve: BudgetCurve) -> Iterator[str]:
+    """The run's own label, then names of points where they lie on nothing else."""
+    x, y = _place(frame, curve.chosen)
+    yield svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {curve.chosen}")
+    taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]
+    taken += [
+        (min(a, c) - 2, min(b, d) - 2, max(a, c) + 2, max(b, d) + 2)
+        for (a, b), (c, d) in pairwise(_stairs(frame, curve.rows))
+    ]
+    yield from _label(frame, f"this run, {readable(curve.chosen.nbytes)}", (x, y), taken, "small bold", NEAR + FAR)
+    first = {colour_of(row): row for row in reversed(curve.rows)}
+    for row in dict.fromkeys([curve.rows[-1], *first.values()]):
+        said = f"{row.policy.split(' for ')[0]}, {readable(row.nbytes)}"
+        yield from _label(frame, said, _place(frame, row), taken, "small soft")
+
+
+def _label(
+    frame: svg.Frame,
+    said: str,
+    place: tuple[float, float],
+    taken: list[Area],
+    kind: str,
+    heights: Sequence[float] = NEAR,
+) -> Iterator[str]:
+    """A text next to a point, at the first of some places that is free; a line leads to a text that is far.
+
+    Args:
+        heights: above and below the point, in order.
+    """
+    width = svg.text_width(said, svg.SMALL)
+    for dy in heights:
+        for dx in (10, 36, -width - 10, -width / 2):
+            x, y = place[0] + dx, place[1] + dy
+            area = x - 2, y - 10, x + width + 2, y + 3
+            inside = area[0] > frame.left and area[2] < frame.left + frame.width
+            if inside and frame.top - 4 < area[1] < frame.bottom - 14 and not any(_overlap(area, one) for one in taken):
+                taken.append(area)
+                if dy in FAR:
+                    yield svg.line(place[0], place[1] - 7, min(max(place[0], x), x + width), y + 4, "way")
+                yield svg.text(x, y, said, f"{kind} halo")
+                return
+
+
+def _overlap(one: Area, other: Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
