@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for processes that tests star
 import devices
 import pytest
 from covering import covering
+from quick_code import unoptimised_scans
 from verify_kernels import verify, verify_device
 
 from rnnops.cells import sized
@@ -25,8 +27,10 @@ from rnnops.net.schema import REGISTRY
 
 LISTS = {mark: Path(__file__).with_name(f"{mark}.txt") for mark in ("slow", "ci")}  # of cases beside the default tier
 PYTORCH = str(Path(__file__).with_name("pytorch")) + os.sep
+QUICK = {"cells", "gradients", "onnx", "pytorch", "recurrent"}  # folders whose tests of CI alone compile quickly
 PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
+OPTIMISED = os.environ.get("RNNOPS_OPTIMISED_TESTS") == "1"
 RARELY = (20_000, 20, 20)  # new objects before the youngest are looked at, and how often those before the older ones
 WARNINGS = (
     "error",
@@ -112,6 +116,19 @@ def _clean_registry() -> Iterator[None]:
     for one, entries in zip(tables, before, strict=True):
         one.clear()
         one.update(entries)
+
+
+@pytest.fixture(autouse=True)
+def _quick_code(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile long tests of translations and derivatives without LLVM's optimisations, which take a third of the time.
+
+    Tests of the default and the slow tier compile as users do; with RNNOPS_OPTIMISED_TESTS=1 all tests do.
+    """
+    marks = {mark.name for mark in request.node.iter_markers()}
+    is_quick = marks & {"ci", "packages"} and "slow" not in marks and not OPTIMISED
+    is_quick = is_quick and request.node.path.parent.name in QUICK
+    with unoptimised_scans() if is_quick else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

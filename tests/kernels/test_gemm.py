@@ -20,7 +20,16 @@ from rnnops.kernels.cpu.processor import WIDTHS, lanes
 DTYPES = ("float32", "float64")
 
 
-@pytest.fixture(params=[(width, dtype) for width in WIDTHS for dtype in DTYPES], ids=lambda p: f"{p[1]}-{p[0]}")
+ALIKE = {(128, "float64"), (512, "float64")}  # as many lanes as float32 has in half the width; their bits are compared
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((width, dtype), marks=pytest.mark.slow if (width, dtype) in ALIKE else (), id=f"{dtype}-{width}")
+        for width in WIDTHS
+        for dtype in DTYPES
+    ]
+)
 def kernels(request: pytest.FixtureRequest) -> Products:
     width, dtype = request.param
     return products_of(dtype, width)

@@ -1,6 +1,7 @@
 """300 random programs, written as people write cells: gradients beside the reference, and pairs of one meaning.
 
-34 of them are in the default tier. `python tests/meaning/sweep.py 0 10000` tries many more, larger ones among them.
+34 of them are in the default tier, CI has 167, and the others are slow. `python tests/meaning/sweep.py 0 10000` tries
+many more, larger ones among them.
 """
 
 from __future__ import annotations

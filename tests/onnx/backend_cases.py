@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,17 @@ def chosen(every: bool) -> list[str]:
     written_out = [name for name in cases() if "_expanded" in name]
     left_out = set() if every else {name for number, name in enumerate(written_out) if number % 4}
     return [name for name in cases() if name not in left_out]
+
+
+def few(names: list[str], count: int) -> list[str]:
+    """The first cases of each op, so many: of one whose nodes are several, of the same ops."""
+    seen, kept = Counter[frozenset[str]](), []
+    for name in names:
+        ops = frozenset(node.op_type for node in cases()[name].model.graph.node)
+        seen[ops] += 1
+        if seen[ops] <= count:
+            kept.append(name)
+    return kept
 
 
 def mine(node: NodeProto) -> bool:

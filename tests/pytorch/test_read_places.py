@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ import rnnops.torch as rt  # noqa: E402
 
 T, N, H = 3, 2, 4
 CALLS = 4  # the last ones are lists of jobs
+HALF = [*TENSORS][::2]  # places that CI changes as numbers, and the others as tensors: both are found in the same way
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +78,12 @@ def expect_loop(run: Any, xs: Any, leaf: Any = None) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
+def places(names: Iterable[str], slow: Collection[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow if name in slow else ()) for name in names]
+
+
 @pytest.mark.parametrize("way", ["RNN", "scan", "scan anew"])
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", places(NUMBERS, slow={*TENSORS} - {*HALF}))
 def test_numbers_that_change(name: str, way: str) -> None:
     place, xs = NUMBERS[name](0.5), torch.randn(T, N, H)
     run = runs_of(place)[way]
@@ -89,7 +94,7 @@ def test_numbers_that_change(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["RNN", "scan", "scan anew"])
-@pytest.mark.parametrize("name", TENSORS)
+@pytest.mark.parametrize("name", places(TENSORS, slow=HALF))
 def test_tensors_that_are_replaced(name: str, way: str) -> None:
     """The new one is used, and gets the gradient."""
     place, xs = TENSORS[name](torch.rand(H)), torch.randn(T, N, H)

@@ -1,6 +1,6 @@
-"""Kernels compiled without LLVM's optimisations: three times as many programs in the same time.
+"""Kernels compiled without LLVM's optimisations: three times as many small programs in the same time.
 
-What rnnops makes of a program is the same, and as long as this lasts objects lie in a cache folder of their own.
+rnnops makes the same LLVM modules of a program.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 from rnnops.kernels.cpu import native
@@ -17,13 +18,25 @@ from rnnops.kernels.cpu import native
 
 @contextmanager
 def unoptimised() -> Iterator[None]:
-    """Compile so within."""
+    """Compile so within. Objects lie in a cache folder of their own meanwhile, so that many programs fill no other."""
     compiled = native.compiled
     with (
         tempfile.TemporaryDirectory(prefix="rnnops-quick-") as folder,
         mock.patch.dict(os.environ, {"RNNOPS_CACHE_DIR": folder}),
         mock.patch.object(native, "compiled", lambda text, level=0: compiled(text, 0)),
     ):
+        yield
+
+
+@contextmanager
+def unoptimised_scans() -> Iterator[None]:
+    """Compile scans so within, which the cache tells from others; products stay as they are."""
+    object_of = native.object_of
+
+    def quick(text: str, write: Any = None, level: int = 0, room: int = native.WRITE) -> bytes:
+        return object_of(text, write, level, room)
+
+    with mock.patch.object(native, "object_of", quick):
         yield
 
 
