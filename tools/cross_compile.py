@@ -36,12 +36,14 @@ TARGETS: dict[str, tuple[list[str], list[str], list[str]]] = {  # -> compiler, w
 }
 MAIN = """\
 #include <stdio.h>
+#include <time.h>
 #include "keyword.h"
 #if defined __cplusplus
 #define ALIGNED alignas(64)
 #else
 #define ALIGNED _Alignas(64)
 #endif
+#define FRAMES 20000
 ALIGNED static unsigned char memory[keyword_MEMORY], weights[keyword_WEIGHTS];
 int main(void) {
     FILE *file = fopen("keyword.weights", "rb");
@@ -53,6 +55,13 @@ int main(void) {
         if (keyword_run(memory, frame, score)) return 4;
         for (int i = 0; i < 10; i++) printf("%.9g ", (double)score[i]);
     }
+    struct timespec from, to;
+    timespec_get(&from, TIME_UTC);
+    for (int t = 0; t < FRAMES; t++)
+        if (keyword_run(memory, frame, score)) return 4;
+    timespec_get(&to, TIME_UTC);
+    double us = (double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3;
+    printf("%.9g", us / FRAMES);
     return 0;
 }
 """
@@ -90,12 +99,13 @@ def told(folder: Path, name: str, wanted: np.ndarray) -> str:
     flags = [dialect, "-O2", *WARNINGS]
     run(folder, [*compiler, *flags, "-c", "keyword.c", "-o", "keyword.o"])
     code = re.findall(r"\d+", run(folder, [*size, "keyword.o"]).splitlines()[1])[0] if size else "-"
-    difference = "not run"
+    difference, time = "not run", "-"
     if started:
         run(folder, [*compiler, *flags, "main.c", "keyword.c", "-o", "program", "-lm"])
-        found = np.array(run(folder, started).split(), np.float64)
-        difference = f"{np.abs(found - wanted).max():.0e}"
-    return f"| {name} | {code} | {difference} |"
+        *found, microseconds = map(float, run(folder, started).split())
+        difference = f"{np.abs(np.array(found) - wanted).max():.0e}"
+        time = "emulated" if started[0].startswith("qemu") else f"{microseconds:.1f}"
+    return f"| {name} | {code} | {difference} | {time} |"
 
 
 def main() -> None:
@@ -114,9 +124,11 @@ def main() -> None:
         told_of = re.search(r"MEMORY = (\d+), keyword_WEIGHTS = (\d+)", files.header.read_text())
         assert told_of is not None
         print(f"memory {told_of[1]} bytes, weights {told_of[2]} bytes")
-        print("| processor, compiler | bytes of code | largest difference |\n|---|---|---|")
+        print("| processor, compiler | bytes of code | largest difference | us a frame |\n|---|---|---|---|")
         for target, (compiler, _, started) in TARGETS.items():
-            print(told(folder, target, wanted) if there(compiler) and there(started) else f"| {target} | not here | |")
+            print(
+                told(folder, target, wanted) if there(compiler) and there(started) else f"| {target} | not here | | |"
+            )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,13 @@ static inline void pack_transposed_into(matrix b, NUMBER *packed) {
    Sums of COLUMNS elements stay in registers while k runs; a compiler makes vectors of loops of a known length. B is of
    numbers, or of whole numbers of a byte each. */
 enum { COLUMNS = 16 };
+/* GCC keeps an array in registers only if its loops are gone, which -O2 does not do by itself. Small processors have
+   fewer registers than sums. */
+#if defined __GNUC__ && __GNUC__ >= 8 && !defined __clang__ && UINTPTR_MAX > UINT32_MAX
+#define EACH_COLUMN _Pragma("GCC unroll 16") for (int n = 0; n < COLUMNS; n++)
+#else
+#define EACH_COLUMN for (int n = 0; n < COLUMNS; n++)
+#endif
 #define PRODUCT(name, T)                                                                                            \
     static inline void name(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const T *b, int64_t stride, \
                             int64_t across, matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end,   \
@@ -44,13 +51,13 @@ enum { COLUMNS = 16 };
             int64_t j = column;                                                                                     \
             for (; j + COLUMNS <= column_end; j += COLUMNS) {                                                       \
                 NUMBER sums[COLUMNS] = {0};                                                                         \
-                for (int n = 0; n < COLUMNS && !from_zero; n++) sums[n] = start[j + n];                             \
+                if (!from_zero) EACH_COLUMN sums[n] = start[j + n];                                                 \
                 for (int64_t k = 0; k < inner; k++) {                                                               \
                     const NUMBER x = left[k * along];                                                               \
                     const T *right = b + k * stride + j * across;                                                   \
-                    for (int n = 0; n < COLUMNS; n++) sums[n] += x * right[n * across];                             \
+                    EACH_COLUMN sums[n] += x * right[n * across];                                                   \
                 }                                                                                                   \
-                for (int n = 0; n < COLUMNS; n++) to[j + n] = sums[n];                                              \
+                EACH_COLUMN to[j + n] = sums[n];                                                                    \
             }                                                                                                       \
             for (; j < column_end; j++) {                                                                           \
                 NUMBER sum = from_zero ? 0 : start[j];                                                              \
