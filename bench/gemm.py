@@ -86,16 +86,14 @@ def products() -> Iterator[Product]:
 def our_call(kernels: Products, product: Product) -> Call:
     """The native call, as compiled nets make it: its arguments are checked and made ready once."""
     A, B, C = product.operands(kernels.dtype)
-    packed, bias = kernels.pack(B), np.zeros(0, kernels.dtype)
-    part = (True, 0, product.M, 0, product.N)
+    packed, bias, part = kernels.pack(B), np.zeros(0, kernels.dtype), (0, product.M, 0, product.N)
     if product.kind == "tn":
-        kernels.gemm_tn(A, B, C, *part)
-        ready = (*matrix_of(A), *matrix_of(B), *matrix_of(C), *part)
+        kernels.gemm_tn(A, B, C, True, *part)
+        ready = (*matrix_of(A), *matrix_of(B), *matrix_of(C), True, *part)
     else:
-        kernels.gemm_packed(A, packed, C, part[0], bias, *part[1:])
-        operands = (*matrix_of(A), *vector_of(packed), *matrix_of(C))
-        ready = (*operands, part[0], *vector_of(bias), *part[1:])
-    native = kernels.calls["gemm_tn" if product.kind == "tn" else "gemm_packed"]
+        kernels.gemm_packed(A, packed, C, True, bias, *part)
+        ready = (*matrix_of(A), *vector_of(packed), *matrix_of(C), True, *vector_of(bias), *part)
+    native = kernels.calls[f"gemm_{product.kind}"]
 
     def call(held: object = (A, B, C, packed, bias)) -> None:
         native(*ready)

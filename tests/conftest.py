@@ -27,7 +27,7 @@ from rnnops.net.schema import REGISTRY
 
 LISTS = {mark: Path(__file__).with_name(f"{mark}.txt") for mark in ("slow", "ci")}  # of cases beside the default tier
 PYTORCH = str(Path(__file__).with_name("pytorch")) + os.sep
-QUICK = {"cells", "gradients", "onnx", "pytorch", "recurrent"}  # folders whose tests of CI alone compile quickly
+QUICK = {"cells", "gradients", "onnx", "pytorch", "recurrent"}  # folders whose tests of ci and packages compile quickly
 PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
 OPTIMISED = os.environ.get("RNNOPS_OPTIMISED_TESTS") == "1"
@@ -120,7 +120,7 @@ def _clean_registry() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _quick_code(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile long tests of translations and derivatives without LLVM's optimisations, which take a third of the time.
+    """Compile tests of the tiers ci and packages without LLVM's optimisations, in the folders `QUICK`.
 
     Tests of the default and the slow tier compile as users do; with RNNOPS_OPTIMISED_TESTS=1 all tests do.
     """

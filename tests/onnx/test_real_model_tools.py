@@ -20,10 +20,11 @@ import pytest
 from each import check_each
 from if_models import BY_WINDOW, model_of
 from onnx.reference import ReferenceEvaluator
+from saturating import MatMulInteger
 
 from rnnops.onnx.compare import distance
-from tools.real_models import __main__ as command, speed, wheels
-from tools.real_models.checks import check_file
+from tools.real_models import __main__ as command, checks, speed, wheels
+from tools.real_models.checks import SATURATED, check_file
 from tools.real_models.feeds import KINDS, make_feeds
 from tools.real_models.speed import Speed, summary, time_file
 from tools.real_models.table import RealFile, read_table
@@ -241,6 +242,32 @@ def test_a_right_file_and_wrong_ones(tmp_path: Path) -> None:
     foreign = saved(tmp_path / "b.onnx", TEXT.format(op="Acos"))
     assert check_file(replace(entry, refused="Acos"), foreign, with_the_reference).is_right
     assert check_file(replace(entry, refused="Conv"), foreign, with_the_reference).verdict.startswith("refused: ")
+
+
+def test_sums_of_onnxruntime_that_stop_at_16_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told from a file that differs, whose products are as wrong and have no pair beyond 16 bits."""
+
+    class Saturating:
+        def __init__(self, path: Path, model: Any = None) -> None:
+            proto = onnx.load(path) if model is None else model
+            self.model = ReferenceEvaluator(proto, new_ops=[MatMulInteger])
+
+        def __call__(self, feeds: Any) -> dict[str, np.ndarray]:
+            return dict(zip(self.model.output_names, self.model.run(None, dict(feeds)), strict=True))
+
+    monkeypatch.setattr(checks, "Session", Saturating)
+    weights = ", ".join(["127"] * 12)
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (uint8[2,4] x) => (float[2,3] y)'
+    text = f"{head} <int8[4,3] w = {{{weights}}}> {{ z = MatMulInteger(x, w) y = Cast<to=1>(z) }}"
+    path = saved(tmp_path / "a.onnx", text)
+    entry = replace(ENTRY, quantised=True, feeds={"x": {"value": np.full((2, 4), 255)}})
+    row = check_file(entry, path, lambda path, feeds: Saturating(path)(feeds))
+    assert row.error is not None
+    assert row.error > 0.4
+    assert row.verdict == SATURATED
+    small = replace(entry, feeds={"x": {"value": np.full((2, 4), 2)}})
+    shifted = check_file(small, path, lambda *args: {"y": with_the_reference(*args)["y"] * 1.5})
+    assert shifted.verdict.startswith("differs")
 
 
 def test_a_file_that_is_read_for_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

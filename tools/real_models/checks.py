@@ -61,22 +61,18 @@ def check_file(entry: RealFile, path: Path, runtime: Runtime) -> Row:
     if entry.refused:
         return Row(entry.name, f"is read now: take 'refused' out of the table ({entry.refused})")
     row = check_model(entry, model, feeds, expected, runtime)
-    if (
-        entry.quantised
-        and row.verdict != "equal"
-        and (row.again or 0.0) <= entry.tolerance
-        and theirs_saturate(path, feeds)
-    ):
+    differs_once = entry.quantised and row.verdict != "equal" and (row.again or 0.0) <= entry.tolerance
+    if differs_once and theirs_saturate(path, feeds):
         row.verdict = SATURATED
     return row
 
 
 def theirs_saturate(path: Path, feeds: Arrays) -> bool:
-    """Whether each quantised product is exact here, and some of ONNX Runtime's are not, with sums beyond 16 bits.
+    """Whether rnnops computes each quantised product exactly, and ONNX Runtime stops some sums at 16 bits.
 
-    Processors without VNNI add products of bytes so (docs/onnx.md).
+    It does so on processors without VNNI (docs/onnx.md).
     """
-    found = list(products_of_file(path, feeds, lambda model, fed: Session(path, model)(fed)))
+    found = list(products_of_file(path, feeds, lambda model, given: Session(path, model)(given)))
     return all(one.ours <= EXACT for one in found) and any(one.saturates(EXACT) for one in found)
 
 

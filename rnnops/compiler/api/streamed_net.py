@@ -524,14 +524,14 @@ class _StreamWriter(StreamParts):
     def _check_recurrence(self, recurrence: Recurrence, call: Call, framed: Sequence[Frames]) -> None:
         """Raise MixedError for a recurrence that needs more than the steps so far."""
         lying = {(frames.place, frames.rate) for frames in framed}
-        bound = recurrence.op.inputs[len(recurrence.sequences) :]
-        steps = [input_types(recurrence, call)[s.input].shape[: -s.feature_rank - 1] for s in recurrence.states]  # L
+        bound, initial = {*recurrence.op.inputs[len(recurrence.sequences) :]}, input_types(recurrence, call)
+        initial_steps = (initial[s.input].shape[: -s.feature_rank - 1] for s in recurrence.states)  # () or (L,)
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
             "its cell reads the number of the step, as lengths= and truncate= do": recurrence.timestep,
             "it adds up all steps": recurrence.sums,
-            "it reads steps of a state before the last one": max(steps, default=()) > (1,),
-            "a state or a reference of it has frames": {*bound} & self.frames.keys(),
+            "it reads steps of a state before the last one": any(axes > (1,) for axes in initial_steps),
+            "a state or a reference of it has frames": bound & self.frames.keys(),
             "its sequences have frames along other axes": len(lying) > 1 or not framed[0].place.alone,
         }.items():
             if found:
