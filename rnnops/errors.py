@@ -7,19 +7,22 @@ names, unknown arguments, and flags that are not bools.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from rnnops.util import LazyModule
+
+difflib = LazyModule("difflib")  # for hints only
+
 if TYPE_CHECKING:
     from rnnops.net.op import Op
 
 
 class RnnopsError(Exception):
-    """Base of all errors that rnnops raises on purpose; its arguments are attributes of it as well.
+    """Base of all errors that rnnops raises on purpose; each argument is also an attribute of the error.
 
     Args:
         problem: one sentence on what is wrong.
@@ -443,7 +446,7 @@ def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str]
     word, names = str(name), list(known)
     lower = {known.lower(): known for known in names}
     found = (meanings or {}).get(word.lower()) or lower.get(word.lower())
-    near = [found] if found else [lower[close] for close in get_close_matches(word.lower(), lower, 1)]
+    near = [found] if found else [lower[close] for close in difflib.get_close_matches(word.lower(), lower, 1)]
     return f"Did you mean {near[0]}?" if near else None
 
 

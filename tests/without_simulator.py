@@ -20,6 +20,14 @@ except Exception as error:  # numba-cuda, or its compiler library, is not instal
     print("{CANNOT}", type(error).__name__, str(error)[:80])
     sys.exit()
 """
+SIGNATURE = """
+from numba import types
+from rnnops.kernels.cuda.facade import array_type
+from rnnops.kernels.cuda.gemm import NUMBERS, TOGETHER
+def product_signature(dtype, count):
+    numbers = (types.UniTuple(types.int64, size) for size in (TOGETHER + 1, count * NUMBERS))
+    return *numbers, *[types.UniTuple(array_type(dtype), count)] * 4
+"""  # numba's types of the arguments of kernels of products
 
 
 def run_without_simulator(code: str, *arguments: str) -> str:

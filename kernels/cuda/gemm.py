@@ -45,14 +45,12 @@ from rnnops.kernels.cuda.device_array import DeviceArray
 from rnnops.kernels.cuda.facade import (
     SIMULATED,
     address_of,
-    array_type,
     choose,
     cuda,
     current_device,
     kernel,
     launch,
     optional,
-    types,
 )
 from rnnops.kernels.cuda.memory import current_lender, is_captured
 from rnnops.kernels.cuda.tensor_cores import (
@@ -425,13 +423,6 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
                         c[place] = total
 
     return product
-
-
-def product_signature(dtype: str, count: int = 1) -> Any:
-    """numba's types of the kernel's arguments for so many products."""
-    arrays = types.UniTuple(array_type(dtype), count)
-    numbers = (types.UniTuple(types.int64, size) for size in (TOGETHER + 1, count * NUMBERS))
-    return (*numbers, *(arrays for _ in range(4)))
 
 
 BESIDE = 16  # numbers more than a slice from row to row: slices of 32 meet in no bank

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -29,9 +29,14 @@ from rnnops.recurrent.recurrence import (
     runs_in_parts,
     verify_recurrence,
 )
-from rnnops.recurrent.reversed_recurrence import reversed_recurrence
 from rnnops.recurrent.stepping import run_backward, run_forward
 from rnnops.types import OPAQUE, Array, Shape, Type
+from rnnops.util import LazyModule
+
+if TYPE_CHECKING:
+    from rnnops.recurrent import reversed_recurrence as reversals
+else:  # second derivatives only
+    reversals = LazyModule("rnnops.recurrent.reversed_recurrence")
 
 ATTRIBUTES: dict[str, Any] = {
     "cell": REQUIRED,
@@ -105,7 +110,7 @@ class RecurrentNetwork(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob | None) -> Gradients:
         if not is_training_form(call.op):
-            return reversed_recurrence(call, *blobs)
+            return reversals.reversed_recurrence(call, *blobs)
         recurrence = Recurrence(call.op, call.net)
         backward = call.op.attributes["backward"]
         again = runs_in_parts(call.op) or bool(call.op.attributes.get("segments"))

@@ -10,7 +10,7 @@ from covering import covered
 from cuda_marks import in_simulator, on_cuda, own_products
 from gemm_cases import assert_product, operands
 from whole_grid import whole_grid
-from without_simulator import run_compiler, run_without_simulator
+from without_simulator import SIGNATURE, run_compiler, run_without_simulator
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import facade
@@ -139,7 +139,7 @@ except DeviceError as error:
 
 
 COMPILE = """
-from rnnops.kernels.cuda.gemm import Tiling, product_function, product_signature
+from rnnops.kernels.cuda.gemm import Tiling, product_function
 for dtype in ("float32", "float64"):
     text = facade.ptx(product_function(dtype, Tiling()), product_signature(dtype, 3), (9, 0))
     print(".target sm_90" in text, "fma.rn" in text, ".local" in text)
@@ -147,4 +147,4 @@ for dtype in ("float32", "float64"):
 
 
 def test_ptx_keeps_sums_in_registers() -> None:
-    assert run_compiler(COMPILE) == ["True True False"] * 2
+    assert run_compiler(SIGNATURE + COMPILE) == ["True True False"] * 2

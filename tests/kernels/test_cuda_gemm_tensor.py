@@ -10,7 +10,7 @@ from cuda_marks import on_cuda, own_products
 from gemm_cases import operands
 from test_cuda_step_product_tensor import PRECISIONS, assert_product
 from whole_grid import whole_grid
-from without_simulator import run_compiler
+from without_simulator import SIGNATURE, run_compiler
 
 from rnnops.kernels.cuda import gemm
 from rnnops.kernels.cuda.device_array import on_device
@@ -71,7 +71,6 @@ def test_products_that_round_alike_share_launches() -> None:
 
 
 COMPILE = """
-from rnnops.kernels.cuda.gemm import product_signature
 from rnnops.kernels.cuda.gemm import TensorTiling, tensor_function
 for rounding, least in (("tfloat32", 16), ("bfloat16", 8), ("float16", 8)):  # CUDA 13 unrolls more
     text = facade.ptx(tensor_function(rounding, TensorTiling()), product_signature("float32", 3), (8, 0))
@@ -80,4 +79,4 @@ for rounding, least in (("tfloat32", 16), ("bfloat16", 8), ("float16", 8)):  # C
 
 
 def test_ptx_keeps_sums_in_registers() -> None:
-    assert run_compiler(COMPILE) == 3 * ["True False True True"]
+    assert run_compiler(SIGNATURE + COMPILE) == 3 * ["True False True True"]
