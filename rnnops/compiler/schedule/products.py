@@ -187,7 +187,7 @@ def block_products(step: LoweredStep) -> LoweredStep:
     products: dict[str, StepProduct] = {}
     for statement in step.statements:
         product = as_product(statement, sizes, step.invariant)
-        if product is None or _is_called(step, statement, product):
+        if product is None or _stays_a_call(step, statement, product):
             continue
         if rows_outermost(step, statement, product, sizes):
             products[product.target] = product
@@ -210,7 +210,7 @@ LEAST_OF_CALL = 8  # rows, columns and folded numbers of a product that a kernel
 MANY_ROWS, FEW_NUMBERS = 32, 2**16  # of a row of the batch, and of a matrix that is soon packed for them
 
 
-def _is_called(step: LoweredStep, statement: Statement, product: StepProduct) -> bool:
+def _stays_a_call(step: LoweredStep, statement: Statement, product: StepProduct) -> bool:
     """True if the kernel of a row calls a product: it has many rows then, which need not leave the cache."""
     if not step.calls or statement.row_axis is None or product.rounding:
         return False
