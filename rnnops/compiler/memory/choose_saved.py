@@ -79,8 +79,8 @@ Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its 
 StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
 CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
 BANDWIDTH, ELEMENTWISE_SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
-FUNCTIONS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
-FUNCTION = 8  # sums and products take the time of a scalar function
+COSTLY_OPS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
+COST_OF_FUNCTION = 8  # sums and products take the time of a scalar function
 HEAVY = (*PRODUCTS, "RecurrentNetwork")
 
 
@@ -104,7 +104,7 @@ def seconds(call: Call) -> tuple[float, float]:
 def elementwise_results(call: Call) -> float:
     """Elementwise results of an op, each of a scalar function as many as take its time."""
     results = sum(kind.size for kind in call.output_types if kind.dtype != OPAQUE)
-    return results * (FUNCTION if call.op.type in FUNCTIONS else 1)
+    return results * (COST_OF_FUNCTION if call.op.type in COSTLY_OPS else 1)
 
 
 def with_segments(saved: Saved, steps: StepsOf, longer: int = 1) -> tuple[Saved, frozenset[str]]:
