@@ -331,11 +331,11 @@ def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> l
             saved = by(Policy(kind, slots=Slots(1)))
         except NoBottleneckError:
             continue
-        found += _in_parts(kind, saved, tile, limit)
+        found += _ways_in_parts(kind, saved, tile, limit)
     return sorted(found, key=lambda way: way.time)
 
 
-def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> list[Candidate]:
+def _ways_in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> list[Candidate]:
     calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
     if not calls:
         return []
