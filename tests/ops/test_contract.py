@@ -220,13 +220,13 @@ USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
         wrong(NonzeroProduct, loop=Reduction(SUM, 1)),
         (ONES,),
         {},
-        "from `start` 1 on makes",
+        "`start` 1 is not neutral",
     ),
     "a start of others": (
         wrong(NonzeroProduct, loop=Reduction("minimum({a}, {b})", 0)),
         (ONES,),
         {},
-        "from `start` 0 on",
+        "`start` 0 is not neutral",
     ),
     "a combination that asks who is first": (
         wrong(NonzeroProduct, loop=Reduction("{b} if {a} == 0 else {a}", 0)),
@@ -250,20 +250,20 @@ USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
         wrong(loop=Expansion(), expand=lambda s, c, x: (x, x)),
         (ONES,),
         {},
-        "`expand` returned something else; wanted 1 blobs",
+        "`expand` must return a blob for each output; wanted 1 blobs",
     ),
     "an expansion into itself": (
         wrong(loop=Expansion(), expand=lambda s, c, x: x.net.apply("Wrong", [x])),
         (ONES,),
         {},
-        "there is still something to expand",
+        "ops are left to expand",
     ),
     "numbers joined by `and`": (wrong(loop=Pointwise("{0} and 3.0")), (ONES,), {}, "'and' and 'or' join bools"),
     "an expansion of another shape": (
         wrong(loop=Expansion(), expand=lambda s, c, x: ro.reduce_sum(x)),
         (ONES,),
         {},
-        "`expand` makes something else",
+        "`expand` gives another type",
     ),
 }
 

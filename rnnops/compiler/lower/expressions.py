@@ -45,7 +45,7 @@ INDEX = "int64"  # the dtype of sizes, places and counts
 class Expr:
     """An expression with a value of one dtype.
 
-    The operators of Python make expressions of the same dtype, or bools; whole numbers among them become literals.
+    Python's operators give expressions of the same dtype. Comparisons give bools. A whole number becomes a literal.
     """
 
     dtype: str = field(kw_only=True, default=INDEX)
@@ -93,7 +93,7 @@ Operand = Expr | int
 
 @dataclass(frozen=True)
 class Literal(Expr):
-    """A whole number or a truth that stands in the text."""
+    """A whole number or a bool, written as such in the text."""
 
     value: bool | int
 
@@ -117,7 +117,7 @@ class Name(Expr):
 
 @dataclass(frozen=True)
 class ModuleConstant(Expr):
-    """A number of a module, under a name.
+    """A named number of a module.
 
     Args:
         value: a NumPy scalar of the dtype.
@@ -143,7 +143,7 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class BinaryExpr(Expr):
-    """Arithmetic, or an operator on bits; integers wrap, and `//` and `%` take numbers of 0 or more."""
+    """Arithmetic, or an operator on bits. Integers wrap. Operands of `//` and `%` are not negative."""
 
     operator: str
     left: Expr
@@ -200,7 +200,8 @@ class Choice(Expr):
 
 @dataclass(frozen=True)
 class CastExpr(Expr):
-    """A number as one of another dtype: integers are cut, floats rounded, or towards zero where an integer is made."""
+    """A number converted to another dtype. Integers are cut. Floats are rounded, towards zero if the result is an
+    integer."""
 
     x: Expr
 
@@ -210,7 +211,10 @@ class CastExpr(Expr):
 
 @dataclass(frozen=True)
 class ScalarCall(Expr):
-    """A scalar function, or a step of a fold, of operands of its own dtype; `min` and `max` of sizes."""
+    """A call of a scalar function, of one step of a fold, or of `min` or `max` of sizes.
+
+    Operands have the dtype of the result, except those of `uniform`, which are int64.
+    """
 
     function: str
     operands: tuple[Expr, ...]
@@ -220,12 +224,12 @@ class ScalarCall(Expr):
 
 
 def compare(operator: str, left: Expr, right: Operand) -> Expr:
-    """A comparison; a whole number is one of the dtype of what it meets."""
+    """A comparison. A whole number takes the dtype of the left side."""
     return CompareExpr(operator, left, _beside(left, right), dtype=BOOL)
 
 
 def choice(test: Expr, a: Operand, b: Operand) -> Expr:
-    """`a if test else b`; one of both has a dtype, which the other takes."""
+    """`a if test else b`. If one of the two is a plain number, it takes the dtype of the other."""
     one = a if isinstance(a, Expr) else b
     assert isinstance(one, Expr)
     return Choice(test, _beside(one, a), _beside(one, b), dtype=one.dtype)
@@ -252,12 +256,12 @@ def most(a: Expr, b: Operand) -> Expr:
 
 
 def inside(index: Expr, size: Expr) -> Expr:
-    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
+    """The index as a number in `[0, size)`. A negative one counts from the end; one out of range is moved inside."""
     return least(most(choice(index < 0, index + size, index), 0), size - 1)
 
 
 def share_of(rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Expr, Expr]:
-    """First and last, not included, of the `count` things that one of several takes: whole blocks but for the last."""
+    """The range `[first, last)` that one rank takes of `count` things. Only the last block may be cut off."""
     blocks = count if block == Literal(1) else (count + block - 1) // block
     first, last = (blocks * number // parts * block for number in (rank, rank + 1))
     return least(count, first), least(count, last)
@@ -281,7 +285,7 @@ def _beside(known: Expr, other: Operand) -> Expr:
 
 
 def parts_of(expression: Expr) -> tuple[Expr, ...]:
-    """The expressions that one is made of, one level down."""
+    """The direct operands of an expression."""
     if isinstance(expression, BinaryExpr | CompareExpr):
         return expression.left, expression.right
     if isinstance(expression, Negated | CastExpr):
@@ -308,7 +312,7 @@ def loads_in(expression: Expr) -> list[Load]:
     return [*inner, expression] if isinstance(expression, Load) else inner
 
 
-# The root of -inf is NaN, but its power of 1/2 is inf; that of -0 is 0.
+# The square root of -inf is NaN, but (-inf) ** 0.5 is inf. The root of -0 is -0, but (-0) ** 0.5 is 0.
 POWERS = {
     -1.0: "1 / {0}",
     0.0: "1",
@@ -320,19 +324,19 @@ POWERS = {
 
 
 class Constants:
-    """The numbers of a generated module, each of its dtype and under a name of its own: `k0`, `k1`, ..."""
+    """The numbers of a generated module. Each has a dtype and a name: `k0`, `k1`, ..."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], ModuleConstant] = {}
 
     def of(self, value: Number, dtype: str) -> ModuleConstant:
-        """A number of this dtype; the same bits have one name. Raises ValueError where it does not fit."""
+        """The constant for a number of this dtype; equal bits share one name. Raises ValueError if it does not fit."""
         number = _as_dtype(value, dtype)
         key = (dtype, number.tobytes())
         return self._known.setdefault(key, ModuleConstant(f"k{len(self._known)}", number, dtype=dtype))
 
     def lines(self) -> list[str]:
-        """The head of a module of Python, which needs `import numpy as np`."""
+        """The lines of Python that define all constants. They need `import numpy as np`."""
         return [f"{constant.name} = {_constant_text(constant.value)}" for constant in self._known.values()]
 
 
@@ -340,8 +344,8 @@ def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants
     """One output element of an op of loop form `Pointwise`, over scalar functions and constants.
 
     Args:
-        operands: for each input of the op an expression of the input's dtype, or a number where the input is known
-            before a run; what stands for an input left out is not looked at.
+        operands: for each input of the op an expression of the input's dtype, or a number if the input is known
+            before a run. The entry of an omitted input is ignored.
 
     Raises OpError where the text has no meaning for operands of these dtypes.
     """
@@ -353,7 +357,7 @@ def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants
 
 
 def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, OperandPlace]:
-    """The expressions for the places `{0}`, `{1}`, ...; operands as for `scalar_expression`."""
+    """The operands by placeholder: `{0}`, `{1}`, ... Operands are as for `scalar_expression`."""
     return {
         str(i): OperandPlace(operand, kind.dtype)
         for i, (operand, kind) in enumerate(zip(operands, call.types, strict=True))
@@ -364,9 +368,9 @@ def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[
 def expression_of(
     call: OpCall, text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants
 ) -> Expr:
-    """A text of an op's loop form as an expression of a dtype; attributes that are numbers have places of their own.
+    """A text of an op's loop form as an expression of a dtype. Attributes that are numbers are placeholders, too.
 
-    Raises OpError where it has no meaning for what is in its places.
+    Raises OpError if the text has no meaning for the operands.
     """
     values = {name: call.attr(name) for name in schema_of(call.op.type).attributes}
     numbers = {name: OperandPlace(value) for name, value in values.items() if is_number(value)}
@@ -385,14 +389,14 @@ def expression_of(
 
 @dataclass(frozen=True)
 class OperandPlace:
-    """The value of a placeholder: an expression or a number; a number may have no dtype."""
+    """The value of a placeholder: an expression or a number. Only a number may lack a dtype."""
 
     value: Expr | Number
     dtype: str | None = None
 
 
 def typed_expression(text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants) -> Expr:
-    """The text of a loop form as an expression of a dtype, for scalars or numbers in its places.
+    """The text of a loop form as an expression of a dtype.
 
     rewrite: `{alpha} * {0}`  -->  `k0 * b3`, where k0 is alpha
     """
@@ -409,11 +413,11 @@ class _Typing:
         self.places, self.constants = places, constants
 
     def dtype_of(self, *nodes: ast.expr) -> str | None:
-        """The dtype that expressions share; None where they are numbers that fit any."""
+        """The dtype that expressions share; None if all are numbers, which fit any dtype."""
         return next(filter(None, map(self._dtype_of_one, nodes)), None)
 
     def typed(self, node: ast.expr, dtype: str) -> Expr:
-        """The expression with all its parts of the dtypes that they have in a result of this dtype."""
+        """The typed expression of a node whose result has this dtype. Its parts get their dtypes from that."""
         number = self._number(node)
         if number is not None:
             return self.constants.of(number, self.dtype_of(node) or dtype)
@@ -469,13 +473,13 @@ class _Typing:
         _check_dtype(node, dtype)
         parts = [self.typed(part, dtype) for part in _parts(node)]
         if dtype == "int64" and isinstance(node, ast.BinOp):
-            parts = [CastExpr(part, dtype="uint64") for part in parts]  # which wraps; int64 are places, which never do
+            parts = [CastExpr(part, dtype="uint64") for part in parts]  # uint64 wraps; the IR's int64 are for places
         result = _rebuilt(node, parts)
         return CastExpr(result, dtype=dtype) if dtype in INTEGERS else result
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
-    """The parts from which a result takes its dtype."""
+    """The operands of a node that have the dtype of its result."""
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     if isinstance(node, ast.BinOp):
@@ -499,7 +503,7 @@ def _rebuilt(node: ast.expr, parts: list[Expr]) -> Expr:
 
 
 def _check_dtype(node: ast.expr, dtype: str) -> None:
-    """Raise TypeError where arithmetic or a function of numbers meets what it does not take."""
+    """Raise TypeError if an operator or a function does not take this dtype."""
     is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     if is_not != (dtype == BOOL):
         raise TypeError(f"'not' of {dtype}" if is_not else "arithmetic with bools")
@@ -512,7 +516,7 @@ def _check_dtype(node: ast.expr, dtype: str) -> None:
 
 
 def _power_text(call: OpCall, operands: Sequence[Expr | Number]) -> str | None:
-    """A simpler text for a power that is known, None where there is none."""
+    """A simpler text for a known power; None if there is none."""
     if call.op.type != "Pow" or isinstance(operands[1], Expr):
         return None
     power = float(operands[1])

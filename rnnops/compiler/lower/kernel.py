@@ -1,12 +1,12 @@
 """Kernel IR: modules, functions and statements, for processors and for devices, and as text for people.
 
-**Kernel IR**: functions of loops, loads and stores, scalar expressions, products and barriers. A module of a scan has
-pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a driver, which every thread
-runs. Values of the IR are made once; targets render them. Printed, they are Python, which runs.
+**Kernel IR**: functions of loops, loads and stores, scalar expressions, products and barriers. The module of a scan has
+pointwise kernels and a driver. A pointwise kernel takes pointers and numbers, and does elementwise work of one row.
+Every thread runs the driver. Values of the IR never change; targets render them. Printed, they are Python that runs.
 
-**Kernel IR for people**: buffers and variables under the names of the blobs that they hold. Names of blobs may be any
-text, and stand for different things at different places: one that is not an identifier, or is taken already, is not
-shown, and the name of the IR stays. Nothing that runs is made from what is shown.
+**Kernel IR for people** (`shown`): buffers and variables get the names of the blobs that they hold. A blob's name may
+be any text, and may occur twice. If it is not an identifier or is taken already, the name of the IR stays. The shown
+form is never run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDENT = "    "
 
 @dataclass(frozen=True)
 class Pointer:
-    """An element of an array, and what follows it."""
+    """The address of an element of an array."""
 
     buffer: str
     offset: Expr
@@ -34,7 +34,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Vector:
-    """So many numbers of an array."""
+    """`count` numbers of an array, from `start` on."""
 
     buffer: str
     start: Expr
@@ -46,7 +46,8 @@ class Vector:
 
 @dataclass(frozen=True)
 class MatrixOperand:
-    """`[rows, columns]` of an array: rows begin at `start + column`, `stride` numbers apart."""
+    """A matrix `[rows, columns]` in an array. Its first row begins at `start + column`; rows are `stride` numbers
+    apart."""
 
     buffer: str
     start: Expr
@@ -72,7 +73,7 @@ class Array:
 
 @dataclass(frozen=True)
 class StridedMatrix:
-    """A matrix of an array of a device: `row` numbers from row to row, `column` from column to column."""
+    """A matrix in an array of a device. Rows are `row` numbers apart, columns `column` numbers."""
 
     buffer: str
     start: Expr
@@ -86,15 +87,21 @@ class StridedMatrix:
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """`c [rows, columns]` becomes `a @ b`, plus its old value, or plus a bias that begins at an element of an array."""
+    """`c [rows, columns]` becomes `a @ b`, plus its old value or plus a bias.
+
+    Args:
+        sizes: rows, columns, inner.
+        bias: the array and the place of its first number.
+        rounding: the dtype that operands are rounded to first; empty for none.
+    """
 
     a: StridedMatrix
     b: StridedMatrix
     c: StridedMatrix
-    sizes: tuple[Expr, Expr, Expr]  # rows, columns, inner
+    sizes: tuple[Expr, Expr, Expr]
     accumulate: Expr
     bias: tuple[str, Expr] | None = None
-    rounding: str = ""  # what operands are rounded to first
+    rounding: str = ""
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.sizes))
@@ -105,7 +112,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True)
 class Callee:
-    """A kernel of the module, to be launched."""
+    """A kernel of the module that the driver launches."""
 
     name: str
 
@@ -118,10 +125,10 @@ Argument = Expr | Pointer | Vector | MatrixOperand | Array | MatrixProduct | Cal
 
 @dataclass(frozen=True)
 class Assign:
-    """A variable gets a value; it keeps its dtype.
+    """Sets a variable. All values of one variable have the same dtype.
 
     Args:
-        blob: whose element it is, for people.
+        blob: the blob that the value is an element of, for people.
     """
 
     name: str
@@ -134,10 +141,10 @@ class Assign:
 
 @dataclass(frozen=True)
 class Store:
-    """An element of memory gets a value.
+    """Sets an element of memory.
 
     Args:
-        blob: whose memory it is, for people.
+        blob: the blob that lies in this memory, for people.
     """
 
     buffer: str
@@ -151,7 +158,7 @@ class Store:
 
 @dataclass(frozen=True)
 class For:
-    """A loop from `begin` to `end`, which is left out."""
+    """A loop from `begin` up to `end`, without `end`."""
 
     index: str
     begin: Expr
@@ -168,7 +175,7 @@ class For:
 
 @dataclass(frozen=True)
 class If:
-    """Statements that run where a test holds."""
+    """Statements that run if a test holds."""
 
     test: Expr
     body: tuple[Statement, ...]
@@ -180,10 +187,10 @@ class If:
 
 @dataclass(frozen=True)
 class Do:
-    """A function is called: a pointwise kernel of the module, a product, a barrier.
+    """Calls a function: a pointwise kernel of the module, a product, a barrier.
 
     Args:
-        results: variables that get what it returns, int64 all.
+        results: variables that get the returned numbers, all int64.
     """
 
     function: str
@@ -203,8 +210,8 @@ class Parameter:
     """A parameter of a function.
 
     Args:
-        kind: a dtype, with a star behind it for a pointer and brackets for an array.
-        blob: whose memory a pointer or an array is, for people.
+        kind: a dtype; `float32*` is a pointer and `float32[]` an array.
+        blob: the blob that lies in the pointer's or array's memory, for people.
     """
 
     name: str
@@ -213,7 +220,7 @@ class Parameter:
 
     @property
     def dtype(self) -> str:
-        """Of the number, or of the elements."""
+        """The dtype of the number, or of the elements in memory."""
         return self.kind.rstrip("*[]")
 
     @property
@@ -244,9 +251,9 @@ class Module:
     Args:
         dtype: of its products.
         programs: pointwise kernels.
-        driver: the function that threads start, whose memory is `arrays`.
-        arrays: what it is handed, in order.
-        sizes: names of the numbers that it reads from its `sizes`, in order.
+        driver: the function that threads start.
+        arrays: the arrays that the driver is given, in order.
+        sizes: names of the numbers that the driver reads from the array `sizes`, in order.
     """
 
     dtype: str
@@ -257,7 +264,7 @@ class Module:
 
 
 def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
-    """All statements, those of loops and tests included."""
+    """All statements, with those inside loops and tests."""
     for statement in body:
         yield statement
         if isinstance(statement, For | If):
@@ -265,7 +272,7 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def expressions_of(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions of a statement itself."""
+    """The expressions of a statement, without those of statements inside it."""
     if isinstance(statement, Assign):
         return (statement.value,)
     if isinstance(statement, Store):
@@ -295,7 +302,7 @@ def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
 
 
 def buffers_of(statement: Statement) -> set[str]:
-    """The memory that a statement itself touches."""
+    """The memory that a statement touches, without that of statements inside it."""
     found = {statement.buffer} if isinstance(statement, Store) else set()
     for argument in statement.arguments if isinstance(statement, Do) else ():
         if isinstance(argument, Pointer | Vector | MatrixOperand | Array):
@@ -373,12 +380,12 @@ NAMES = ("name", "buffer")  # fields that name variables and memory
 
 
 def beside(blob: str) -> str:
-    """A comment that says whose memory an array is; empty where a name could end the line."""
+    """A comment that names the blob in an array. It is empty if a character of the name could end the line."""
     return f"  # {' '.join(blob.split())}" if blob.isprintable() and blob else ""
 
 
 def shown(module: AnyModule) -> AnyModule:
-    """The same module with pointwise kernels that name blobs."""
+    """The same module; its pointwise kernels use names of blobs."""
     return replace(module, programs=tuple(map(_shown, module.programs)))
 
 
@@ -392,7 +399,8 @@ def _shown(program: Function) -> Function:
 
 
 def _chosen(labels: Iterable[tuple[str, str]], taken: set[str]) -> dict[str, str]:
-    """A name of the IR -> the last part of its blob's name; where memory and a variable want one, memory has it."""
+    """A name of the IR -> the last part of its blob's name. If several want the same name, the first has it: memory
+    comes before variables."""
     chosen: dict[str, str] = {}
     for name, blob in labels:
         label = blob.rsplit("/", 1)[-1]
@@ -416,7 +424,7 @@ def renamed(value: Value, names: Mapping[str, str]) -> Value:
 
 
 def fixed_loads(loop: For) -> list[Load]:
-    """The elements that each round of a loop loads from the same place, which no round writes."""
+    """Elements that every round of a loop loads from the same place. No round writes to their buffer."""
     inside = list(statements_of(loop.body))
     moved = {loop.index, *(s.name for s in inside if isinstance(s, Assign))}
     moved |= {s.index for s in inside if isinstance(s, For)}

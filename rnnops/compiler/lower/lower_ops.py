@@ -1,8 +1,8 @@
 """From the ops of a step to statements over memory: ops are expanded first, and folds checked.
 
-**Whether a reduction can be done in any order and in parts**: its combination is tried on some numbers. Processors fold
-in order, lanes of a CUDA device in parts that all begin with `start`; a start that changes what it meets, or a
-combination that asks who came first, would give each its own result. Limit: numbers that are not tried.
+**Checks of reductions**: `combine` is tried on some numbers. Processors fold in order. Lanes of a CUDA device fold
+parts that all begin with `start`, and join these. Both give the same result only if `start` changes no number, and if
+`combine` depends neither on order nor on grouping. Limit: faults that only other numbers show are not found.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Numbers = tuple[tuple[str, Any], ...]
 
 
 def check_fold(call: Call, form: Reduction) -> None:
-    """Raise OpError where a call's combination is not one that parts can be folded by."""
+    """Raise OpError if a call's reduction cannot be folded in parts."""
     numbers = tuple((name, call.attr(name)) for name in schema_of(call.op.type).attributes)
     known = tuple((name, np.asarray(value).item()) for name, value in numbers if is_number(value))
     problem = _problem(form, _kind(call.dtype(0)), _kind(call.output_types[0].dtype), known)
@@ -92,7 +92,7 @@ def _problem(form: Reduction, operands: str, kind: str, numbers: Numbers) -> str
         for x in (start, *tried):
             for made in (combine(start, x), combine(x, start)):
                 if not _same(made, x):
-                    return f"'{form.combine}' from `start` {form.start!r} on makes {made} of {x}"
+                    return f"`start` {form.start!r} is not neutral: '{form.combine}' makes {made} of {x}"
         for a, b, c in product(tried, repeat=3):
             if not _same(combine(a, b), combine(b, a)):
                 return f"'{form.combine}' is {combine(a, b)} for {a}, {b} and {combine(b, a)} for {b}, {a}"
@@ -102,7 +102,7 @@ def _problem(form: Reduction, operands: str, kind: str, numbers: Numbers) -> str
 
 
 def _elements(form: Reduction, kind: str, numbers: Numbers) -> list[Numbers]:
-    """Values for the places of `element`, one try after another."""
+    """Values for the placeholders of `element`, for each try."""
     operands = [place for place in places_of(form.element) if place.isdigit()]
     samples = SAMPLES[kind]
     return [
@@ -118,7 +118,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
-    """The value of a text of a loop form for numbers in its places."""
+    """The value of a text of a loop form, given a number for each placeholder."""
     return _value(read_text(text), values)
 
 
@@ -139,7 +139,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         return OPERATIONS[type(node.op)](_value(node.operand, values))
     if isinstance(node, ast.BinOp):
         left = _value(node.left, values)
-        left = np.float64(left) if isinstance(left, float) else left  # which divides by 0
+        left = np.float64(left) if isinstance(left, float) else left  # NumPy divides by 0 without an error
         return OPERATIONS[type(node.op)](left, _value(node.right, values))
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
@@ -148,7 +148,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """A number as kernels take it."""
+    """The number as a NumPy scalar, which scalar functions take."""
     if isinstance(value, int):
         return np.uint64(value) if value > np.iinfo(np.int64).max else np.int64(value)
     return np.float64(value)
@@ -158,10 +158,10 @@ DEEPEST = 16  # expansions within expansions: those of the library go three deep
 
 
 def expand_ops(program: Program, only: Collection[str] | None = None) -> Program:
-    """Replace every op of loop form `Expansion` by simpler ops, until none is left; nets in attributes stay.
+    """Replace every op of loop form `Expansion` by simpler ops, until none is left. Nets in attributes do not change.
 
     Args:
-        only: types of the ops that are replaced; all if left out.
+        only: types of the ops that are replaced; None for all.
 
     rewrite: `y = Softmax(x)`  -->
         `a = ReduceMax(x, axes=[-1]); b = Sub(x, a); c = Exp(b); d = ReduceSum(c, axes=[-1]); y = Div(c, d)`
@@ -172,8 +172,8 @@ def expand_ops(program: Program, only: Collection[str] | None = None) -> Program
             return program
         program = _expanded_once(program, expansions)
     endless = expansions[0]
-    problem = f"its loop form is Expansion(), and after {DEEPEST} rounds there is still something to expand"
-    raise OpError(problem, net=program.net.name, op=endless.op.label, hint="`expand` uses simpler ops than its own.")
+    problem = f"its loop form is Expansion(), and ops are left to expand after {DEEPEST} rounds"
+    raise OpError(problem, net=program.net.name, op=endless.op.label, hint="Use simpler ops in `expand`.")
 
 
 def _is_expansion(call: Call) -> bool:
@@ -188,14 +188,14 @@ def _expanded_once(program: Program, expansions: Collection[Call]) -> Program:
     for call in expansions:
         for name, kind in zip(call.op.outputs, call.output_types, strict=True):
             if name and found.types[name] != kind:
-                problem = "`expand` makes something else than `shapes` and `dtypes` say"
+                problem = "`expand` gives another type than `shapes` and `dtypes` do"
                 came = found.types[name]
                 raise OpError(problem, net=net.name, op=call.op.label, blob=name, wanted=kind, came=came)
     return found
 
 
 def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
-    """The ops that stand for one; blobs inside are named `<its first output>/<name>`, which goes into `taken`."""
+    """The ops that replace a call. Blobs inside are named `<its first output>/<name>`; these names go into `taken`."""
     scratch, results = _scratch_net(call, net)
     needed = prune(scratch, outputs=results)
     names = {blob: name for name, blob in results.items()}
@@ -206,17 +206,17 @@ def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
 
 
 def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
-    """The expansion of a call as a net with the call's inputs, and the blob of each output that is wanted."""
+    """The expansion of a call as a net with the call's inputs, and the blob in it for each output of the call."""
     op, scratch = call.op, Net(net.name, net.float_dtype)
     given = {name: kind for name, kind in zip(op.inputs, call.types, strict=True) if kind is not None}
-    # inputs have the dtypes of the net, where "float" and "float32" may not meet
+    # inputs keep the dtypes that the net declares: one op may not take both "float" and "float32"
     blobs = {name: scratch.add_input(Input(name, net.dtype_of(name), kind.shape)) for name, kind in given.items()}
     with absolute_names(), scratch.in_layer(op.layer):
         result = schema_of(op.type).expand(call, *map(blobs.get, op.inputs))
         parts = result if isinstance(result, tuple) else (result,)
         if len(parts) != len(op.outputs) or not all(isinstance(part, Blob) for part in parts):
-            wanted = f"{len(op.outputs)} blobs"
-            raise OpError("`expand` returned something else", net=net.name, op=op.label, wanted=wanted, came=result)
+            problem, wanted = "`expand` must return a blob for each output", f"{len(op.outputs)} blobs"
+            raise OpError(problem, net=net.name, op=op.label, wanted=wanted, came=result)
         results: dict[str, str] = {}
         for name, blob in zip(op.outputs, parts, strict=True):
             if name:
@@ -225,7 +225,7 @@ def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
 
 
 def _as_result(blob: Blob, others: set[str]) -> str:
-    """The name of a blob that is to be an output; of a copy where it is an input or another output."""
+    """The name of a blob that becomes an output. If it is an input or another output, a copy is made."""
     return (blob.net.apply("Identity", [blob]) if blob.name in others else blob).name
 
 
@@ -236,12 +236,12 @@ def _renamed(op: Op, names: Mapping[str, str]) -> Op:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """A step without what is the same at every step.
+    """A step, and apart from it the ops whose results are the same at every step.
 
     Args:
         step: its references include the outputs of `prologue`.
         references: inputs of `step` that are the same at every step.
-        prologue: the ops that run once, None where there are none.
+        prologue: the ops that run once; None if there are none.
     """
 
     step: Program
@@ -270,12 +270,12 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     return Hoisted(step, kept, prepare_again(program, split.once) if split.results else None)
 
 
-LOOKED_AT = 1 << 22  # elements: larger weights are not looked at twice
-PLAIN_VIEWS = ("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")  # of a whole array
+LOOKED_AT = 1 << 22  # elements: views of more are not tested, as a test takes long
+PLAIN_VIEWS = ("Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")  # of a whole array: never copies
 
 
 def _copied_views(program: Program, references: Collection[str]) -> set[str]:
-    """Results of views that are copies, as a reshape of what is transposed: no strides describe them."""
+    """Results of view ops that need a copy, because no strides describe them: for example a reshaped transpose."""
     calls = [call for call in program.calls if is_view(call) and len(call.op.outputs) == 1]
     views = {call.op.outputs[0]: call for call in calls if call.output_types[0].size <= LOOKED_AT}
     lowered, copied = Lowered(), set[str]()
@@ -289,7 +289,7 @@ def _copied_views(program: Program, references: Collection[str]) -> set[str]:
 
 
 def _is_copy(name: str, views: Mapping[str, Call], lowered: Lowered) -> bool:
-    """True if a view of views of references is a copy; they are lowered until then."""
+    """True if a view op needs a copy. The views that it reads are lowered first."""
     if name not in lowered.views and name in views and not _is_copy(views[name].op.inputs[0], views, lowered):
         count = len(lowered.statements)
         if views[name].op.inputs[0] in lowered.views:
@@ -298,7 +298,7 @@ def _is_copy(name: str, views: Mapping[str, Call], lowered: Lowered) -> bool:
     return False
 
 
-ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # of the result's dtype
+ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # if operands have the result's dtype
 RESULT, MEAN = normal_text("{acc}"), normal_text("{acc} / {count}")
 
 
@@ -307,7 +307,7 @@ def lower_ops(program: Program, given: Mapping[str, Access], constants: Mapping[
 
     Args:
         program: of primitive ops (see `expand_ops`).
-        given: where the inputs lie.
+        given: the memory of the inputs.
         constants: inputs whose values are known.
 
     Raises UnsupportedError for an op without a compiled form.
@@ -347,7 +347,7 @@ def lower_op(lowered: Lowered, call: Call) -> None:
 
 
 def _pointwise(lowered: Lowered, call: Call, form: Pointwise) -> None:
-    """One scalar expression for each element; one that reads no operand is a number."""
+    """A statement with one scalar expression. An op that reads no operand becomes a known number."""
     kind = call.output_types[0]
     number = _number_of(call, form)
     if number is not None:
@@ -362,7 +362,7 @@ def _pointwise(lowered: Lowered, call: Call, form: Pointwise) -> None:
 
 
 def _number_of(call: Call, form: Pointwise) -> Number | None:
-    """The attribute that all elements of a call are (`{value}`); None where they are something else."""
+    """The number that all elements are, if the loop form is only an attribute (`{value}`); else None."""
     places = places_of(form.text)
     if len(places) != 1 or places[0].isdigit() or form.text != f"{{{places[0]}}}":
         return None
@@ -371,7 +371,7 @@ def _number_of(call: Call, form: Pointwise) -> Number | None:
 
 
 def _placed_operand(lowered: Lowered, name: str, begin: int, shape: Shape) -> Access | Number:
-    """An operand whose axes are those of the statement from one on."""
+    """An operand whose axis 0 is axis `begin` of the statement."""
     if name in lowered.numbers:
         return lowered.numbers[name]
     access = lowered.views[name]
@@ -381,10 +381,10 @@ def _placed_operand(lowered: Lowered, name: str, begin: int, shape: Shape) -> Ac
 
 
 def _product(lowered: Lowered, call: Call, rounding: str) -> None:
-    """A fold over `[..., i, j, k]`; 1-D operands have no i or no j.
+    """A product as a statement over `[..., i, j, k]` that folds k. A 1-D operand has no i or no j.
 
     Args:
-        rounding: what operands are rounded to.
+        rounding: the dtype that operands are rounded to.
     """
     kind, a, b = call.output_types[0], call.shape(0), call.shape(1)
     inner = a[-1]
@@ -404,7 +404,7 @@ def _product(lowered: Lowered, call: Call, rounding: str) -> None:
 
 
 def _product_axes(rank: int, head: int, last: tuple[int, ...]) -> dict[int, int]:
-    """For each axis of an operand the axis of the statement it runs along."""
+    """Axis of an operand -> axis of the statement that it runs along."""
     batch = rank - len(last)
     axes = {axis: head - batch + axis for axis in range(batch)}
     return {**axes, **{batch + i: axis for i, axis in enumerate(last)}}
@@ -418,7 +418,7 @@ def _placed(access: Access, axes: Mapping[int, int], extents: Shape) -> Access:
 
 
 def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
-    """A fold of the contributions of elements, and the result made of it if that is not the fold itself."""
+    """A fold of the `element` values. If `finish` changes the fold, a second statement computes the result."""
     kind, shape, name = call.output_types[0], call.shape(0), call.op.outputs[0]
     _check_texts(call, form)
     fold, finish = _fold_of(form, kind.dtype), normal_text(form.finish)
@@ -436,13 +436,13 @@ def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
 
 
 def _fold_of(form: Reduction, dtype: str) -> str:
-    """The word for a combination that kernels have steps for, else its text; `or` takes only bools."""
+    """The word of `FOLDS` for a combination, else its text. `or` and `and` are words only for bools."""
     word = fold_word(form.combine)
     return form.combine if not word or (word in ("or", "and") and dtype != BOOL) else word
 
 
 def _check_texts(call: Call, form: Reduction) -> None:
-    """Raise OpError where a form has no meaning for the dtypes of a call, or cannot be folded in parts."""
+    """Raise OpError if a form has no meaning for the dtypes of a call, or cannot be folded in parts."""
     dtype = call.output_types[0].dtype
     a, b = OperandPlace(Name("a", dtype=dtype), dtype), OperandPlace(Name("b", dtype=dtype), dtype)
     operands = [Name("x", dtype=kind.dtype) if kind else 0 for kind in call.types]
@@ -453,7 +453,7 @@ def _check_texts(call: Call, form: Reduction) -> None:
 
 
 def _axes_of_result(call: Call) -> tuple[int | None, ...]:
-    """The result's axis for each axis of the operand, None where that is folded."""
+    """The result's axis for each axis of the operand; None for a folded one."""
     shape, result = call.shape(0), call.output_types[0].shape
     folded = call.axes(schema_of(call.op.type).reduced_axes(call), len(shape))
     kept = [axis for axis in range(len(shape)) if axis not in folded]
@@ -478,7 +478,7 @@ def _axes_of_result(call: Call) -> tuple[int | None, ...]:
 
 
 def _dropout(lowered: Lowered, call: Call) -> None:
-    """The mask first, from random numbers of its own; then what it keeps, scaled."""
+    """A statement for the random mask, then one for the elements that it keeps, scaled."""
     kind = call.output_types[0]
     name, mask = call.op.outputs[0], call.op.outputs[1] or lowered.fresh(f"{call.op.outputs[0]}/mask")
     kept = lowered.compute(mask, Type("bool", kind.shape), (prod(kind.shape[1:]),), "uniform", call)

@@ -1,20 +1,21 @@
 """Ops that move elements: views, copies and look-ups, lowered by running them on element numbers.
 
-**Which ops outside of loops only look at their input another way**: offset and strides of what they give. The op's
-reference says so, run once over element numbers, as for the compiler (`statements.py`). Limits: element numbers take
-some tens of bytes each, for that moment, when a plan is first described or run; arrays without elements are not views.
+**Views outside of loops** (`views_of`). The results of some ops are their input, with another offset and other strides.
+To find these, the op's reference runs once on element numbers, as in the compiler (`statements.py`). Limits: while that
+runs, each element takes some tens of bytes. Results without elements are not views.
 
-**Lowering by example where sizes are symbols**: an op is lowered at some sizes, and what comes out is fitted to them.
-What moves elements is read off a reference that runs on element numbers, for which there must be sizes. Offsets and
-strides are polynomials in these, of degree one in each, for all that only moves: two sizes for each symbol tell which,
-and one more for all, and the sizes at hand, must agree. What does not is lowered for these, and they are specialised.
+**Lowering by example, if sizes are symbols** (`between_sizes`). A reference that runs on element numbers needs numbers
+for all sizes. So an op is lowered at two values of each symbol. Offsets and strides of a pure movement are polynomials
+of degree one in each symbol, which these examples determine. They must also hold at a third value of all symbols, and
+at the actual sizes if there are few elements. If they do not hold, the op is lowered for the actual sizes, and its
+symbols are fixed to these (`specialised`).
 
-**Look-ups**: Gather, its gradient, and labels that must be classes. An index that is known before a run makes a view or
-a copy of a Gather. Any other is checked when it is used: one out of range is moved inside, so that no memory but the
-blob's own is touched, and the run says that it was there.
+**Look-ups**: Gather, its gradient, and labels that must be classes. A Gather whose index is known before a run becomes
+a view or a copy. Any other index is checked when it is used. One out of range is moved inside, so that only the blob's
+own memory is touched, and the run reports it.
 
-**Ops that move elements without computing (Split, Transpose, Concat, Pad, ...), as views and copies**. What such an op
-does is read off its reference, run on element numbers.
+**Movements**: ops that move elements without computing (Split, Transpose, Concat, Pad, ...) become views or copies. The
+reference of the op, run on element numbers, tells which element goes where.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rnnops.net.schema import Call, form_of, is_ours, schema_of
 from rnnops.sizes import Size, Symbols, Values, sizes_in
 from rnnops.types import Array, Shape, Type
 
-FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
+FIRST_NUMBER = 1 << 40  # number of the first element; fill values (the edges of Pad) are far below it
 
 
 def stays_there(call: Call) -> bool:
@@ -46,7 +47,7 @@ def stays_there(call: Call) -> bool:
 
 
 def views_of(call: Call) -> tuple[Layout, ...]:
-    """Where each result's elements lie in the op's first input; empty where one is not a view of it."""
+    """For each result the layout of its elements in the op's first input. Empty unless all results are views of it."""
     if "views" not in call.derived:
         form = form_of(call)
         of_first = isinstance(form, View) and (not form.all_inputs or len(call.op.inputs) == 1)
@@ -64,18 +65,18 @@ def _views(call: Call) -> tuple[Layout, ...]:
 
 
 def _layout(numbers: Array, count: int) -> Layout | None:
-    """Where elements lie that have these numbers; None where some are new, or no strides tell."""
+    """The layout of elements with these numbers. None if some are not of the input, or no strides describe them."""
     known = numbers.size > 0 and numbers.min() >= 0 and numbers.max() < count
     return affine(numbers) if known else None
 
 
 CORNERS = tuple(zip(fill.FIRST, fill.SECOND, strict=True))
-FEW = 1 << 16  # elements: as many numbers are soon looked at
+FEW = 1 << 16  # elements: so few are quickly lowered once more, as a check
 Lower = Callable[[Lowered, Call], None]
 
 
 def between_sizes(lower: Lower, lowered: Lowered, call: Call) -> None:
-    """Lower an op, by examples where its sizes are symbols.
+    """Lower an op; by examples if its sizes are symbols.
 
     Args:
         lower: adds statements and views of the op; it needs plain numbers.
@@ -114,7 +115,7 @@ def _lower_by_examples(lower: Lower, lowered: Lowered, call: Call, sizes: Sequen
 
 
 def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int]) -> dict[str, Any]:
-    """An example at some sizes."""
+    """The views, numbers, types and statements that an op is lowered to at some sizes."""
     values = fill.values_at(point)
     known = {name for name in call.op.inputs if name in lowered.views or name in lowered.numbers}
     before = Lowered(
@@ -137,7 +138,7 @@ def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int
 
 
 def _fitted(examples: Sequence[Any], symbols: Symbols, numbers: Sequence[int]) -> Any:
-    """The common form of all examples, with sizes where numbers follow from theirs. Raises _NoFitError."""
+    """The common form of all examples; numbers that differ become polynomials in symbols. Raises _NoFitError."""
     first: Any = examples[0]
     if any(type(other) is not type(first) for other in examples):
         raise _NoFitError
@@ -205,7 +206,7 @@ def lower_scatter_add(lowered: Lowered, call: Call) -> None:
 
 
 def lower_check_labels(lowered: Lowered, call: Call) -> None:
-    """Labels as they are; those that are not class are noted."""
+    """Labels, unchanged. The run reports labels that are not a class."""
     kind = call.output_types[0]
     lowered.compute(call.op.outputs[0], kind, (lowered.operand(call.op.inputs[0], kind.shape),), "labels", call)
 
@@ -225,7 +226,7 @@ def _known_index(lowered: Lowered, call: Call, size: int) -> Array | None:
 
 
 def _placed_index(lowered: Lowered, call: Call, axis: int, shape: Shape, size: int) -> tuple[Access, int]:
-    """The index of a look-up, over the axes of `shape`, in which its own begin at `axis`; and what limits it."""
+    """The index of a look-up over the axes of `shape`, in which its own axes begin at `axis`, and its `index_size`."""
     name, known = call.op.inputs[1], _known_index(lowered, call, size)
     if known is None:
         index = lowered.views[name]
@@ -238,22 +239,22 @@ def _placed_index(lowered: Lowered, call: Call, axis: int, shape: Shape, size: i
     return replace(index, layout=index.layout.with_axes(order, shape)), size if known is None else 0
 
 
-SHIFT = 1 << 41  # between two ways to number elements, above all numbers of one
-LARGEST = 1 << 27  # elements of what is moved; their numbers are held while a plan is made, eight bytes each
+SHIFT = 1 << 41  # added to numbers in the second numbering; more than all numbers of the first
+LARGEST = 1 << 27  # elements of a movement; their numbers are held while a plan is made, eight bytes each
 
 
 def lower_movement(lowered: Lowered, call: Call, form: View) -> None:
-    """Run the reference on element numbers, and read off what it does.
+    """Lower a movement by running its reference on element numbers.
 
-    Raises UnsupportedError where what goes where depends on a run, or is too much, OpError where the reference
-    computes.
+    Raises UnsupportedError if the movement depends on values of a run, or moves too many elements. Raises OpError if
+    the reference computes.
     """
     moved = [i for i in range(len(call.op.inputs)) if call.has(i) and (i == 0 or form.all_inputs)]
     unknown = [i for i in range(len(call.op.inputs)) if i not in moved and call.has(i) and _known(call, i) is None]
     if unknown:
-        raise UnsupportedError(f"{call.op.label}: what moves where depends on '{call.op.inputs[unknown[0]]}'")
+        raise UnsupportedError(f"{call.op.label}: the movement depends on the values of '{call.op.inputs[unknown[0]]}'")
     if any(prod(shape) > LARGEST for shape in (*map(call.shape, moved), *(kind.shape for kind in call.output_types))):
-        raise UnsupportedError(f"{call.op.label}: it moves too many elements to plan how")
+        raise UnsupportedError(f"{call.op.label}: it moves more than {LARGEST} elements, too many to plan")
     between_sizes(partial(_lower_moved, moved), lowered, call)
 
 
@@ -266,13 +267,13 @@ def _lower_moved(moved: Sequence[int], lowered: Lowered, call: Call) -> None:
 
 
 def moved_numbers(call: Call, moved: Sequence[int], starts: Sequence[int] | Array) -> list[Array]:
-    """For each result, the numbers of the elements that its elements are; 0 for what is filled in.
+    """For each result the number of the input element at each place; 0 for a fill value.
 
     Args:
         moved: the inputs whose elements move.
-        starts: numbers of their first elements, above 0.
+        starts: the number of each such input's first element, above 0.
 
-    Raises OpError where other numbers of elements do not come out as those numbers: the reference computes.
+    Raises OpError if the reference computes: a second numbering of the elements must come out in the same places.
     """
     results = _referenced(call, moved, starts)
     for one, other, kind in zip(results, _referenced(call, moved, starts, SHIFT, -1), call.output_types, strict=True):
@@ -290,7 +291,7 @@ def moved_numbers(call: Call, moved: Sequence[int], starts: Sequence[int] | Arra
 def _referenced(
     call: Call, moved: Sequence[int], starts: Sequence[int] | Array, shift: int = 0, sign: int = 1
 ) -> list[Array]:
-    """The result of the reference on element numbers, shifted, with a sign."""
+    """The result of the reference on element numbers, which are shifted and multiplied by a sign first."""
     arrays: list[Any] = [None if not name else _known(call, i) for i, name in enumerate(call.op.inputs)]
     for start, i in zip(starts, moved, strict=False):
         first = start + shift
@@ -300,7 +301,7 @@ def _referenced(
 
 
 def _known(call: Call, i: int) -> Array | None:
-    """An input that is known before a run; what Pad fills in is 0 here, which is not an element's number."""
+    """An input that is known before a run, else None. Pad's fill value is 0 here, which is not an element's number."""
     if call.op.type == "Pad" and i == 2:
         return np.zeros((), np.int64)
     return call.values[i] if i < len(call.values) else None
@@ -317,11 +318,11 @@ def _without_fill(call: Call) -> Call:
 def lower_numbers(
     lowered: Lowered, call: Call, name: str, kind: Type, numbers: Array, sources: list[str], starts: Array
 ) -> None:
-    """A blob whose elements are those of other blobs: a view where it can be one, else copies.
+    """A blob whose elements come from other blobs: a view if possible, else copies.
 
     Args:
-        numbers: for each element the number of the one that it is, 0 for what is filled in.
-        starts: the number of each source's first element, and one after the last.
+        numbers: for each element the number of its source element; 0 for a fill value.
+        starts: the number of each source's first element; then the number after the last source's last element.
     """
     if len(sources) == 1 and sources[0] in lowered.numbers and (numbers > 0).all():
         lowered.numbers[name] = lowered.numbers[sources[0]]
@@ -368,7 +369,7 @@ def _copied_part(lowered: Lowered, call: Call, name: str, kind: Type, mask: Arra
 
 
 def _by_table(lowered: Lowered, name: str, access: Access, numbers: Array) -> Access:
-    """Elements in an order that no strides describe: an array of their numbers is the index."""
+    """Access to elements in an order that no strides describe. An array of their numbers is the index."""
     table = lowered.fresh(f"{name}/table")
     lowered.constants[table] = np.ascontiguousarray(access.layout.numbers_at(numbers))
     index = lowered.own(table, Type("int64", numbers.shape))

@@ -1,11 +1,12 @@
-"""A scan: one step of ops, the tensors over time that it reads and writes, and the step as passes hand it on.
+"""A scan: one step of ops and the tensors over time that it reads and writes. Also the forms of a step between passes.
 
-Forward and backward passes of a recurrence are both scans; a backward one runs the other way, and sums. A step is
-statements over memory first, then nodes, at last a plan of them.
+Forward and backward passes of a recurrence are both scans. A backward scan runs over time the other way, and sums
+gradients. A step is first statements over memory (`Lowered`), then nodes (`LoweredStep`), then a plan (`StepPlan`).
 
-**Stages**. The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go
-step by step. Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers)
-and loops over its steps (odd numbers); elementwise work stays in the loop that uses it.
+**Stages**. The graph of a step has edges between its nodes, and edges to later steps for carried values. It splits into
+strongly connected components (Tarjan). Cyclic components run step by step. Stages alternate: even numbers are products
+over a whole tile of steps, odd numbers are loops over its steps. Only products outside of cycles run over a whole tile.
+Elementwise work runs in the loop that uses its result.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from rnnops.util import MadeOnDemand, cached_property, strong_components
 
 
 class Role(str, Enum):
-    """The meaning of a tensor's steps; as text, the prefix of the tensor's name."""
+    """The meaning of a tensor's steps. The value is the prefix of the tensor's name."""
 
     SEQUENCE = ""  # given to a recurrence
     INPUT = "input"  # given to a group of fused ops
     STATE = "state"
-    OUTPUT = "output"  # of the cell, and no state
-    KEPT = "kept"  # what backward reads besides states and outputs
+    OUTPUT = "output"  # of the cell, other than states
+    KEPT = "kept"  # a blob for the backward pass, besides states and outputs
     RESULT = "result"
     GRADIENT = "grad"  # of a state
-    BORDER = "border"  # of a state: as it is before the first step of each segment
+    BORDER = "border"  # a state before the first step of each segment
     GIVEN = "given"  # a gradient from outside
 
     def of(self, blob: str) -> TensorName:
@@ -54,7 +55,7 @@ class Role(str, Enum):
 
 
 class TensorName(NamedTuple):
-    """The key of a tensor in scans and runs. A call looks up many, so that hashing is left to tuples and strings."""
+    """The key of a tensor in scans and runs. It is a tuple of strings: calls look up many, and these hash fast."""
 
     role: Role
     blob: str
@@ -65,13 +66,13 @@ class TensorName(NamedTuple):
 
 @dataclass(frozen=True)
 class Tensor:
-    """Steps of one kind, one behind the other in memory.
+    """An array over time: steps of the same shape, one after another in memory.
 
     Args:
         shape: of one step.
         length: steps that it holds.
-        ring: whether position p lies at place p modulo `length`.
-        segment: whether it holds the steps of a segment of one row at a time, in scratch of a thread.
+        ring: whether step p is stored at place p modulo `length`, over an older step.
+        segment: whether it holds one segment of one row at a time, in scratch of a thread.
     """
 
     dtype: str
@@ -83,7 +84,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where step t touches a tensor: at index `t + shift` of its first axis, from there on where a blob is a window."""
+    """Where step t reads or writes a tensor: at index `t + shift` of its first axis. A window begins there."""
 
     tensor: TensorName
     shift: int = 0
@@ -100,17 +101,19 @@ class Scan:
         reads: input -> slot.
         references: inputs that are the same at every step.
         timestep: the input that holds t.
-        writes: blob -> slots that store it.
-        additions: blob, slot to whose content it is added, and how the blob lies there.
+        writes: pairs of a blob and a slot that stores it. A blob may have several.
+        additions: a blob, the slot whose content it is added to, and its layout there.
         sums: result -> blob that is summed over all steps.
-        sums_are: `"sum"`, or `"gradient"` of an input: what sums are, for people.
+        sums_are: the word for such a result in texts for people, `"sum"` or `"gradient"`.
         tensors: by name.
-        states: tensors whose contents depend on earlier steps of the forward pass; their products are added last.
+        states: tensors whose contents depend on earlier steps of the forward pass. In a sum, products of such values
+            are added after products that do not depend on earlier steps.
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
-        accesses: how inputs lie at their slots, where that is not row by row.
+        accesses: layouts of inputs at their slots, where they are not row-major.
         row_tensors: tensors whose steps have the batch axis first.
-        unseen: tensors that are not read where a row is over.
-        gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
+        unseen: tensors whose steps past the end of a row are never read.
+        gradients: tensors of gradients. In a sum, products of values that depend on them keep their order, even if
+            the values depend on `states` as well.
     """
 
     program: Program
@@ -138,7 +141,7 @@ class UnsupportedError(Exception):
 
 
 class NothingToDoError(UnsupportedError):
-    """No steps, or no elements; the interpreter does nothing as fast as anybody."""
+    """A scan of no steps or no elements. The interpreter runs it: compiled code could not be faster."""
 
 
 @dataclass
@@ -160,7 +163,7 @@ class Lowered:
     statements: list[Statement] = field(default_factory=list)
 
     def copy(self) -> Lowered:
-        """A copy that can grow by itself."""
+        """A copy; what is added to one of the two is not in the other."""
         return Lowered(
             dict(self.views), dict(self.numbers), dict(self.constants), dict(self.types), list(self.statements)
         )
@@ -194,7 +197,7 @@ class Lowered:
         return f"{name}.{count}"
 
     def know(self, name: str, value: Array) -> None:
-        """Take a blob's value down, known before a run."""
+        """Record the value of a blob that is known before a run."""
         if value.size == 1:
             self.numbers[name] = value.reshape(()).item()
         else:
@@ -202,14 +205,14 @@ class Lowered:
             self.constants[name] = np.ascontiguousarray(value)
 
     def in_memory(self, name: str, kind: Type) -> Access:
-        """Where a blob lies, also one that is a known number."""
+        """The memory of a blob. A blob that is a known number becomes a constant array first."""
         if name not in self.views:
             self.constants[name] = np.full(kind.shape, self.numbers[name], kind.dtype)
             self.own(name, kind)
         return self.views[name]
 
 
-SUM_PARTS = 64  # sums over rows are added up from at most so many
+SUM_PARTS = 64  # the most parts of a sum over rows
 
 
 class MixedError(Exception):
@@ -221,15 +224,17 @@ class LoweredStep:
     """One step of a scan between two passes.
 
     Args:
-        lowered: where blobs lie, and what has memory of its own.
+        lowered: where blobs lie, and which of them own memory.
         nodes: in an order in which they can run; products over rows or steps are the last.
         slots: owner -> slot of the tensor it lies in.
-        whole: why rows are not independent, `""` where they are.
-        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
-        calls: whether kernels of rows call products.
-        batch_axes: owner -> axis; empty where rows are not independent.
-        accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
-        sums: result -> accumulator that it is, or from which `epilogue` computes it.
+        whole: the reason if rows are not independent, else `""`.
+        in_place: the largest inner size of a product with rounded operands that may add to its target. A product with
+            a larger one would round in another order than a separate sum.
+        calls: whether kernels of rows may call products.
+        batch_axes: owner -> axis; empty if rows are not independent.
+        accumulators: owners summed over steps -> whether they have parts. Each part is for some rows; the parts are
+            added up at the end.
+        sums: result -> its accumulator, or the blob that `epilogue` computes from accumulators.
         epilogue: ops that run once, on sums.
     """
 
@@ -247,7 +252,7 @@ class LoweredStep:
 
     @property
     def statements(self) -> list[Statement]:
-        """Nodes that are not large products."""
+        """The nodes that are statements, without large products."""
         return [node for node in self.nodes if isinstance(node, Statement)]
 
     @property
@@ -261,7 +266,7 @@ class LoweredStep:
         return frozenset([*self.scan.references, *self.lowered.constants])
 
     def sizes(self) -> Mapping[str, int]:
-        """Numbers from one step of an owner to the next; steps of windows overlap."""
+        """Owner -> numbers from one step to the next. Steps of windows overlap."""
         return MadeOnDemand(self._size)
 
     def _size(self, owner: str) -> int:
@@ -280,20 +285,20 @@ class LoweredStep:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A step, ready to be laid out in memory; the fields of `LoweredStep`, and these.
+    """A step, ready to be laid out in memory. Fields without a description are those of `LoweredStep`.
 
     Args:
         stages: in order.
         types: of owners of memory.
         invariant: owners that no step changes.
         constants: arrays known before a run.
-        scalars: owners that are numbers of the step -> name.
-        lengths: name of the lengths where `stages` are only for rows that are not over; else `""`.
-        past_end: the stages for rows that are over, in which nothing is that lengths mask.
-        uncompacted: why rows cost the same past their end although there are lengths.
-        large_states: whether loops over steps are written for states that are most of what a step touches.
-        rows_outside: whether a row goes through all steps of a tile before the next one begins.
-        heads: rows that stand for each row of the batch.
+        scalars: owner of the step's number -> its variable in kernels.
+        lengths: the input with the rows' lengths, if `stages` are only for rows that are not over; else `""`.
+        past_end: the stages for rows that are over, without the work that lengths mask.
+        uncompacted: the reason if steps past the end of a row cost as much as other steps.
+        large_states: whether kernels are written for states that are most of the memory of a step.
+        rows_outside: whether a row goes through all steps of a tile before the next row begins.
+        heads: rows of kernels for each row of the batch (see `join_heads`).
     """
 
     stages: tuple[Stage, ...]
@@ -316,7 +321,7 @@ class StepPlan:
 
     @cached_property
     def may_fail(self) -> bool:
-        """True if a run says so where a number is none that an op takes (`Statement.may_fail`)."""
+        """True if a run checks numbers that an op may not take (`Statement.may_fail`)."""
         stages = (*self.stages, *self.past_end)
         return any(isinstance(n, Statement) and n.may_fail() for stage in stages for n in stage.nodes)
 
@@ -329,18 +334,18 @@ class StepPlan:
 
 
 def rows_of_sum(batch: int) -> int:
-    """How many neighbouring rows add to one sum, all of them on one thread."""
+    """The number of neighbouring rows that add to one part of a sum. One thread has all of them."""
     return -(-batch // SUM_PARTS)
 
 
 def carried_owners(scan: Scan, slots: Mapping[str, Slot]) -> list[tuple[str, str]]:
-    """(Owner that a step reads, owner that an earlier step has written to the same tensor.)"""
+    """Pairs of owners in the same tensor: one that a step reads, and one that an earlier step has written."""
     written = [(owner, slot.tensor) for owner, slot in slots.items() if owner not in scan.reads]
     return [(name, owner) for name, slot in scan.reads.items() for owner, tensor in written if tensor == slot.tensor]
 
 
 def copied(scan: Scan, lowered: Lowered, blob: str, target: Access, fold: str = "") -> Statement:
-    """A statement that copies a blob, or folds it into what is there."""
+    """A statement that copies a blob to a target, or folds it into the target's content."""
     kind = scan.program.types[blob]
     operand: Access | Number = lowered.operand(blob, kind.shape)
     call = next((call for call in scan.program.calls if blob in call.op.outputs), None)
@@ -351,7 +356,7 @@ SomeNode = TypeVar("SomeNode", bound=Node)
 
 
 def live_nodes(nodes: Sequence[SomeNode], wanted: Collection[str]) -> list[SomeNode]:
-    """The nodes that owners which are wanted depend on."""
+    """The nodes that the wanted owners depend on."""
     needed = set(wanted)
     result: list[SomeNode] = []
     for node in reversed(nodes):
@@ -385,7 +390,7 @@ def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> l
 
 
 def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:
-    """Pairs (first, then): what must have run before what, from reads and writes in order."""
+    """Pairs (first, then): numbers of nodes that must keep their order, because both use an owner that one writes."""
     edges: list[tuple[int, int]] = []
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
@@ -400,7 +405,7 @@ def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:
 
 
 def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
-    """Pairs (writer, reader in a later step)."""
+    """Pairs (writer, reader in a later step) of numbers of nodes."""
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
     for i, node in enumerate(nodes):
@@ -415,7 +420,10 @@ def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> 
 def _earliest(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int]
 ) -> list[int]:
-    """The first stage in which each node can run: a fixed point, as members of a cyclic group share theirs."""
+    """Finds the earliest stage of each node.
+
+    Repeats until nothing changes, because all nodes of a cycle need one stage.
+    """
     number = [1 if isinstance(node, Statement) or groups[i] in cyclic else 0 for i, node in enumerate(nodes)]
     together: dict[int, list[int]] = {group: [] for group in cyclic}
     for i, group in enumerate(groups):
@@ -440,7 +448,7 @@ def _earliest(
 def _latest(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int], earliest: list[int]
 ) -> list[int]:
-    """Move elementwise work out of loops of its own into the loop that uses it."""
+    """The stages after elementwise work has moved into the loop that uses its result."""
     number = list(earliest)
     users: dict[int, list[int]] = {}
     for a, b in edges:
@@ -456,8 +464,8 @@ def _latest(
 def _alternating(
     members: Mapping[int, Sequence[int]], number: Sequence[int], nodes: Sequence[Node], edges: Sequence[tuple[int, int]]
 ) -> dict[int, list[int]]:
-    """For each stage an order of few changes between products and pointwise work: as much of one kind as can run, then
-    of the other."""
+    """For each stage an order with few changes between products and statements: first all products that can run, then
+    all statements that can run, and so on."""
     after: list[list[int]] = [[] for _ in nodes]
     waiting = [0] * len(nodes)
     for a, b in edges:

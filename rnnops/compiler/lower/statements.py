@@ -1,4 +1,4 @@
-"""Statements of a step: what one op does to single elements, where these lie, and products.
+"""Nodes of a step: statements, products, and the layouts of the memory that they read and write.
 
 **Layouts**: where the elements of a blob lie in the memory of the blob that owns it. Some ops move elements without
 computing (Split, Transpose, Concat, Pad, ...). Their reference is run on an array of element numbers, so no op needs a
@@ -7,8 +7,8 @@ copy.
 
 Limits: the numbers of a blob are held while a plan is made, eight bytes an element.
 
-**Statements**: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not. Every
-op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
+**Statements**: the effect of one op on single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not.
+Every op of a step becomes statements or views. Later passes turn large matrix products into nodes of their own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Layout:
 
     def numbers_at(self, positions: Array) -> Array:
         """The owner's element numbers at these positions, counted row by row."""
-        if self.strides == dense(self.shape).strides:  # as most are, and divisions of a large weight's take long
+        if self.strides == dense(self.shape).strides:  # most layouts are; the divisions below take long
             return positions + self.offset
         total = np.full(positions.shape, self.offset, np.int64)
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
@@ -72,12 +72,12 @@ class Layout:
         return total
 
     def broadcast_to(self, shape: Shape) -> Layout:
-        """The layout as an operand of something of another shape: axes of size 1 and missing ones do not move."""
+        """The layout over a larger shape. Nothing moves along axes that are missing here, or have size 1."""
         missing = len(shape) - len(self.shape)
         return Layout(self.offset, shape, (*(0,) * missing, *self.strides))
 
     def with_axes(self, axes: tuple[int | None, ...], shape: Shape) -> Layout:
-        """The layout over other axes: axis `axes[i]` becomes axis i, None stands for one along which nothing moves."""
+        """The layout over other axes: axis `axes[i]` becomes axis i. None is an axis along which nothing moves."""
         strides = tuple(0 if axis is None else self.strides[axis] for axis in axes)
         return Layout(self.offset, shape, strides)
 
@@ -102,7 +102,7 @@ def _dense(shape: Shape) -> Layout:
 
 
 def affine(numbers: Array) -> Layout | None:
-    """The layout whose numbers these are; None where they are not an affine function of the position."""
+    """The layout with these numbers; None if they are not an affine function of the position."""
     if numbers.size == 0:
         return None
     first = numbers[(0,) * numbers.ndim]
@@ -115,9 +115,9 @@ def affine(numbers: Array) -> Layout | None:
 
 
 def split_axes(numbers: Array) -> Shape | None:
-    """The shape in which these numbers may have strides: axes along which steps differ are split where they first do.
+    """The shape in which these numbers may have constant strides: an axis is split where its steps first differ.
 
-    None where an axis has no such parts. What a reshape of a view gives has them: `[N, 4, 64]`, read as `[N, 256]`.
+    None if an axis cannot be split evenly. A reshaped view can: `[N, 4, 64]`, read as `[N, 256]`.
     """
     shape: list[int] = []
     for axis in range(numbers.ndim):
@@ -138,7 +138,7 @@ def split_axes(numbers: Array) -> Shape | None:
 
 
 def box(mask: Array) -> tuple[slice, ...] | None:
-    """The slices, with steps, that hold all true elements and no others; None where there are none."""
+    """The slices, with steps, that hold all true elements and no others; None if there are no such slices."""
     if not mask.any():
         return None
     slices = []
@@ -161,9 +161,9 @@ class Access:
     Args:
         owner: that blob.
         layout: over the axes of the statement that reads or writes it.
-        index: where given, its element (an integer, counted from the end where negative) times `index_step` is added
-            to the element number.
-        index_size: indices must lie in `[-index_size, index_size)`; 0 where they are known to lie in `[0, ...)`.
+        index: if given, its element times `index_step` is added to the element number. A negative index counts from
+            the end.
+        index_size: indices must lie in `[-index_size, index_size)`; 0 if they need no check and none is negative.
     """
 
     owner: str
@@ -173,7 +173,7 @@ class Access:
     index_size: int = 0
 
     def renamed(self, names: Mapping[str, str]) -> Access:
-        """The same with other owners, also where it looks places up."""
+        """The same with other owners, also in its index."""
         index = None if self.index is None else self.index.renamed(names)
         return replace(self, owner=names.get(self.owner, self.owner), index=index)
 
@@ -183,15 +183,16 @@ class Statement:
     """One loop nest over `extents`.
 
     Args:
-        blob: what is computed, for people.
-        form: `apply` (the call's Pointwise form), `element` and `finish` (those of its Reduction form), one of `FORMS`,
-            or what pointwise kernels have words for: `sum`, `uniform`, `dropped`, `labels`.
-        call: the op it comes from, None for copies.
-        fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`, or the
-            `combine` of the call's Reduction form.
-        start: what a fold starts from; None where it goes on from what is there.
+        blob: the name of the result, for people.
+        form: how the value is computed: `apply` (the call's Pointwise form), `element` or `finish` (of its Reduction
+            form), a key of `FORMS`, or a word of pointwise kernels: `sum`, `uniform`, `dropped`, `labels`.
+        call: the op that the statement comes from; None for copies that passes make.
+        fold: how values that meet in one element of the target are joined: a key of `FOLDS`, or the `combine` of the
+            call's Reduction form; `""` if none meet.
+        start: the number that a fold starts from; None if it goes on from the target's content.
         dtype: of the value computed.
-        rounding: as of a `StepProduct`.
+        rounding: as in `StepProduct`.
+        row_axis: the axis of `extents` that runs over the batch.
     """
 
     blob: str
@@ -203,7 +204,7 @@ class Statement:
     dtype: str
     fold: str = ""
     start: Number | None = None
-    row_axis: int | None = field(default=None, compare=False)  # the axis of `extents` that runs over the batch
+    row_axis: int | None = field(default=None, compare=False)
     rounding: str = ""
 
     def accesses(self) -> Iterator[Access]:
@@ -222,7 +223,7 @@ class Statement:
                     yield operand.index
 
     def reading(self, places: Mapping[str, str]) -> Statement:
-        """The same with operands that lie elsewhere: owner -> the owner in its place."""
+        """The same with other owners of operands: old owner -> new owner."""
         moved = (replace(o, owner=places.get(o.owner, o.owner)) if isinstance(o, Access) else o for o in self.operands)
         return replace(self, operands=tuple(moved))
 
@@ -232,7 +233,7 @@ class Statement:
         return replace(self, target=change(self.target), operands=operands, **others)
 
     def writing(self, owner: str) -> Statement:
-        """The same with another target that lies alike."""
+        """The same with another target of the same layout."""
         return self if owner == self.target.owner else replace(self, target=replace(self.target, owner=owner))
 
     def made_by(self) -> Call:
@@ -250,13 +251,13 @@ class Statement:
         return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
 
     def may_fail(self) -> bool:
-        """True if a run says so where an index or a label is out of range, or an integer's power is below 0."""
+        """True if a run checks a number here: an index or a label for its range, or the exponent of an integer."""
         accesses = [self.target, *(operand for operand in self.operands if isinstance(operand, Access))]
         indexed = any(access.index is not None and access.index_size > 0 for access in accesses)
         return indexed or self.form == "labels" or self.is_integer_power()
 
     def is_integer_power(self) -> bool:
-        """True if it is a power of signed integers, which there is none of below 0."""
+        """True if it is a power of signed integers, whose exponent may not be negative."""
         is_power = self.form == "apply" and self.call is not None and self.call.op.type == "Pow"
         return is_power and is_signed(self.dtype)
 
@@ -274,7 +275,7 @@ class Statement:
 
 
 FORMS = {"copy": "{0}", "product": "{0} * {1}", "square": "{0} * {0}", "quotient": "{0} / {1}"}
-FOLDS = {  # the combinations that kernels have steps of their own for
+FOLDS = {  # combinations that kernels have a step of their own for
     "add": "{a} + {b}",
     "max": "maximum({a}, {b})",
     "min": "minimum({a}, {b})",
@@ -284,7 +285,7 @@ FOLDS = {  # the combinations that kernels have steps of their own for
 WORDS = {
     normal_text(text.format(a=f"{{{a}}}", b=f"{{{b}}}")): word for word, text in FOLDS.items() for a, b in ("ab", "ba")
 }
-IDEMPOTENT = ("max", "min", "or", "and")  # which make x of any number of x
+IDEMPOTENT = ("max", "min", "or", "and")  # folding x with x gives x
 
 
 def fold_word(combine: str) -> str:
@@ -293,7 +294,7 @@ def fold_word(combine: str) -> str:
 
 
 def operands_of(form: Reduction) -> list[int]:
-    """The inputs whose elements a reduction reads, which are the operands of an `element`."""
+    """The inputs of an op that its reduction's `element` reads, in order."""
     return sorted(int(place) for place in places_of(form.element) if place.isdigit())
 
 
@@ -310,9 +311,10 @@ class StepProduct:
         rows, inner, columns: sizes in one step.
         row_stride, offset: of `left` in its owner.
         right: over (inner, columns).
-        accumulate: whether the product is added to what is there.
+        accumulate: whether the product is added to the target's content.
         bias: `[columns]`, added by the first product of a sum.
-        rounding: what operands are rounded to first, or `"int8"` where `right` is packed as such; empty for neither.
+        rounding: the dtype that operands are rounded to first, or the whole numbers that `right` is packed as
+            (`INT8`, `BYTES`); empty for neither.
     """
 
     blob: str
@@ -330,7 +332,7 @@ class StepProduct:
 
     @property
     def size(self) -> int:
-        """How many numbers it writes."""
+        """The count of numbers that it writes."""
         return self.rows * self.columns
 
     def reads(self) -> list[str]:
@@ -349,7 +351,7 @@ class Contraction:
     """`target[rows, columns] += left[inner, rows]^T @ right[inner, columns]`, summed over all steps.
 
     Args:
-        target_offset, target_stride: of the result in its owner; several products may write parts of one.
+        target_offset, target_stride: of the result in its owner. Several products may write parts of one owner.
     """
 
     blob: str
@@ -371,7 +373,7 @@ class Contraction:
         return [self.left, self.right]
 
     def turned(self, target: str, size: int) -> Contraction:
-        """The same product in the transpose of its target; a row of that is `size` long."""
+        """The same product, written into the transpose of its target, whose rows have `size` numbers."""
         row, column = divmod(self.target_offset, self.target_stride)
         return replace(
             self,
@@ -389,7 +391,8 @@ class Contraction:
         )
 
     def placed(self, target: str, row: int, column: int, size: int) -> Contraction:
-        """The same product in a part of another target, from a row and a column on; a row of that is `size` long."""
+        """The same product, written into another target at a row and a column. Rows of that target have `size`
+        numbers."""
         own_row, own_column = divmod(self.target_offset, self.target_stride)
         offset = (row + own_row) * size + column + own_column
         return replace(self, target=target, target_offset=offset, target_stride=size)
@@ -424,7 +427,7 @@ class Stage:
 
     @property
     def head(self) -> str:
-        """How its nodes run."""
+        """A heading for people that tells how its nodes run."""
         return ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
 
     def __str__(self) -> str:
@@ -432,7 +435,7 @@ class Stage:
 
 
 def node_reads(node: Node) -> list[str]:
-    """Owners that a node reads, its target included where it adds to it."""
+    """The owners that a node reads, with its target if the node adds to it."""
     if isinstance(node, Statement):
         adds = [node.target.owner] if node.fold and node.start is None else []
         index = [node.target.index.owner] if node.target.index else []
@@ -441,7 +444,7 @@ def node_reads(node: Node) -> list[str]:
 
 
 def read_counts(nodes: Iterable[Node]) -> Counter[str]:
-    """How often nodes read each owner, whatever kind of node reads it."""
+    """How often nodes read each owner."""
     return Counter(owner for node in nodes for owner in node_reads(node))
 
 

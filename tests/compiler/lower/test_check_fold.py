@@ -34,9 +34,9 @@ def test_folds_in_any_order(changes: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"start": 1.5}, r"from `start` 1.5 on makes 3.0 of 1.5"),
-        ({"combine": "{b}"}, r"from `start` 0 on makes 0.0 of -2.5"),
-        ({"combine": "{a} - {b}"}, r"from `start` 0 on makes 2.5 of -2.5"),
+        ({"start": 1.5}, r"`start` 1.5 is not neutral: .* makes 3.0 of 1.5"),
+        ({"combine": "{b}"}, r"`start` 0 is not neutral: .* makes 0.0 of -2.5"),
+        ({"combine": "{a} - {b}"}, r"`start` 0 is not neutral: .* makes 2.5 of -2.5"),
         ({"combine": "{a} if {a} != 0 else {b}"}, r"is -2.5 for -2.5, -0.5 and -0.5 for -0.5, -2.5"),
         ({"combine": "{a} + {b} + {a} * {a} * {b} * {b}"}, r"depends on which two are combined first"),
     ],
