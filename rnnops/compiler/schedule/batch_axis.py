@@ -6,20 +6,21 @@ the axis of every other blob that it runs along.
 
 **Shares**. Threads share out rows of the batch, or columns of the products of a step. Threads that own rows never wait
 within a loop, but each reads all weights at every step, which takes longer than the arithmetic where its rows are few.
-Threads that share out columns read but their part of the weights, for all rows, and wait for each other before and
+Threads that share out columns read only their part of the weights, for all rows, and wait for each other before and
 after the products of a step. The faster way follows from a model of one step:
 
     rows:     max(rows of a thread * multiply-adds of a row / SPEED, bytes of weights / BANDWIDTH)
     columns:  the same with all rows, divided by threads, + 2 waits * WAIT * threads
 
-The constants were measured on two kinds of servers of 2023 and 2025; on others the choice may be off by some, results
-never are. Limits: rows that end by lengths keep to rows; elementwise work is taken to cost the same in both.
+The constants were measured on two kinds of servers, of 2023 and 2025. On others the choice may be the slower one;
+results are the same. Limits: with lengths, threads always share out rows. Elementwise work is taken to cost the same in
+both ways.
 
 **Rows outside**. Each row goes through all steps of a tile before the next one begins, so that its states stay in
-cache. That is worth it if states are most of what a step touches, as if a state is a matrix. It does not pay if the
+cache. That pays if states are most of the memory of a step, for example if a state is a matrix. It does not pay if the
 states of every step are kept, because those of one row lie far apart. A row that ends by lengths goes through its
-steps, and then through those past its end. The choice goes by shape and not by threads, as sums within a row may be
-rounded another way.
+steps, and then through those past its end. The choice depends on shapes and not on threads, because sums within a row
+may be rounded another way.
 
 Limits: rows stay within steps in four cases. The loop holds products; a step sees several steps of a state; several
 rows add to one sum; or rows end by lengths and there is more than the loop.
@@ -27,8 +28,8 @@ rows add to one sum; or rows end by lengths and there is more than the loop.
 Two changes make such a loop quick. Heads become rows: the axis after the batch's becomes part of it if no op folds or
 mixes its places. Each row then has less of a state, and a batch of one row has more rows for threads to share. States
 become resident: a row's state lies in one place of its thread, and steps change it there. An element is written when
-all of its readers have read it. Two places in turn would take twice the memory. If they lay a power of two apart, they
-would fight for the same lines of the cache.
+all its readers have read it. Two places, used in turn, would take twice the memory. If they were a power of two apart,
+they would compete for the same lines of the cache.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def mark_rows(step: LoweredStep) -> LoweredStep:
 
 
 def known_axes(step: LoweredStep) -> dict[str, int]:
-    """Batch axes by meaning: of what is read, and of what lies in tensors of sequences and states."""
+    """Batch axes that are known by meaning: those of inputs, and of owners that are stored in tensors with rows."""
     scan, types = step.scan, step.lowered.types
     known = {name: axis for name, axis in scan.batch_axes.items() if name in scan.reads}
     for owner, slot in step.slots.items():
@@ -119,7 +120,7 @@ def axes_along(statement: Statement, axis: int, types: Mapping[str, Type]) -> di
 
 
 def hand_on(statement: Statement, types: Mapping[str, Type], axes: dict[str, int]) -> bool:
-    """Give the batch axis to what the statement reads or writes along its own; True where that was news."""
+    """Mark the batch axis of each owner that the statement touches along its own row axis. True if one was new."""
     row = row_axis_of(statement, types, axes)
     if row is None:
         return False
@@ -156,7 +157,7 @@ def _owner_axis(access: Access, row: int, shape: Shape) -> int | None:
 
 
 def _is_row_local(statement: Statement, row: int, types: Mapping[str, Type], axes: Mapping[str, int]) -> bool:
-    """True if row n of the statement reads and writes nothing but row n, or folds rows into something without rows."""
+    """True if row n of the statement touches only row n of owners with rows, or folds rows into an owner without."""
     target = statement.target
     if statement.form == "uniform" and row != 0:
         return False
@@ -182,8 +183,8 @@ def _is_row_local(statement: Statement, row: int, types: Mapping[str, Type], axe
 def _is_within_row(layout: Layout, row: int, stride: int, size: int) -> bool:
     """True if all elements of the first row lie at place 0 of the owner's axis of this stride and size.
 
-    The place is `number // stride % size`. Steps that are whole turns of the axis leave it; if all others lead upwards,
-    they end at `last`, which decides unless it is a turn further.
+    The place is `number // stride % size`. Strides that are whole turns of the axis do not change it. If all others are
+    positive, the highest number that they reach is `last`. If that is within the first turn, it decides.
     """
     turn, others = stride * size, [axis for axis in range(len(layout.shape)) if axis != row]
     moves = [(layout.shape[axis], layout.strides[axis]) for axis in others]
@@ -198,13 +199,13 @@ def _is_within_row(layout: Layout, row: int, stride: int, size: int) -> bool:
 def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tuple[int, int] | None = None) -> None:
     """Order rows so that threads, which take a stretch each, have about equally many unfinished rows at every step.
 
-    Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
+    If all rows have the same length, their order stays: memory is read fastest in the order in which it lies.
 
     Args:
         lengths: steps of each row.
         steps: of this part of a recurrence.
-        order, ends: get the rows in their order, and how many steps of the part each has.
-        part: its first timestep, and how many steps a row has at most; all steps if left out.
+        order, ends: results: the rows in their order, and the steps of this part that each has.
+        part: the part's first timestep, and the most steps that a row has; None for all steps.
     """
     first, most = part or (0, steps)
     lasting = np.minimum(lengths, most)
@@ -224,9 +225,10 @@ def scattered(count: int) -> Array:
 
 
 LITTLE_WORK = 4_000_000  # operations, two for a multiply-add: some ten microseconds, the price of waking a thread
-SLOWER = 100  # an elementwise result costs about so many operations
-SPEED, BANDWIDTH, WAIT = 80e9, 100e9, 1e-7  # multiply-adds and bytes a second, of one core; seconds of a wait, a thread
-CLEARLY = 0.9  # of the time with rows: what columns must be under
+SLOWER = 100  # operations that an elementwise result counts as
+# of one core: multiply-adds and bytes in a second; seconds of a wait, for each thread that waits
+SPEED, BANDWIDTH, WAIT = 80e9, 100e9, 1e-7
+CLEARLY = 0.9  # columns are shared out if they take less than this part of the time with rows
 Products = Sequence[tuple[int, int]]  # multiply-adds, and bytes of the matrix
 
 
@@ -243,7 +245,7 @@ class ScanTeam:
 
 
 def share_work(scan: Scan, plan: StepPlan, threads: int) -> ScanTeam:
-    """As many threads as have rows to work on, or columns of a step's products; one where there is little to do."""
+    """The team for a scan: as many threads as have rows, or columns of products. One if there is little work."""
     in_loops = [stage for stage in plan.stages if stage.loop]
     in_tiles = multiply_adds(stage for stage in plan.stages if not stage.loop)
     elements = sum(prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement))
@@ -272,7 +274,7 @@ def _products(plan: StepPlan, stages: Iterable[Stage]) -> list[tuple[int, int]]:
 
 
 def _fastest(products: Products, threads: int) -> int:
-    """The number of threads, a power of 2 or all, with which columns take least time."""
+    """The number of threads, a power of 2 or all, with which sharing out columns takes the least time."""
     counts = {threads, *(1 << k for k in range(threads.bit_length()) if 1 << k < threads)}
     return min(sorted(counts), key=lambda count: _columns(products, count))
 
@@ -288,11 +290,11 @@ def _columns(products: Products, threads: int) -> float:
     return sum(max(adds / SPEED, nbytes / BANDWIDTH) / threads + waits for adds, nbytes in products)
 
 
-LEAST_HEAD = 1024  # bytes of the largest state of a head that is to be a row: a row costs a call at each step
+LEAST_HEAD = 1024  # bytes of a head's largest state: smaller heads do not become rows, as a row costs a call a step
 
 
 def join_heads(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan with an axis behind that of the batch as part of it, where all that has rows has that axis.
+    """The plan with the axis after the batch's joined to it. Every owner with rows must have that axis.
 
     rewrite: rows `[N]` of blobs `[N, K, ...]`  -->  rows `[N * K]` of blobs `[N * K, ...]`
     """
@@ -303,14 +305,14 @@ def join_heads(scan: Scan, plan: StepPlan) -> StepPlan:
 
 
 def _statements_of_rows(plan: StepPlan) -> list[Statement] | None:
-    """All that a step does, None where that is more than statements."""
+    """All nodes of a step if they are statements, else None."""
     nodes = [node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes]
     statements = _statements_in(nodes)
     return statements if len(statements) == len(nodes) else None
 
 
 def _with_statements(plan: StepPlan, statements: Iterable[Statement]) -> StepPlan:
-    """The plan with others in place of its statements."""
+    """The plan with these statements in place of its own, in the same order."""
     rest = iter(statements)
     stages, over = (
         tuple(replace(stage, nodes=tuple(next(rest) for _ in stage.nodes)) for stage in some)
@@ -323,7 +325,7 @@ def _with_statements(plan: StepPlan, statements: Iterable[Statement]) -> StepPla
 
 
 def _heads_as_rows(scan: Scan, plan: StepPlan, statements: Sequence[Statement]) -> StepPlan:
-    """The plan of a batch of one row with the axis behind that of the batch as its rows, or with the row as all rows.
+    """The plan of a batch of one row, with heads as rows. If heads cannot be rows, it has one row.
 
     rewrite: one row of blobs `[1, K, ...]`  -->  rows `[K]` of blobs `[K, ...]`
     """
@@ -332,7 +334,7 @@ def _heads_as_rows(scan: Scan, plan: StepPlan, statements: Sequence[Statement]) 
     found = find_batch_axes(statements, plan.types, dict.fromkeys(carried, 1))
     nbytes = max((plan.types[owner].nbytes for owner in carried), default=0)
     if heads < 2 or nbytes < LEAST_HEAD * heads or plan.accumulators or not _are_rows(plan, found):
-        return replace(plan, batch_axes=dict.fromkeys(carried, 0))  # of scratch each thread has its own anyway
+        return replace(plan, batch_axes=dict.fromkeys(carried, 0))  # scratch needs no axis: each thread has its own
     types = {
         name: replace(kind, shape=kind.shape[found.axes[name] :]) if name in found.axes else kind
         for name, kind in plan.types.items()
@@ -373,19 +375,19 @@ def _joined_plan(plan: StepPlan, statements: Sequence[Statement]) -> StepPlan:
 
 
 def _numbers_of_rows(statements: Sequence[Statement], plan: StepPlan) -> set[str]:
-    """Owners of a number for each row that heads share, as where it ends."""
+    """Owners with one number for each row that all its heads share, for example its length."""
     written = {s.target.owner for s in statements}
     return {owner for owner in plan.batch_axes if len(plan.types[owner].shape) == 1 and owner not in written}
 
 
 def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
-    """The size of the axis behind that of the batch, 1 where not all have the same."""
+    """The size of the axis after the batch's; 1 if shapes differ in it."""
     sizes = [shape[1] if len(shape) > 1 else 1 for shape in shapes]
     return sizes[0] if sizes and all(size == sizes[0] for size in sizes) else 1
 
 
 def _can_join(statement: Statement, with_heads: Statement, owners: Collection[str]) -> bool:
-    """True if a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
+    """True if a statement has neither rows nor heads, or has both and they lie as one axis in all `owners`."""
     rows, heads = statement.row_axis, with_heads.row_axis
     if rows is None or heads is None:
         return rows is heads
@@ -396,7 +398,7 @@ def _can_join(statement: Statement, with_heads: Statement, owners: Collection[st
 
 
 def _joined(statement: Statement, heads: int | None) -> Statement:
-    """The statement over rows and heads as one axis, its first."""
+    """The statement with rows and heads as one axis, which comes first."""
     rows = statement.row_axis
     if rows is None or heads is None:
         return statement
@@ -425,7 +427,7 @@ class Resident:
 
 
 def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
-    """The states of a plan whose rows are outside that may change in place."""
+    """The states that may change in place. Only plans with rows outside have any."""
     loops = [stage for stage in plan.stages if is_row_loop(stage)]
     if not plan.rows_outside or len(loops) != 1:
         return []
@@ -447,7 +449,7 @@ def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
 
 
 def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
-    """True if nothing reads an element of `read` behind the statement that writes its successor."""
+    """True if no statement reads an element of `read` after the new value of that element is written."""
     places = [
         (n, i) for n, nest in enumerate(nests) for i, s in enumerate(nest.statements) if s.target.owner == written
     ]
@@ -470,7 +472,7 @@ def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
 
 
 def copies(statement: Statement, owner: str) -> bool:
-    """True if a statement does nothing where its target lies where this owner does."""
+    """True if a statement only copies this owner, element by element. It does nothing if both share memory."""
     if statement.form != "copy" or statement.fold:
         return False
     (source,) = statement.operands
@@ -481,13 +483,13 @@ def _is_same(access: Access, target: Access) -> bool:
     return access.index is None and access.layout == target.layout
 
 
-LEAST_STATE = 4096  # bytes of a row's states: what is less stays in cache anyway
-PASSING = (Role.SEQUENCE, Role.RESULT, Role.GIVEN)  # what comes and goes with steps
-LEAST_SHARE = 4  # numbers of states for each of a sequence
+LEAST_STATE = 4096  # bytes of a row's states: smaller states stay in cache anyway
+PASSING = (Role.SEQUENCE, Role.RESULT, Role.GIVEN)  # tensors that steps read or write once
+LEAST_SHARE = 4  # numbers of states, for each number of a step in such tensors
 
 
 def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan with loops over rows outside of those over steps, where states are most of what a step touches.
+    """The plan with loops over rows outside of those over steps, if states are most of the memory of a step.
 
     rewrite: for each step, for each row  -->  for each row (and head), for each step
     """
@@ -524,7 +526,7 @@ def _for_states(
 
 
 def is_row_loop(stage: Stage) -> bool:
-    """True if a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
+    """True if a stage is a loop over steps of only elementwise work, and each step needs the one before."""
     return stage.cyclic and _is_elementwise(stage)
 
 
@@ -554,7 +556,7 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
 
 
 def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
-    """True if a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
+    """True if a row's states are large, one of them a matrix, and much larger than its step of other tensors."""
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     states = sum(prod(plan.types[owner].shape) for owner in carried)
     nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
@@ -564,7 +566,7 @@ def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
 
 
 def _stays_in_cache(scan: Scan) -> bool:
-    """True if most of what a step touches is the same memory at every step: a row's steps in others lie far apart."""
+    """True if most memory of a step is the same at every step. In other tensors the steps of one row lie far apart."""
     tensors = [tensor for name, tensor in scan.tensors.items() if name.role is not Role.BORDER]
     stay = sum(prod(tensor.shape) for tensor in tensors if tensor.ring or tensor.segment)
     return stay > sum(prod(tensor.shape) for tensor in tensors) - stay

@@ -1,15 +1,17 @@
 """Loop nests: which statements share one loop, and statements over large states.
 
-**Loop nests**: which statements of a pointwise kernel share one pass over the features. Greedy loop fusion (Kennedy and
-McKinley 1993, without reordering): a statement joins the earliest nest of equal extents that its operands allow,
-if all that it shares with the statements there is the same element; or, from the last
-statement to the first, the other way round.
+**Loop nests**: which statements of a pointwise kernel share one pass over the features. This is greedy loop fusion
+(Kennedy and McKinley 1993, without reordering). A statement joins the earliest nest of equal extents that its operands
+allow. Both must touch the same element of all memory that one of them writes and the other uses. Statements are placed
+from the first to the last, or from the last to the first if folds are to be innermost.
 
-**Copies** are left out where the statement that makes a value can write it to the place of the copy.
+**Vector widths** are not chosen here or in any other pass. LLVM chooses them when it compiles a loop.
 
-**Statements over large states**: nothing goes through memory that need not, and no sum waits for itself at each number.
-Copies are read where they come from. A sum over two axes is one over the outer, for all places of the inner side by
-side, and then one over these: a single number that everything is added to would be a chain of waits.
+**Copies** are left out if the statement that makes a value can write it to the place of the copy.
+
+**Statements over large states**: values go through memory only if they must, and no sum is one long chain of waits.
+Copies are replaced by their source. A sum over two axes goes over the outer axis first, for all places of the inner
+axis side by side, and then over these. If everything were added to one number, each addition would wait for the last.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ NO_CALLS: Mapping[int, MatrixCall] = MappingProxyType({})
 
 @dataclass
 class Nest:
-    """Statements in one nest of loops; axes of size 1 and the batch axis are gone from them.
+    """Statements in one nest of loops, without axes of size 1 and without the batch axis.
 
     Args:
-        call: of a product, where its one statement is written as such.
+        call: the product that the nest's one statement is written as; None for loops.
     """
 
     extents: Shape
@@ -49,11 +51,11 @@ def fuse_nests(
     """Fuse the statements of a pointwise kernel into as few nests as order allows.
 
     Args:
-        large_apart: whether large statements with a smaller one between them are left apart, and folds
-            in memory start before all else, so that they join what makes their operands.
-        folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are
-            then placed from the last to the first, so that what a fold reads is computed where it is folded.
-        products: their dtype where large ones are calls; those have a nest each.
+        folds_last: whether loops over folded axes are the innermost, so that folds are in registers. Statements are
+            then placed from the last to the first, so that a fold's operands are computed in its own nest.
+        large_apart: whether smaller statements separate the large ones before and after them. Targets of folds in
+            memory are then filled with their start first, so that folds can join the nest that makes their operands.
+        products: the dtype of large products that become calls, each in a nest of its own; `""` for no calls.
     """
     own = [_within_row(statement) for statement in statements]
     calls = {id(one): call for one in own if products and (call := matrix_call(one, products))}
@@ -78,7 +80,7 @@ def _fused(
 
 
 def _runs(parts: Sequence[Statement]) -> list[list[Statement]]:
-    """Parts over as many elements as any, and those between them."""
+    """The parts in runs: those over the most elements, and the smaller ones between them."""
     large = max((prod(part.extents) for part in parts), default=0)
     return [list(run) for _, run in groupby(parts, key=lambda part: prod(part.extents) >= large)]
 
@@ -91,14 +93,14 @@ def _within_row(statement: Statement) -> Statement:
 
 
 def _from_start(own: Statement) -> list[Statement]:
-    """The statement with what a fold in memory starts from."""
+    """The statement. If it is a fold in memory, a statement that fills its target with the start comes first."""
     if own.fold and own.start is not None and own.folded_axes() and not is_register_fold(own):
         return [_start(own), replace(own, start=None)]
     return [own]
 
 
 def _starts_first(parts: Sequence[Statement]) -> list[Statement]:
-    """The parts with what fills memory with a number before all others, where none of these has touched it before."""
+    """The parts in another order: those that fill memory with a number first, unless an earlier part touches it."""
     first, others, touched = list[Statement](), list[Statement](), set[str]()
     for part in parts:
         fills = part.form == "copy" and not any(True for _ in part.reads()) and part.target.index is None
@@ -127,7 +129,7 @@ def is_register_fold(statement: Statement) -> bool:
 
 
 def _start(statement: Statement) -> Statement:
-    """Fill a fold's target with what it starts from."""
+    """The statement that fills a fold's target with the number that the fold starts from."""
     kept = tuple(a for a in range(len(statement.extents)) if a not in statement.folded_axes())
     start = 0 if statement.start is None else statement.start
     filled = replace(statement, operands=(), fold="", start=None, form="copy").moved(kept)
@@ -151,7 +153,7 @@ class _GrowingNest:
             self.touched.setdefault(access.owner, []).append(access)
 
     def shared(self, statement: Statement) -> Iterator[tuple[Statement, Access]]:
-        """Writers of memory that a statement touches, each with the statement's access."""
+        """Pairs of a writer and an access to what it writes: one is in the nest, the other is the given statement's."""
         for access in statement.accesses():
             for other in self.writers.get(access.owner, ()):
                 if _overlap(access, other.target):
@@ -161,12 +163,16 @@ class _GrowingNest:
                 yield statement, access
 
     def finished(self, backwards: bool) -> Nest:
-        """The nest; its last statement joined first where they came backwards."""
+        """The nest.
+
+        Args:
+            backwards: whether its last statement joined first.
+        """
         return Nest(self.extents, self.statements[::-1] if backwards else self.statements, self.call)
 
 
 def _place(nests: list[_GrowingNest], statement: Statement, call: MatrixCall | None) -> None:
-    """Put a statement into a nest, or into one of its own, behind all (or before all) that are there."""
+    """Put a statement into a nest that it may join, or into a new one at the end of `nests`."""
     best = None
     for nest in reversed([] if call else nests):
         alone = nest.call is not None
@@ -189,7 +195,7 @@ def _overlap(a: Access, b: Access) -> bool:
 
 
 def _shares_elements(nest: _GrowingNest, statement: Statement) -> bool:
-    """True if everything that is written there or here and touched by the other is touched at the same element."""
+    """True if the nest and the statement touch the same element of all memory that one of them writes."""
     return all(_same_element(writer, access) for writer, access in nest.shared(statement))
 
 
@@ -200,7 +206,7 @@ def _same_element(writer: Statement, access: Access) -> bool:
 
 
 def _collapsed(nest: Nest) -> Nest:
-    """Join neighbouring loops that all memory runs through without a gap."""
+    """The nest with neighbouring loops joined, if all its memory has no gap between them."""
     if nest.call:
         return nest
     axis = len(nest.extents) - 2
@@ -237,7 +243,7 @@ def _joined_access(access: Access, axis: int) -> Access:
 
 
 def write_through_copies(step: LoweredStep) -> LoweredStep:
-    """Let statements write their result where it is copied to, if only the copy reads it.
+    """Let statements write their result to the target of a copy, if only the copy reads it.
 
     rewrite: `y[k, n, j] += x[n, i, k] * w[i, j, k]; z[n, k, j] = y[k, n, j]`
         -->  `z[n, k, j] += x[n, i, k] * w[i, j, k]`
@@ -262,7 +268,7 @@ def write_through_copies(step: LoweredStep) -> LoweredStep:
 
 
 def _reaches_all_once(layout: Layout, size: int) -> bool:
-    """True if a layout reaches each of so many numbers once: axes of a dense array, in any order."""
+    """True if a layout reaches each of `size` numbers once: it has the axes of a dense array, in any order."""
     moving = [(stride, extent) for stride, extent in zip(layout.strides, layout.shape, strict=True) if extent != 1]
     reached = 1
     for stride, extent in sorted(moving):
@@ -275,7 +281,7 @@ def _reaches_all_once(layout: Layout, size: int) -> bool:
 def _written_through(statement: Statement, copy: Statement, calls: bool) -> Statement | None:
     """The statement with the copy's target as its own.
 
-    None where its axes are not those of the copy, or where a product could no longer be called.
+    None if its axes are not those of the copy, or if a product could no longer be called.
     """
     source, layout = source_of(copy).layout, statement.target.layout
     if statement.target.index is not None or layout.offset != 0:
@@ -305,9 +311,9 @@ def for_states(
     """The statements of a loop over steps, for large states.
 
     Args:
-        carried: (owner that a step reads, owner that it writes for the next one).
-        types, batch_axes: of owners; what the statements need besides is added.
-        kept: owners that others read.
+        types, batch_axes: of owners; those of new owners are added.
+        kept: owners that are also read outside of these statements.
+        carried: pairs of the owner that a step reads and the owner that it writes for the next step.
     """
     split = [part for s in _without_copies(statements, types, kept) for part in _split(s, types, batch_axes)]
     ordered = _large_together(split, carried)
@@ -315,7 +321,7 @@ def for_states(
 
 
 def _without_copies(statements: Sequence[Statement], types: dict[str, Type], kept: Collection[str]) -> list[Statement]:
-    """The statements without copies of what stays as it is, if nothing else reads these."""
+    """The statements without plain copies. Their readers read the source, if it does not change afterwards."""
     writes = Counter(s.target.owner for s in statements)
     sources: dict[str, str] = {}
     result = []
@@ -332,7 +338,7 @@ def _without_copies(statements: Sequence[Statement], types: dict[str, Type], kep
 
 
 def _copied(statement: Statement, types: dict[str, Type]) -> str:
-    """The owner that a statement copies as a whole, `""` where it does something else."""
+    """The owner that a statement copies as a whole; `""` for any other statement."""
     plain = statement.form == "copy" or (statement.form == "apply" and statement.made_by().op.type == "Identity")
     if not plain or statement.fold or len(statement.operands) != 1:
         return ""
@@ -344,7 +350,7 @@ def _copied(statement: Statement, types: dict[str, Type]) -> str:
 
 
 def _renamed(statement: Statement, sources: dict[str, str]) -> Statement:
-    """The statement, reading copies where they come from, also where it looks places up."""
+    """The statement with sources in place of copies, in operands and indices. Its target stays."""
     made = statement.mapped(lambda access: access.renamed(sources))
     return made.writing(statement.target.owner)
 
@@ -378,10 +384,10 @@ def _split(statement: Statement, types: dict[str, Type], batch_axes: dict[str, i
 
 
 def _large_together(statements: Sequence[Statement], carried: Collection[tuple[str, str]]) -> list[Statement]:
-    """The statements in an order in which those over whole states stand side by side, to share loops.
+    """The statements in an order in which those over whole states are neighbours, so that they share loops.
 
-    All that can run of the others comes first, then all that can run of these, and so on; a state is written when all
-    that reads the one before has run.
+    First come all others that can run, then all over whole states that can run, and so on. A state is written after all
+    reads of its old value.
     """
     readers = {read: [i for i, s in enumerate(statements) if read in node_reads(s)] for read, _ in carried}
     writers = {written: [i for i, s in enumerate(statements) if s.target.owner == written] for _, written in carried}
@@ -412,9 +418,9 @@ def _made_again(
     kept: Collection[str],
     carried: Collection[tuple[str, str]],
 ) -> list[Statement]:
-    """The statements, those over whole states made again where a later loop reads them: no memory holds them then.
+    """The statements, with cheap ones over whole states repeated in later loops that read their result.
 
-    Only what is one multiplication or addition of what is there anyway is made again.
+    Then no memory has to hold the result. A statement is repeated only while its operands are unchanged.
     """
     large = max((prod(s.extents) for s in statements), default=0)
     runs = [list(group) for _, group in groupby(statements, key=lambda s: prod(s.extents) >= large)]
@@ -439,7 +445,7 @@ def _made_again(
 
 
 def _is_cheap(statement: Statement, kept: Collection[str], statements: Sequence[Statement]) -> bool:
-    """True if a statement is one multiplication or addition, with a result that nothing else reads."""
+    """True if a statement is one operation of `CHEAP`, and only these statements read its result."""
     if statement.fold or statement.form != "apply" or statement.made_by().op.type not in CHEAP:
         return False
     owner = statement.target.owner

@@ -7,8 +7,8 @@ added up elsewhere, would compute a wrong number. Accesses lie within the memory
 Limit: sizes that are symbols are not compared, as each comparison of symbols becomes a condition of a plan.
 
 **From a scan to a step plan**: the passes on a step, in order, and those on its plan. Rows of the batch are independent
-in most cells; then threads share them out, and what folds rows (gradients of weights) is summed apart. Where a step
-mixes rows, one thread computes all of them, and `whole` says why.
+in most cells. Threads then share out rows, and sums over rows (gradients of weights) are computed apart. If a step
+mixes rows, one thread computes all of them, and `whole` tells the reason.
 
 **Work apart**. On CUDA elementwise work that shares no values with the loop over steps gets a stage of its own.
 Blocks of the device wait for each other in the loop, and each owns some features there. Work of another width would
@@ -66,24 +66,24 @@ HINT = "This is a fault of rnnops. Please report it with str(net); device='refer
 
 
 class PlanError(RnnopsError):
-    """The compiler has planned a step that is not what its net says; a fault of the compiler, not of the net."""
+    """A pass has made a wrong plan of a step. This is a fault of the compiler, not of the net."""
 
     def __init__(self, problem: str, *, net: str | None = None) -> None:
         super().__init__(problem, net=net, hint=HINT)
 
 
 def verify_step(step: LoweredStep, known: Collection[Node] = ()) -> None:
-    """Raise PlanError for a step that means nothing.
+    """Raise PlanError for a step whose parts do not fit together.
 
     Args:
-        known: nodes that were verified before: where they lie is not looked at again; that of the plan is, at the end.
+        known: nodes whose places in memory were verified before. `verify_plan` verifies all places once more.
     """
     types = _as_read(step.lowered.types, step.accumulators, step.scan.batch)
     for owner in step.stored:
-        _need(owner in types, owner, "is stored, and has no type")
+        _need(owner in types, owner, "is stored, but has no type")
     for name in step.sums.values():
         blob = name in step.lowered.views or name in step.lowered.numbers
-        _need(name in step.accumulators or blob, name, "is a sum, and nothing")
+        _need(name in step.accumulators or blob, name, "is a sum, but not an accumulator or a blob")
     there = _given(step.scan, step.invariant) | set(step.accumulators)
     _verify_nodes(step.nodes, types, there | _added_to(step.slots, step.nodes), step.invariant, {*map(id, known)})
     for statement in [] if _has_symbols(types) else step.statements:
@@ -93,7 +93,7 @@ def verify_step(step: LoweredStep, known: Collection[Node] = ()) -> None:
 
 
 def verify_plan(scan: Scan, plan: StepPlan) -> None:
-    """Raise PlanError for the plan of a step that means nothing."""
+    """Raise PlanError for a plan whose parts do not fit together."""
     types = _as_read(plan.types, plan.accumulators, scan.batch)
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     there = _given(scan, plan.invariant) | carried | set(plan.accumulators)
@@ -103,23 +103,23 @@ def verify_plan(scan: Scan, plan: StepPlan) -> None:
         _verify_nodes(nodes, types, there, plan.invariant)
     for stage in (*plan.stages, *plan.past_end):
         batched = not any(isinstance(node, Statement) for node in stage.nodes)
-        _need(stage.loop or batched, stage, "statements run step by step")
-        _need(not stage.loop or not any(isinstance(node, Contraction) for node in stage.nodes), stage, "no tile")
+        _need(stage.loop or batched, stage, "statements must run step by step")
+        _need(not stage.loop or not any(isinstance(node, Contraction) for node in stage.nodes), stage, "needs a tile")
 
 
 def _given(scan: Scan, invariant: Iterable[str]) -> set[str]:
-    """The buffers that exist when a step begins."""
+    """The owners that have values when a step begins."""
     return {*scan.reads, *invariant, *([] if scan.timestep is None else [scan.timestep])}
 
 
 def _as_read(types: Mapping[str, Type], accumulators: Mapping[str, bool], batch: int) -> dict[str, Type]:
-    """Types of owners as statements see them: sums in parts have a place for each row, though rows may share one."""
+    """Types of owners as statements see them. A sum in parts has a part for each row, though rows may share one."""
     parts = {owner: types[owner] for owner, in_parts in accumulators.items() if in_parts}
     return {**types, **{owner: Type(kind.dtype, (batch, *kind.shape[1:])) for owner, kind in parts.items()}}
 
 
 def _added_to(slots: Iterable[str], nodes: Iterable[Node]) -> set[str]:
-    """Owners in tensors to which steps add."""
+    """Owners in tensors whose content steps add to."""
     return {*slots} & {node_writes(s) for s in nodes if isinstance(s, Statement) and s.fold and s.start is None}
 
 
@@ -130,7 +130,7 @@ def _verify_nodes(
     invariant: Iterable[str],
     known: Collection[int] = (),
 ) -> None:
-    """Each node reads what is there by then, complete, and writes what may change."""
+    """Raise PlanError unless each node reads only finished values, and writes only owners that may change."""
     fixed, there, readers = set(invariant), set(there), dict[str, Node]()
     sized = not _has_symbols(types)
     for node in nodes:
@@ -150,7 +150,7 @@ def _verify_nodes(
 
 
 def _verify_places(node: Node, types: Mapping[str, Type]) -> None:
-    """Raise if a node touches memory outside its buffers."""
+    """Raise PlanError if a node touches memory outside of its owners."""
     if isinstance(node, Statement):
         for access in node.accesses():
             _verify_access(node, access, types)
@@ -160,7 +160,7 @@ def _verify_places(node: Node, types: Mapping[str, Type]) -> None:
 
 def _verify_access(statement: Statement, access: Access, types: Mapping[str, Type]) -> None:
     _need(access.owner in types, statement, "a target or an operand has no type")
-    _need(access.layout.shape == statement.extents, statement, "other extents than those of an operand")
+    _need(access.layout.shape == statement.extents, statement, "its extents are not those of an operand")
     first, last = access.layout.span()
     size = prod(types[access.owner].shape)
     if access.layout.size and not 0 <= first <= last < size:
@@ -182,7 +182,7 @@ def _has_symbols(types: Mapping[str, Type]) -> bool:
 
 
 def _need(holds: bool, where: object, problem: str) -> None:
-    """Raise PlanError for what does not hold; the text of a node is made for an error only."""
+    """Raise PlanError if something does not hold. The text of `where` is made only for an error."""
     if not holds:
         raise PlanError(f"{where}: {problem}")
 
@@ -193,15 +193,15 @@ def drop_unread(step: LoweredStep) -> LoweredStep:
 
 
 class RingError(Exception):
-    """Tensors that must hold all steps, as more than one loop over time touches them."""
+    """Some tensors must hold all steps, because more than one loop over time touches them."""
 
     def __init__(self, tensors: frozenset[TensorName]) -> None:
-        super().__init__(f"no ring will do for {', '.join(sorted(map(str, tensors)))}")
+        super().__init__(f"these tensors must hold all steps: {', '.join(sorted(map(str, tensors)))}")
         self.tensors = tensors
 
 
 def check_rings(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan as it is. Raises RingError where tensors that are rings must hold all steps."""
+    """The plan, unchanged. Raises RingError if a tensor is a ring, but must hold all steps."""
     wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
     if wrong:
         raise RingError(wrong)
@@ -209,7 +209,7 @@ def check_rings(scan: Scan, plan: StepPlan) -> StepPlan:
 
 
 def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[TensorName]:
-    """Rings that several stages touch, or one that runs once for all steps of a tile."""
+    """Rings that several stages touch, or that a stage touches which runs once for all steps of a tile."""
     touched: dict[TensorName, set[int]] = {}
     for number, stage in enumerate(stages):
         for node in stage.nodes:
@@ -221,7 +221,7 @@ def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[Te
 
 
 def store_results(step: LoweredStep) -> LoweredStep:
-    """Give every stored blob an owner that lies in its tensor, by a copy where it has none of its own.
+    """Give every stored blob an owner in its tensor. A blob without memory of its own is copied there.
 
     rewrite: `h = Tanh(x)`, stored in two tensors  -->  `h = Tanh(x); h/stored.0 = h`
     """
@@ -239,7 +239,7 @@ def store_results(step: LoweredStep) -> LoweredStep:
 
 
 def _own(lowered: Lowered, blob: str) -> str:
-    """The buffer that a blob is all of, element by element; `""` where there is none."""
+    """The owner whose elements are exactly those of a blob, in order; `""` if there is none."""
     access = lowered.views.get(blob)
     whole = access is not None and access.layout == dense(lowered.types[access.owner].shape)
     return access.owner if whole and access is not None else ""
@@ -248,7 +248,7 @@ def _own(lowered: Lowered, blob: str) -> str:
 def _stored(
     scan: Scan, lowered: Lowered, blob: str, slot: Slot, slots: dict[str, Slot], added: Layout | None = None
 ) -> Statement:
-    """A copy of a blob into a slot, or what adds it to what lies there so."""
+    """The statement that copies a blob into a slot, or adds it to the slot's content, in the layout `added`."""
     kind = scan.program.types[blob]
     owner = lowered.fresh(f"{blob}/stored")
     target = lowered.own(owner, kind)
@@ -259,18 +259,18 @@ def _stored(
 
 
 def set_work_apart(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan with stages of their own for work that loops have nothing to do with; see `set_apart`."""
+    """The plan with stages of their own for work that shares no values with a loop over steps; see `set_apart`."""
     return replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
 
 
 def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> Iterator[Stage]:
-    """Give elementwise work a stage of its own, before the loop that it has nothing to do with.
+    """Give elementwise work a stage of its own, before a loop that it shares no values with.
 
     rewrite: `loop over steps: y = MaskRows(x); h = Tanh(h')`  -->
         `for each step: y = MaskRows(x)`, `loop over steps: h = Tanh(h')`
 
     Args:
-        carried: (owner that a step reads, owner that an earlier step has written it to).
+        carried: as from `carried_owners`.
     """
     for stage in stages:
         looped = _in_loops(stage, carried) if stage.cyclic else [True] * len(stage.nodes)
@@ -281,7 +281,7 @@ def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> It
 
 
 def _in_loops(stage: Stage, carried: Sequence[tuple[str, str]]) -> list[bool]:
-    """For each node whether it, or what it has to do with, is a product or is carried from step to step."""
+    """For each node: True if it shares values, also through others, with a product or with a value that is carried."""
     back = carried_edges(stage.nodes, carried)
     groups = weak_components(len(stage.nodes), [*dependencies(stage.nodes), *back])
     loops = {groups[i] for i, _ in back}
@@ -293,7 +293,7 @@ StepPass = Callable[[LoweredStep], LoweredStep]
 PlanPass = Callable[[Scan, StepPlan], StepPlan]
 
 ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
-    store_results,  # first: no later pass asks for blobs, but for owners
+    store_results,  # first: later passes work on owners, not on blobs
     merge_folds,  # sums over rows that come in two folds are seen as one,
     cut_merged_rows,
     mark_rows,
@@ -304,9 +304,9 @@ ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     bring_to_matrices,
     contract_sums,  # before products are blocked: they are not rows times a matrix
     place_contractions,
-    drop_unread,  # operands of contracted sums only, which would be blocked as products
+    drop_unread,  # statements that only contracted sums read; they would be blocked as products
     block_products,
-    write_through_copies,  # behind all passes that ask for products
+    write_through_copies,  # after all passes that look for products
 )
 ROWS_TOGETHER: tuple[StepPass, ...] = (
     store_results,
@@ -331,10 +331,10 @@ def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf, calls: b
     """Plan one step.
 
     Args:
-        compacts: whether rows that are over leave products.
-        in_place, calls: as of a `LoweredStep`.
+        compacts: whether products leave out rows that are over.
+        in_place, calls: as in `LoweredStep`.
 
-    Raises UnsupportedError where an op has no compiled form, and RingError.
+    Raises UnsupportedError if an op has no compiled form; RingError as `check_rings` does.
     """
     plan = staged(scheduled(scan, in_place, calls))
     for plan_pass in COMPACTED if compacts else WITH_ALL_ROWS:
@@ -345,7 +345,7 @@ def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf, calls: b
 
 
 def scheduled(scan: Scan, in_place: float = inf, calls: bool = True) -> LoweredStep:
-    """The step after all passes, its rows apart where they are independent. Raises UnsupportedError."""
+    """The step after all passes; rows are apart if they are independent. Raises UnsupportedError."""
     lowered = lowered_step(scan)
     reason = "the batch is one row"
     if scan.batch > 1:
@@ -357,7 +357,7 @@ def scheduled(scan: Scan, in_place: float = inf, calls: bool = True) -> LoweredS
 
 
 def run_passes(passes: Sequence[StepPass], step: LoweredStep) -> LoweredStep:
-    """The step after these passes, verified after each."""
+    """The step after these passes. It is verified after each of them."""
     for step_pass in passes:
         made = step_pass(step)
         with _named(step_pass, step.scan):
@@ -368,7 +368,7 @@ def run_passes(passes: Sequence[StepPass], step: LoweredStep) -> LoweredStep:
 
 @contextmanager
 def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
-    """An error names the pass and the net."""
+    """A PlanError from within names the pass and the net."""
     try:
         yield
     except PlanError as error:
@@ -399,5 +399,5 @@ def staged(step: LoweredStep) -> StepPlan:
 
 
 def views_of(scan: Scan) -> dict[str, str]:
-    """Blobs that lie in the memory of others -> those."""
+    """Blob without memory of its own -> the owner whose memory it lies in."""
     return {blob: access.owner for blob, access in lowered_step(scan).views.items() if access.owner != blob}

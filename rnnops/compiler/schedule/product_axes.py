@@ -5,16 +5,18 @@ rows (left and result), columns (right and result), folded ones (left and right)
 take products of one row, one column and one folded axis, with operands that lie as matrices do. This pass brings others
 to that form, however they were written: as a MatMul of stacks, a product from the left, an Einsum, windows.
 
-- Batch axes, and axes that do not lie as one with their like, are gone through one by one: a product for each index.
-- An operand that does not lie as a matrix is copied; copies are fused with the elementwise work before.
+- Each index along a batch axis becomes a product. So does each index along an axis that does not lie in memory as one
+  axis with the others of its kind.
+- An operand that does not lie as a matrix is copied. Copies are fused with the elementwise work before.
 - A result that does not lie as a matrix is computed into one, and copied.
-- A copy that only a product of a row's kernel reads, as of windows, is left out where the product can read its source.
+- A copy that only a product of a row's kernel reads (of windows, for example) is left out if the product can read its
+  source.
 
-Products whose rows of the batch lie along a batch axis, as those of attention, stay statements. Where a row's operands
-and result lie as matrices do, its kernel calls a product of operands as they lie (`matrix_call`).
+Some products have the rows of the batch along a batch axis, such as those of attention. They stay statements. If a
+row's operands and result lie as matrices do, its kernel calls a product of unpacked operands (`matrix_call`).
 
-A copy costs one multiply-add for each number; a product makes as many of it as the matrix has columns. Small products,
-and more than `MOST_PARTS` of them, stay loops of pointwise kernels.
+A copy of a number costs about one multiply-add. The product does as many with it as the matrix has columns. A small
+product, or one that would become more than `MOST_PARTS` products, stays a loop of a pointwise kernel.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from rnnops.compiler.schedule import products
 from rnnops.net.op import unused_name
 from rnnops.types import Shape, Type
 
-LEAST_SIDE = 16  # columns and folded numbers of a product that is worth a call
-MOST_PARTS = 16  # products that one becomes
+LEAST_SIDE = 16  # the least size of a product's two fixed sides: those of the matrix, or of a sum's result
+MOST_PARTS = 16  # the most products that one statement becomes
 
 Group = tuple[int, ...]  # axes that lie as one, the outermost first
 
@@ -48,7 +50,7 @@ def bring_to_matrices(step: LoweredStep) -> LoweredStep:
 
 
 def read_through_copies(step: LoweredStep) -> LoweredStep:
-    """Let products that kernels of rows call read memory from which their operands would be copied.
+    """Let products that row kernels call read the source of a copy in place of the copy.
 
     rewrite: `p[n, a, b, k] = x[n, a, b, k]; y[n, a * b, c] += p[n, a * b, k] * w[k, c]`
         -->  `y[n, a, b, c] += x[n, a, b, k] * w[k, c]`
@@ -69,7 +71,7 @@ def read_through_copies(step: LoweredStep) -> LoweredStep:
 
 
 def is_whole_copy(node: Statement, step: LoweredStep) -> bool:
-    """True if a statement copies elements to memory of their own that nothing else is in."""
+    """True if a statement only copies elements, and they fill an owner within the step."""
     plain = node.form == "copy" or (node.form == "apply" and node.made_by().op.type == "Identity")
     if not plain or node.fold or node.target.owner in step.stored or node.target.index is not None:
         return False
@@ -91,7 +93,7 @@ def source_of(copy: Statement) -> Access:
 
 
 def _through_copies(statement: Statement, copies: Mapping[str, Statement]) -> Statement:
-    """A product that reads what was copied, where a kernel of a row calls it so; else as it is."""
+    """The product, reading the source of copies where a row kernel can still call it. Other statements stay."""
     axes = product_axes(statement)
     if axes is None or statement.row_axis is None or statement.row_axis in axes.folded:
         return statement
@@ -108,7 +110,10 @@ def _is_called_for_rows(statement: Statement) -> bool:
 
 
 def _through(statement: Statement, place: int, copy: Statement) -> Statement | None:
-    """The product with one operand read from where it is copied from; None where its axes go through parts of axes."""
+    """The product with one operand read from the source of a copy.
+
+    None if an axis of the product runs through a part of an axis of the copy.
+    """
     layout, copied = _operands(statement)[place].layout, copy.target.layout
     if layout.offset != 0:
         return None
@@ -131,7 +136,8 @@ def _through(statement: Statement, place: int, copy: Statement) -> Statement | N
 
 
 def _axes_along(layout: Layout, size: int, stride: int) -> Group | None:
-    """The axes of a dense layout that so many elements, a stride apart, go through; None where these are parts."""
+    """The axes of a dense layout that `size` elements, `stride` apart, run through; None if one is not run through
+    whole."""
     found: Group = ()
     for axis in reversed(range(len(layout.shape))):
         if layout.strides[axis] == stride and size != 1:
@@ -143,7 +149,7 @@ def _axes_along(layout: Layout, size: int, stride: int) -> Group | None:
 
 
 def cut_axes(access: Access, cuts: Sequence[Shape]) -> Access:
-    """An access whose axes are cut into some each."""
+    """The access with each axis cut into several: axis i into axes of the sizes `cuts[i]`."""
     strides: list[int] = []
     for cut, stride in zip(cuts, access.layout.strides, strict=True):
         strides += [stride * prod(cut[place + 1 :]) for place in range(len(cut))]
@@ -165,7 +171,7 @@ KINDS = ((True, True, True), (True, False, True), (False, True, True), (True, Tr
 
 
 def product_axes(statement: Statement) -> ProductAxes | None:
-    """The axes by kind; None where one moves one operand only, or the statement multiplies no two operands."""
+    """The axes by kind. None if an axis moves only one operand, or if this is not a product of operands in memory."""
     if statement.form != "product" or statement.fold != "add" or statement.target.index is not None:
         return None
     sides = products.in_memory(statement)
@@ -196,7 +202,10 @@ def groups_of(axes: Group, layout: Layout, *others: Layout) -> list[Group]:
 
 
 def over_groups(access: Access, groups: Sequence[Group], extents: Shape) -> Access | None:
-    """The access over axes that are groups of its own, none moves it; None where a group does not lie as one."""
+    """The access with each group of its axes as one axis. Nothing moves along an empty group.
+
+    None if a group does not lie as one axis.
+    """
     layout, strides = access.layout, []
     for group in groups:
         for outer, inner in pairwise(group):
@@ -213,7 +222,7 @@ def moved_by(access: Access, axes: Group, index: Sequence[int]) -> Access:
     return replace(access, layout=replace(layout, offset=offset))
 
 
-LEAST_WORK = 1024  # its multiply-adds
+LEAST_WORK = 1024  # the least multiply-adds of a product that a row kernel calls
 
 
 @dataclass(frozen=True)
@@ -222,7 +231,7 @@ class CalledMatrix:
 
     Args:
         access: over the axes of the statement.
-        rows, columns, stride: of the matrix as it lies.
+        rows, columns, stride: of the matrix as it lies in memory, which may be the transpose of the operand.
     """
 
     access: Access
@@ -240,7 +249,7 @@ class MatrixCall:
     """A statement as calls of a product of matrices, one for each index along `loops` and `folds`.
 
     Args:
-        function: `gemm_nn`, `gemm_tn` or `gemm_nt`, by which operand is transposed.
+        function: `gemm_nn`, `gemm_tn` or `gemm_nt`; `t` marks a transposed operand.
         folds: folded axes, along which products are added up.
         operands: left, right and result.
     """
@@ -257,7 +266,9 @@ class MatrixCall:
 
 
 def matrix_call(statement: Statement, dtype: str) -> MatrixCall | None:
-    """The statement of a row as calls of a product; None where it is none, a small one, or its matrices lie otherwise.
+    """The statement of a row as calls of a product.
+
+    None if it is not a product, or a small one, or if its operands and result do not lie as matrices.
 
     Args:
         dtype: of products.
@@ -306,7 +317,7 @@ def _called(statement: Statement, axes: ProductAxes) -> MatrixCall | None:
 def _as_it_lies(
     access: Access, first: tuple[Group, int], second: tuple[Group, int], is_written: bool
 ) -> tuple[CalledMatrix, bool] | None:
-    """A matrix over two groups of axes, and whether the first of them is contiguous, not the second.
+    """A matrix over two groups of axes. The bool is True if the first group is contiguous instead of the second.
 
     Rows that are only read may overlap, as windows do.
     """
@@ -324,14 +335,14 @@ class _Blocking:
     """Makes products of matrices, and the buffers that they need.
 
     Args:
-        copies: what was copied, over the axes of the copy -> the copy.
+        copies: access that was copied, over the axes of the copy -> the copy.
     """
 
     step: LoweredStep
     copies: dict[Access, Access] = field(default_factory=dict)
 
     def products(self, statement: Statement) -> list[Node]:
-        """The products that stand for a statement; the statement itself where it is a matrix product, or stays."""
+        """The nodes that replace a statement: products, with copies around them. Other statements stay."""
         axes = product_axes(statement)
         called = self.step.calls and matrix_call(within_row(statement), statement.dtype)
         if axes is None or called or self._is_known(statement):
@@ -386,7 +397,7 @@ class _Blocking:
         self, statement: Statement, rows: Group, columns: Group, folded: Group, place: tuple[Group, Sequence[int]],
         made: list[Node],
     ) -> str | None:  # fmt: skip
-        """The owner of the result of one product, which goes into `made` behind the copies that it needs."""
+        """The owner of the result of one product. The product goes into `made`, after the copies that it needs."""
         left, right = (moved_by(side, *place) for side in _operands(statement))
         shape, single = (*_shape(statement, rows), _size(statement, columns)), [(axis,) for axis in rows]
         extents = (*shape, _size(statement, folded))
@@ -406,7 +417,7 @@ class _Blocking:
         return None
 
     def _result(self, statement: Statement, axes: Group, target: Access, parts: Sequence[str]) -> Statement:
-        """The statement that writes the sum of some products over `axes` where the result lies."""
+        """The statement that writes the sum of some products, over `axes`, to the result's memory."""
         extents = _shape(statement, axes)
         layout = target.layout.with_axes(axes, extents)
         operands = tuple(Access(part, dense(extents)) for part in parts)
@@ -481,7 +492,7 @@ class _Blocking:
         self, access: Access, single: Group, groups: tuple[Group, Group], extents: Shape, statement: Statement,
         made: list[Node] | None,
     ) -> Access | None:  # fmt: skip
-        """An operand over single axes and two groups, one of them its own; of a copy where there is `made`."""
+        """An operand over single axes and two groups, one of them empty. With `made` it is a copy, made there."""
         if made is None:
             return over_groups(access, [*((axis,) for axis in single), *groups], extents)
         copy = self._copied(access, (*single, *groups[0], *groups[1]), statement, made)
@@ -491,7 +502,7 @@ class _Blocking:
         return replace(copy, layout=dense(shape).with_axes(order, extents))
 
     def _copied(self, access: Access, axes: Group, statement: Statement, made: list[Node]) -> Access:
-        """A copy over some axes of a statement, row by row; what was copied before is not copied again."""
+        """A row-major copy over some axes of a statement. An earlier copy of the same elements is used again."""
         extents = _shape(statement, axes)
         source = replace(access, layout=access.layout.with_axes(axes, extents))
         if source not in self.copies:

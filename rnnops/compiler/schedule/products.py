@@ -33,7 +33,7 @@ from rnnops.net.schema import Call
 
 
 def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> StepProduct | None:
-    """The statement as a product of rows with a fixed matrix; None where it is none.
+    """The statement as a product of rows with a matrix that no step changes; None if it is not one.
 
     Args:
         sizes: numbers from one step of an owner to the next.
@@ -69,7 +69,7 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
 
 
 def in_memory(product: Statement) -> tuple[Access, Access] | None:
-    """Both operands of a product; None where one is a number, or is looked up."""
+    """Both operands of a product; None if one is a number or has an index."""
     left, right = product.operands
     if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
         return None
@@ -86,11 +86,11 @@ def dense_over(statement: Statement, inner: int) -> object:
 def as_contraction(
     statement: Statement, sizes: Mapping[str, int], invariant: Collection[str], whole: bool = False
 ) -> Contraction | None:
-    """The statement as a product that folds the batch; None where it is none.
+    """The statement as a product that folds the batch; None if it is not one.
 
     Args:
         sizes: as for `as_product`.
-        whole: whether rows are not independent, so that every fold folds them.
+        whole: whether rows are not independent. Then any fold counts as one over rows.
     """
     if statement.form != "product" or statement.fold != "add":
         return None
@@ -98,7 +98,7 @@ def as_contraction(
         return None
     sides = in_memory(statement)
     if sides is None or any(side.owner in invariant for side in sides):
-        return None  # what no step changes has no rows for each step
+        return None  # an invariant has no rows for each step
     left, right = sides
     folded = statement.folded_axes()
     kept = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size > 1]
@@ -127,7 +127,7 @@ def as_contraction(
 
 
 def _common_stride(access: Access, axes: Iterable[int], single: int) -> int | None:
-    """The stride of several axes taken as one, `single` where nothing moves, None where they are not one axis."""
+    """The stride of several axes that lie as one. `single` if all have size 1; None if they do not lie as one."""
     stride, step = None, 0
     for axis in reversed([axis for axis in axes if access.layout.shape[axis] > 1]):
         size, own = access.layout.shape[axis], access.layout.strides[axis]
@@ -143,7 +143,8 @@ def _common_stride(access: Access, axes: Iterable[int], single: int) -> int | No
 def _is_matrix(
     access: Access, stride: int | None, rows: int, columns: int, column_stride: int, sizes: Mapping[str, int]
 ) -> bool:
-    """True if an access is `[rows, columns]` within rows of `stride` numbers that make up one step of its owner."""
+    """True if an access is a matrix `[rows, columns]` within rows of `stride` numbers, and these rows are all of one
+    step of its owner."""
     if stride is None or stride <= 0 or rows * stride != sizes[access.owner]:
         return False
     within = access.layout.offset % stride + columns <= stride
@@ -161,7 +162,7 @@ class Packing:
 
 
 def packing_of(matrix: Access) -> Packing | None:
-    """How to pack a matrix, None where neither its rows nor its columns are contiguous."""
+    """How to pack a matrix; None if neither its rows nor its columns are contiguous."""
     (inner, columns), (along, across) = matrix.layout.shape, matrix.layout.strides
     for transposed, rows, width, near, far in (
         (False, inner, columns, across, along),
@@ -206,12 +207,13 @@ def block_products(step: LoweredStep) -> LoweredStep:
     return replace(step, nodes=(*nodes, *contractions), lowered=lowered, batch_axes=axes)
 
 
-LEAST_OF_CALL = 8  # rows, columns and folded numbers of a product that a kernel of a row calls
-MANY_ROWS, FEW_NUMBERS = 32, 2**16  # of a row of the batch, and of a matrix that is soon packed for them
+LEAST_OF_CALL = 8  # the least rows, columns and folded numbers of a product that a row kernel calls
+# The least rows of such a product in one row of the batch, and the most numbers of its matrix, which each call packs.
+MANY_ROWS, FEW_NUMBERS = 32, 2**16
 
 
 def _stays_a_call(step: LoweredStep, statement: Statement, product: StepProduct) -> bool:
-    """True if the kernel of a row calls a product: it has many rows then, which need not leave the cache."""
+    """True if a row kernel calls this product on unpacked operands. Its many rows then stay in the cache."""
     if not step.calls or statement.row_axis is None or product.rounding:
         return False
     large = min(product.inner, product.columns) >= LEAST_OF_CALL and product.inner * product.columns <= FEW_NUMBERS
@@ -219,7 +221,7 @@ def _stays_a_call(step: LoweredStep, statement: Statement, product: StepProduct)
 
 
 def rows_outermost(step: LoweredStep, statement: Statement, product: StepProduct, sizes: Mapping[str, int]) -> bool:
-    """True if the rows that a thread owns lie one behind the other."""
+    """True if the product's rows for one thread's rows of the batch are one range."""
     if step.whole:
         return True
     if statement.row_axis is None:
@@ -248,11 +250,11 @@ class Rules:
 
     Args:
         products: by target.
-        stored: owners that must exist by themselves.
+        stored: owners that must stay in memory of their own.
         invariant: owners that no step changes.
         carried: owners that depend on an earlier step.
         reads: how often each owner is read in the step, by all of its nodes.
-        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
+        in_place: as in `LoweredStep`.
     """
 
     products: Mapping[str, StepProduct]
@@ -263,21 +265,21 @@ class Rules:
     in_place: float = inf
 
     def is_only_in(self, operand: Operand, target: Access) -> TypeGuard[Access]:
-        """True if an operand is only for this sum, and lies as the sum does."""
+        """True if only this sum reads an operand, and the operand has the layout of the sum."""
         if not isinstance(operand, Access) or operand.layout != target.layout or operand.owner in self.stored:
             return False
         product = self.products.get(operand.owner)
         return self.reads.get(operand.owner) == 1 and (product is None or product.size == operand.layout.size)
 
     def adds(self, operand: Operand, target: Access) -> TypeGuard[Access]:
-        """True if an operand is a product that may add to what is there."""
+        """True if an operand is a product that may add to the sum in place."""
         if not self.is_only_in(operand, target) or operand.owner not in self.products:
             return False
         product = self.products[operand.owner]
         return product.rounding in ("", INT8) or product.inner <= self.in_place
 
     def waits(self, operand: Access) -> bool:
-        """True if an operand is a product of what depends on an earlier step; others run for many steps at once."""
+        """True if an operand is a product of a value that depends on an earlier step. Others run for a tile at once."""
         return operand.owner in self.products and self.products[operand.owner].left in self.carried
 
     def is_bias(self, operand: Operand) -> TypeGuard[Access]:
@@ -289,7 +291,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Chain:
-    """A sum in the order in which it is computed: `start` or the first product with a bias, products, the rest."""
+    """A sum in order: `start`, or the first product with `bias`; then the other products; then `rest`."""
 
     products: tuple[Access, ...]
     start: Operand | None = None
@@ -307,7 +309,7 @@ def sum_products(
     Operands are added in the order in which they stand, so that results do not depend on what else the step computes.
 
     Args:
-        beside: makes a new owner for products of one.
+        beside: makes a new owner, in which the products of a given owner are summed.
     """
     writes = Counter(statement.target.owner for statement in statements)
     in_parts = [owner for owner, count in writes.items() if count > 1]
@@ -328,10 +330,10 @@ def sum_products(
 def _sums_of_products(
     statements: Sequence[Statement], rules: Rules
 ) -> tuple[dict[str, tuple[Access, tuple[Operand, ...]]], set[str]]:
-    """Sums that begin with a product, by owner, with their operands; and the sums that others begin with.
+    """Owner of a sum that begins with a product -> its target and operands; and the owners that these sums took in.
 
-    Where a sum begins with another of the same axes, the operands of that one come first. The first two operands may be
-    exchanged.
+    If a sum begins with another sum of the same axes, the operands of that one come first. The first two operands may
+    be exchanged.
     """
     found: dict[str, tuple[Access, tuple[Operand, ...]]] = {}
     inner: set[str] = set()
@@ -378,7 +380,7 @@ def _chain(operands: Sequence[Operand], target: Access, rules: Rules) -> Chain:
 
 
 def _with_products(first: Access, bias: Access | None, rest: list[Operand], target: Access, rules: Rules) -> Chain:
-    """A product, and those behind it that may be added in its place."""
+    """The chain of a product and of the operands after it. Products come first as long as they may add in place."""
     products = [first]
     for operand in rest:
         if not rules.adds(operand, target) or rules.waits(products[-1]) > rules.waits(operand):
@@ -405,7 +407,7 @@ def _computed(
 
 
 def place_contractions(step: LoweredStep) -> LoweredStep:
-    """Let products over tiles write transposes and parts of matrices, where nothing else is wanted of them.
+    """Let products over tiles write into a transpose or a joined matrix, if nothing else reads their result.
 
     rewrite: `a += x^T @ y`, then once `b = Transpose(a)`  -->  `b += y^T @ x`
         `a += x^T @ y; b += h^T @ y`, then once `c = Concat(a, b)`  -->  `c[:D] += x^T @ y; c[D:] += h^T @ y`
@@ -434,7 +436,7 @@ def place_contractions(step: LoweredStep) -> LoweredStep:
 
 
 def _places_of(call: Call) -> dict[str, tuple[int, int]]:
-    """The first row and column of each operand in what an op makes of matrices; none for other ops."""
+    """Operand -> its first row and column in the result of a Concat or Transpose of matrices; empty for other ops."""
     kind = call.op.type
     if kind not in ("Concat", "Transpose") or call.rank(0) != 2:
         return {}

@@ -3,10 +3,10 @@
 **Merged rows**, as of `[N * places, C]`, get an axis of their own. People flatten rows before a product and take them
 apart behind it. Such an axis hides the batch: no axis of the blob has its size. An axis whose stride says that it runs
 through rows is cut into rows and what each of them has. Memory stays as it is, and so do strides: only shapes change.
-Limits: what lies in tensors has its rows in front, and is not cut; neither are statements of random numbers, which
-count elements.
+Limits: values in tensors have their rows in front and are not cut. Statements of random numbers are not cut, because
+they count elements; nor are checks of labels.
 
-**Rows past their end**: what a step does with them, and plans that leave them out.
+**Rows past their end**: the work of a step for rows that are over, and plans whose products leave these rows out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cut_merged_rows(step: LoweredStep) -> LoweredStep:
 
 
 def _cut_statement(statement: Statement, types: Mapping[str, Type], axes: Mapping[str, int]) -> Statement | None:
-    """The statement with its rows apart; None where they are, or no axis has them."""
+    """The statement with its rows on an axis of their own. None if they have one already, or no axis contains them."""
     if statement.form in UNCUT or row_axis_of(statement, types, axes) is not None:
         return None
     for access in statement.accesses():
@@ -78,7 +78,7 @@ def _cut_statement(statement: Statement, types: Mapping[str, Type], axes: Mappin
 
 
 def _merged_axis(layout: Layout, rows: int, stride: int) -> int | None:
-    """The axis of a layout that runs through so many rows, a stride apart, and through the elements of each."""
+    """The axis of a layout that runs through `rows` rows, `stride` apart, and through the elements of each row."""
     for axis, (size, step) in enumerate(zip(layout.shape, layout.strides, strict=True)):
         if is_symbolic((rows,)) and not is_symbolic((size,)):
             continue  # a number is a multiple of a symbol only by chance
@@ -94,7 +94,7 @@ def _with_axis_cut(statement: Statement, axis: int, rows: int) -> Statement:
 
 
 def _cut_owners(statement: Statement, types: dict[str, Type], axes: Mapping[str, int], fixed: set[str]) -> bool:
-    """Cut shapes of owners along the rows of a statement; True where one was cut."""
+    """Cut shapes of owners along the rows of a statement; True if one was cut."""
     row = row_axis_of(statement, types, axes)
     found = False
     for access in statement.accesses() if row is not None else ():
@@ -134,12 +134,12 @@ def simplify_rows(plan: StepPlan, lengths: str, timestep: str, over: bool) -> li
 
 
 class _Simplifier:
-    """Takes nodes in order and keeps what is left of them.
+    """Takes nodes in order, and simplifies or drops each.
 
     Args:
-        nodes: what is left.
-        writers: owner -> what writes it.
-        same: owner that is a copy of what a step reads -> that.
+        nodes: the nodes that are left.
+        writers: owner -> nodes that write it.
+        same: owner that copies a value which the step reads -> the owner of that value.
     """
 
     def __init__(self, plan: StepPlan, lengths: str, timestep: str, over: bool) -> None:
@@ -149,7 +149,7 @@ class _Simplifier:
         self.same: dict[str, str] = {}
 
     def take(self, node: Node) -> None:
-        """Simplify a node by what is known of its operands."""
+        """Simplify a node, given the nodes before it."""
         if isinstance(node, Statement):
             self._keep(self._simplified(node))
             return
@@ -175,7 +175,7 @@ class _Simplifier:
             self.writers.setdefault(node_writes(node), []).append(node)
 
     def _number(self, owner: str) -> Number | None:
-        """The number that all elements of an owner are; all that writes it comes before what reads it."""
+        """The number that all elements of an owner are, else None. All writers of an owner come before its readers."""
         numbers = {_written_number(node) for node in self.writers.get(owner, ())}
         return numbers.pop() if len(numbers) == 1 else None
 
@@ -206,17 +206,17 @@ class _Simplifier:
         return replace(statement, operands=(value,), form="copy")
 
     def _is_read(self, operand: Access) -> bool:
-        """True if it is what a step reads from a tensor, and nothing writes."""
+        """True if the step reads an operand from a tensor, and no node has written it."""
         return operand.owner in self.plan.slots and operand.owner not in self.writers
 
     def _is_whole(self, statement: Statement, value: Access) -> bool:
-        """True if elements of a value and of all of a target have the same numbers."""
+        """True if a statement fills its whole target, each element from the same element number of a value."""
         target, kind = statement.target, self.plan.types[statement.target.owner]
         whole = not statement.fold and prod(statement.extents) == kind.size and kind.dtype == statement.dtype
         return whole and value.index is None and value.layout == target.layout
 
     def _value(self, statement: Statement) -> Access | Number | None:
-        """The one operand or number that a statement's value is; None where it must be computed."""
+        """The operand or number that equals a statement's value; None if the value must be computed."""
         operands = statement.operands
         if statement.form == "copy":
             return operands[0]
@@ -249,7 +249,7 @@ class _Simplifier:
 
 
 def _algebra(kind: str, operands: Sequence[Access | Number], over: bool) -> Access | Number | None:
-    """Sums with 0, and products with it: whatever a row that is over holds besides, 0 times it is 0."""
+    """Simplified sums and products with 0. In rows that are over, 0 times anything is 0, even NaN."""
     zeros = [_is_zero(operand) for operand in operands]
     if over and kind in ("Mul", "Div") and (zeros[0] or (kind == "Mul" and zeros[1])):
         return 0
@@ -271,7 +271,7 @@ def _short_sum(statement: Statement) -> Statement:
 
 
 def _folded_number(statement: Statement, value: Number) -> Statement | None:
-    """A fold over one number, without the fold."""
+    """A fold whose values are all one number. None if it changes nothing. A plain copy if the number is the result."""
     unchanged = _is_zero(value) if statement.fold in ("add", "or") else False
     if statement.start is None:
         return None if unchanged else replace(statement, operands=(value,), form="copy")
@@ -317,7 +317,7 @@ def gather_rows(scan: Scan, plan: StepPlan, nodes: Sequence[Node], kind: str) ->
 
     Args:
         nodes: of a step, in an order in which they can run.
-        kind: of rows, in names of copies.
+        kind: the word for these rows in names of copies.
     """
     rows = _Gatherer(scan.batch, plan, kind)
     for node in rows.with_own_targets(nodes):
@@ -348,7 +348,8 @@ class _Gatherer:
     # -- targets -------------------------------------------------------------------------------------------------
 
     def with_own_targets(self, nodes: Sequence[Node]) -> list[Node]:
-        """Products write owners in scratch; behind the last of them these are copied to where they are stored."""
+        """The nodes, with targets in scratch for products that write tensors. After its last write, a target is copied
+        to the tensor."""
         stored = {node.target for node in nodes if isinstance(node, StepProduct) and node.target in self.plan.slots}
         last = {node_writes(node): i for i, node in enumerate(nodes)}
         result: list[Node] = []
@@ -382,7 +383,7 @@ class _Gatherer:
     # -- operands ------------------------------------------------------------------------------------------------
 
     def take(self, node: Node) -> None:
-        """Keep a node, behind copies of what it reads from tensors where it is a product."""
+        """Keep a node. A product reads copies of values in tensors; these copies come before it."""
         if isinstance(node, StepProduct) and node.left in self.plan.slots:
             left = self._copied(_Part(node.left, node.offset, node.row_stride, node.rows, node.inner))
             node = replace(node, left=left, offset=0, row_stride=node.inner)
@@ -428,14 +429,14 @@ def _renamed(node: Node, owner: str, name: str) -> Node:
 
 
 def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
-    """The plan for rows that end. Where leaving out finished rows saves nothing, the plan as it is, with the reason.
+    """The plan for rows that end. If leaving out finished rows saves nothing, the old plan, with the reason.
 
     rewrite: stages of all rows  -->  stages of rows that are not over, and fewer of rows that are
     """
     names = lengths_of(scan)
     if scan.timestep is None or not names:
         return plan
-    # where each row runs its steps by itself, live and finished steps are told apart for free
+    # if each row runs all its steps before the next row, telling steps past its end apart costs nothing
     alone = len(plan.stages) == 1 and goes_outside(scan, plan)
     reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
@@ -451,7 +452,7 @@ def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
 
 
 def _work(nodes: Sequence[Node]) -> tuple[int, int]:
-    """Products, and nodes in all."""
+    """The counts of products and of all nodes."""
     products = [node for node in nodes if not isinstance(node, Statement) or node.form == "product"]
     return len(products), len(nodes)
 
@@ -461,13 +462,13 @@ def _stored(plan: StepPlan, unseen: Collection[TensorName]) -> list[str]:
 
 
 def _checked(scan: Scan, plan: StepPlan) -> list[str]:
-    """Owners of what is looked up: a wrong index or label is found in every row. What backward looks up is right."""
+    """Results of statements that check numbers: wrong ones are reported in all rows. Backward passes check nothing."""
     statements = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Statement)]
     return [] if scan.gradients else [s.target.owner for s in statements if s.may_fail()]
 
 
 def past_end_reads(plan: StepPlan) -> frozenset[TensorName]:
-    """Tensors that are read where a row is over: all where rows do not shrink."""
+    """Tensors that steps past the end of a row read. These are all tensors if such rows are not left out."""
     if not plan.lengths:
         return frozenset(slot.tensor for slot in plan.slots.values())
     owners = {owner for stage in plan.past_end for node in stage.nodes for owner in node_reads(node)}
@@ -475,7 +476,7 @@ def past_end_reads(plan: StepPlan) -> frozenset[TensorName]:
 
 
 def lengths_of(scan: Scan) -> list[str]:
-    """References that a step compares with its number, row by row."""
+    """The references that hold a length for each row, which the step compares with its own number."""
     names = []
     for call in scan.program.calls:
         inputs = call.op.inputs
@@ -488,7 +489,7 @@ def lengths_of(scan: Scan) -> list[str]:
 
 
 def _interleaved(scan: Scan, plan: StepPlan) -> str:
-    """Why rows cannot be left out of products, `""` where they can: what products touch lies row by row."""
+    """The reason if rows cannot be left out of products, because an operand does not lie row by row; else `""`."""
     for stage in plan.stages:
         for node in stage.nodes:
             if isinstance(node, StepProduct | Contraction):
@@ -500,7 +501,7 @@ def _interleaved(scan: Scan, plan: StepPlan) -> str:
 
 
 def _lies_by_rows(owner: str, scan: Scan, plan: StepPlan) -> bool:
-    """True if the batch axis comes first in a step of an owner; a window has its steps before that."""
+    """True if the batch axis comes first in a step of an owner. In a window, the axis of steps comes before it."""
     axis, shape = plan.batch_axes.get(owner), plan.types[owner].shape
     windows = len(shape) - len(scan.tensors[plan.slots[owner].tensor].shape) if owner in plan.slots else 0
     return axis is not None and axis >= windows and prod(shape[windows:axis]) == 1

@@ -2,11 +2,11 @@
 
 **Folds in registers** need an order of axes. A fold gets its folded axes last. The values that a fold reads, and those
 made of its result, are computed in the order of its axes: they then share one nest of loops, and need no memory.
-Limits: what two folds read in different orders is computed in that of the first.
+Limit: if two folds read a value in different orders, it is computed in the order of the first.
 
-**Values that are linear in sums over rows** are computed once, from totals over all steps. The gradient of a weight is
-a sum over the rows of the batch. Rows are shared out among threads, so a step has no such sum at hand; but what is
-linear in it may wait until all steps have been summed up.
+**Linear functions of sums over rows** are computed once, from totals over all steps. The gradient of a weight is a sum
+over the rows of the batch. Threads share out rows, so no thread has such a sum within a step. But a linear function of
+it may wait until all steps have been summed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Orders = dict[tuple[str, Layout], Order]  # of what is read or written, by owner
 
 
 def folds_innermost(statements: Sequence[Statement]) -> list[Statement]:
-    """Statements of one row with the axes that they fold last, and all else in an order that suits these.
+    """Statements of one row, with folded axes last. Other statements get the order of the folds that they belong to.
 
     rewrite: `p[s, e] = a[s] * b[s, e]; c[e] += p[s, e]`  -->  `p[e, s] = a[s] * b[s, e]; c[e] += p[e, s]`
     """
@@ -49,7 +49,7 @@ def _folded_last(statement: Statement) -> Order | None:
 
 
 def _orders_of_readers(statements: Sequence[Statement]) -> Orders:
-    """The orders in which folds, and what they are made of, go through what they read; the first reader's."""
+    """What is read by folds, or by statements that make their operands -> the order of axes of its first reader."""
     orders: Orders = {}
     for statement in reversed(statements):
         order = _folded_last(statement) or orders.get((statement.target.owner, statement.target.layout))
@@ -130,7 +130,7 @@ def _places_of_axes(source: Access, maker: Statement) -> tuple[int, ...] | None:
 
 
 def contract_sums(step: LoweredStep) -> LoweredStep:
-    """Turn products that are summed into products over a whole tile of steps, and other sums over rows into parts.
+    """Turn summed products into products over a whole tile of steps, and other sums over rows into sums in parts.
 
     rewrite: `dw[i, j] += x[n, i] * dy[n, j]`  -->  `dw += x^T @ dy`; where rows are independent, a sum without
         product, `db[j] += dy[n, j]`  -->  `db[part of n, j] += dy[n, j]`
@@ -159,7 +159,8 @@ def contract_sums(step: LoweredStep) -> LoweredStep:
 
 
 def _in_parts(statement: Statement, lowered: Lowered, batch: int) -> Statement:
-    """A sum over rows as sums over some rows each, so that threads add to rows of their own."""
+    """The statement of a sum over rows, with a part of the target for some rows each. Threads add to parts of their
+    own."""
     owner, layout = statement.target.owner, statement.target.layout
     kind = lowered.types[owner]
     lowered.types[owner] = Type(kind.dtype, (-(-batch // rows_of_sum(batch)), *kind.shape))
@@ -170,19 +171,19 @@ def _in_parts(statement: Statement, lowered: Lowered, batch: int) -> Statement:
 
 SUMS = ("Add", "Sum", "Sub")  # linear in all operands at once
 SCALED = ("Mul", "MatMul")  # linear in either operand
-FIRST = ("Div", "Gather", "Identity", "Neg", "ScatterAdd")  # linear in the first operand, as sums and means are
+FIRST = ("Div", "Gather", "Identity", "Neg", "ScatterAdd")  # linear in the first operand; so are sums and means
 CHOICES = ("Where",)  # linear in all operands but the first
 
 
 @dataclass(frozen=True)
 class LateCalls:
-    """The ops of a step that wait.
+    """The ops of a step that may wait for sums over rows.
 
     Args:
-        calls: that compute with sums, in order.
-        fixed: that compute what is the same at every step.
-        summed: blob that is a sum over rows or linear in such sums -> owners of these.
-        refused: owner of such a sum -> what is not a linear function of it.
+        calls: ops that are linear functions of sums, in order.
+        fixed: ops whose results are the same at every step.
+        summed: blob that is a sum or a linear function of sums -> the owners of these sums.
+        refused: owner of a sum -> a blob that depends on it, but not linearly.
     """
 
     calls: Sequence[Call]
@@ -204,7 +205,7 @@ class LateCalls:
 def late_calls(
     calls: Iterable[Call], frontier: Collection[str], lowered: Lowered, references: Iterable[str]
 ) -> LateCalls:
-    """Find all that follows from sums over rows.
+    """Find the ops that depend on sums over rows.
 
     Args:
         calls: of a step, in order.
@@ -264,11 +265,13 @@ def is_linear(form: Reduction) -> bool:
 
 
 def split_sums(step: LoweredStep) -> LoweredStep:
-    """Sum what folds rows over rows and steps; what is linear in that waits for the last step, the rest goes by rows.
+    """Sums over rows are also summed over steps. Linear functions of them run once, after the last step.
+
+    All other work runs row by row.
 
     rewrite: `s = ReduceSum(x, rows); y = Mul(s, w)`, y summed over steps  -->  `s += x`, then once `y = Mul(s, w)`
 
-    Raises MixedError where a sum over rows is used in its step.
+    Raises MixedError if a step uses a sum over its rows.
     """
     frontier = _frontier(step)
     late = late_calls(step.scan.program.calls, frontier, step.lowered, step.scan.references)
@@ -309,7 +312,7 @@ def _frontier(step: LoweredStep) -> set[str]:
 
 
 def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls) -> None:
-    """Raise MixedError where a sum over rows is used in its step, or stored."""
+    """Raise MixedError if a sum over rows is used in its step, or stored."""
     if late.refused:
         raise MixedError(f"'{next(iter(late.refused.values()))}' is not a linear function of sums over rows")
     if any((s.blob in frontier) != (s.target.owner in frontier) for s in step.statements):
@@ -321,7 +324,7 @@ def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls)
 def _left(
     nodes: list[Statement], late: LateCalls, frontier: Collection[str], stored: Collection[str], wanted: Collection[str]
 ) -> list[Statement]:
-    """The rest of a step, without the work that waits and without unused sums over rows."""
+    """The statements of a step without those that wait, and without unused sums over rows."""
     waits = {name for call in late.calls for name in call.op.outputs}
     left = [s for s in nodes if s.blob not in waits or s.target.owner in stored]
     if any(access.owner in frontier for s in left for access in s.reads()):
@@ -330,7 +333,7 @@ def _left(
 
 
 def sum_over_steps(step: LoweredStep) -> LoweredStep:
-    """Add what is summed over steps to accumulators; what is linear in products of a step waits for the last step.
+    """Add results that are summed over steps to accumulators. Linear functions of products run once, at the end.
 
     rewrite: `dw = ...`, summed over steps  -->  `dw = ...; dw/total.0 += dw`
         `p = x^T @ dy; dw = Concat(p, q)`  -->  `p += x^T @ dy`, then once `dw = Concat(p, q)`
@@ -356,7 +359,7 @@ def sum_over_steps(step: LoweredStep) -> LoweredStep:
 
 
 def _products_to_wait_for(step: LoweredStep) -> tuple[set[str], LateCalls]:
-    """Products of a step that only linear functions follow from, and these functions."""
+    """The products of a step that only linear functions use, and these functions."""
     stored = [*(blob for blob, _ in step.scan.writes), *(blob for blob, *_ in step.scan.additions)]
     products = (s for s in step.statements if s.form == "product" and s.fold == "add" and s.start is not None)
     frontier = {s.blob for s in products if s.blob == s.target.owner and s.blob not in step.slots}

@@ -43,7 +43,7 @@ BROKEN: dict[str, tuple[Callable[[LoweredStep], LoweredStep], str]] = {
     "the first node gone": (lambda s: replace(s, nodes=s.nodes[1:]), "reads 'mat_mul_0', which nothing has written"),
     "another order": (lambda s: replace(s, nodes=s.nodes[::-1]), "which nothing has written"),
     "an element behind the last": (lambda s: with_last(s, shifted), "'tanh_0' has 6 numbers, not 1 to 6"),
-    "other extents": (lambda s: with_last(s, lambda n: replace(n, extents=(2, 3))), "other extents than those"),
+    "other extents": (lambda s: with_last(s, lambda n: replace(n, extents=(2, 3))), "its extents are not those"),
     "a weight written": (
         lambda s: with_last(s, lambda n: replace(n, target=replace(n.target, owner="w"))), "the same at every step",
     ),
@@ -56,7 +56,7 @@ BROKEN: dict[str, tuple[Callable[[LoweredStep], LoweredStep], str]] = {
     "a sum that goes on behind what reads it": (
         lambda s: replace(s, nodes=(*s.nodes, s.nodes[0])), "which was read before, by add_0",
     ),
-    "a sum of nothing": (lambda s: replace(s, sums={"w": "new"}), "new: is a sum, and nothing"),
+    "a sum of nothing": (lambda s: replace(s, sums={"w": "new"}), "new: is a sum, but not an accumulator"),
     "a slot of nothing": (lambda s: replace(s, slots={**s.slots, "new": s.slots["x"]}), "new: is stored"),
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_plans_whose_loops_hold_no_steps() -> None:
     plan = plan_step.plan_step(scan())
     verify_plan(scan(), plan)
     stages = tuple(replace(stage, loop=False) for stage in plan.stages)
-    with pytest.raises(PlanError, match="statements run step by step"):
+    with pytest.raises(PlanError, match="statements must run step by step"):
         verify_plan(scan(), replace(plan, stages=stages))
 
 
