@@ -48,9 +48,9 @@ class Lifetimes:
         makes: the pieces that each op makes for its results.
         reads: the pieces that each op reads.
         sizes: bytes of each piece.
-        stays: pieces that are there at the end: outputs, and what others keep.
+        stays: pieces that are still there at the end: outputs, and blobs that are kept.
         within: bytes that each op needs only while it runs.
-        given: pieces that are there at the beginning, and go after their last use.
+        given: pieces that are there at the beginning, and are freed after their last use.
     """
 
     makes: tuple[tuple[int, ...], ...]
@@ -62,7 +62,7 @@ class Lifetimes:
 
 
 def most_alive(lifetimes: Lifetimes, order: Sequence[int]) -> int:
-    """The largest sum of bytes that are alive at once, ops running in this order."""
+    """The largest sum of bytes that are alive at once, if ops run in this order."""
     left = [0] * len(lifetimes.sizes)
     for read in lifetimes.reads:
         for piece in read:
@@ -86,7 +86,7 @@ def lifetimes_of(
     Args:
         demands: of ops that run compiled, by key.
         keep: blobs that stay besides the outputs.
-        given: inputs that go after their last use; all others are not counted.
+        given: inputs that are freed after their last use; other inputs are not counted.
     """
     results = [one for one in allocations_of(program, demands, keep) if one.blobs]
     sizes = [program.types[name].nbytes if program.types[name].dtype != OPAQUE else 0 for name in given]
@@ -112,7 +112,7 @@ Before = Sequence[Collection[int]]
 
 
 def order_ops(program: Program, demands: Demands, keep: Collection[str] = (), given: Collection[str] = ()) -> Program:
-    """Run ops in an order in which less is alive at once; the program itself where its own order is as good.
+    """The program with its ops in an order in which less is alive at once. If no order is better, the same program.
 
     rewrite: `a = Exp(x); b = Exp(y); c = ReduceSum(a); d = ReduceSum(b)`  -->
         `a = Exp(x); c = ReduceSum(a); b = Exp(y); d = ReduceSum(b)`
@@ -141,7 +141,7 @@ def least_alive(lifetimes: Lifetimes, before: Before) -> list[int]:
 
 
 def _forwards(lifetimes: Lifetimes, before: Before) -> list[int]:
-    """Next comes the op after which least is alive: what it makes less what it is the last to read."""
+    """An order from the first op on. Next comes the op after which the fewest bytes are alive."""
     left = _readers(lifetimes)
 
     def growth(op: int) -> int:
@@ -158,7 +158,7 @@ def _forwards(lifetimes: Lifetimes, before: Before) -> list[int]:
 
 
 def _backwards(lifetimes: Lifetimes, before: Before) -> list[int]:
-    """Last comes the op before which least is alive: what it is the last to read less what it makes."""
+    """An order from the last op back. Before the others comes the op before which the fewest bytes are alive."""
     alive, readers = set(lifetimes.stays), _readers(lifetimes)
 
     def growth(op: int) -> int:
@@ -197,7 +197,7 @@ def _readers(lifetimes: Lifetimes) -> list[set[int]]:
 
 Demands = Mapping[str, Demand]
 Held = Callable[[Call], Collection[str]]
-MOMENTS = 3  # of each op: its sums are there; its end; its results are the program's, and all else is gone
+MOMENTS = 3  # of each op: all its sums are there; it ends; only its results are left
 
 
 @dataclass(frozen=True)
@@ -206,10 +206,10 @@ class Allocation:
 
     Args:
         op, of: number and key of the op that asks for it.
-        buffer: what it holds; two that look the same are two.
+        buffer: its contents and size. Equal buffers of two allocations are different memory.
         blobs: results that lie in it, `""` for one without a name.
-        first, last: moments of the pass from which to which it is there.
-        address: where in a block that others use as well, None for memory of its own.
+        first, last: the moments of the pass from which and until which it is there.
+        address: its offset in a block that it shares with others; None for memory of its own.
     """
 
     op: int
@@ -239,11 +239,11 @@ def allocations_of(
 
 
 def last_moments(program: Program, keep: Collection[str] = (), held: Held = lambda call: ()) -> dict[str, int]:
-    """The last moment of each blob; of those that stay, the one after the last op.
+    """The last moment of each blob. For blobs that stay it is after the last op.
 
     Args:
         keep: blobs that stay, besides outputs.
-        held: inputs of an op that are there as long as its results.
+        held: gives the inputs of an op that live at least as long as its results.
     """
     last = dict.fromkeys((*keep, *program.net.output_blobs.values()), MOMENTS * len(program.calls))
     for number, call in reversed([*enumerate(program.calls)]):
@@ -256,7 +256,7 @@ def last_moments(program: Program, keep: Collection[str] = (), held: Held = lamb
 
 
 def allocations_by(number: int, call: Call, demands: Demands, last: Mapping[str, int]) -> Iterator[Allocation]:
-    """The allocations of one op; results of the interpreter are there when it has run.
+    """The allocations of one op. Results of an interpreted op are there from its end on.
 
     Args:
         last: the last moment of each blob.
@@ -272,13 +272,13 @@ def allocations_by(number: int, call: Call, demands: Demands, last: Mapping[str,
     for key, buffer in {id(buffer): buffer for buffers in (*moments, *results) for buffer in buffers}.items():
         names = tuple(blobs.get(key, ()))
         within = [start + moment for moment, ids in enumerate(there) if key in ids]
-        within = within or [start + 2, start + 1]  # an interpreted op: results are there after it, if they are read
+        within = within or [start + 2, start + 1]  # an interpreted op: its results are there after it, if they are read
         end = max([within[-1], *(last.get(name, 0) for name in names)])
         yield Allocation(number, call.op.key, buffer, names, within[0], end)
 
 
 def interpreted_results(call: Call) -> Sequence[tuple[Buffer, ...]]:
-    """For each output of an op that the interpreter runs, or that runs in parts, the buffers that it lies in."""
+    """For each output the buffers that it lies in, of an op that the interpreter runs, or that runs in parts."""
     if call.op.type == "RecurrentNetwork" and not runs_in_parts(call.op):
         return results_of(call, buffers_of(call))
     typed = zip(call.op.outputs, call.output_types, strict=True)
@@ -290,7 +290,7 @@ def interpreted_results(call: Call) -> Sequence[tuple[Buffer, ...]]:
 
 
 def buffers_of(call: Call) -> dict[TensorName, Buffer]:
-    """The memory that lasts longer than a RecurrentNetwork op."""
+    """The buffers of a RecurrentNetwork op that last longer than the op runs."""
     recurrence = Recurrence(call.op, call.net)
     types, program = input_types(recurrence, call), cell_program(recurrence, call)
     steps, batch = recurrence.steps_and_batch(types)
@@ -326,7 +326,7 @@ def results_of(call: Call, buffers: Mapping[TensorName, Buffer]) -> list[tuple[B
 
 
 def _kept(recurrence: Recurrence, program: Program) -> Iterator[tuple[str, Type]]:
-    """Kept blobs; of the steps of a recurrence within the cell their bytes."""
+    """Kept blobs and their types. The residuals of a recurrence within the cell are an array of bytes."""
     makers = {name: call for call in program.calls for name in call.op.outputs}
     for name in recurrence.keep:
         kind = program.types[name]
@@ -351,7 +351,7 @@ class PartBytes:
         call: the RecurrentNetwork op in training form.
         steps, batch: T and N.
         states: bytes of the states before a part.
-        known: `sizes` by steps.
+        known: results of `sizes`, by steps.
     """
 
     call: Call
@@ -361,13 +361,13 @@ class PartBytes:
     known: dict[int, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
 
     def keep(self, steps: int) -> Call:
-        """The op of a part of so many steps that keeps what backward reads."""
+        """The op that runs a part of so many steps and keeps its residuals."""
         every = ((True, True),) * (len(self.call.output_types) // 2)
         parts = in_parts.Parts(self.call, every, min(steps, self.steps))
         return parts.calls(parts.unit).keep
 
     def sizes(self, steps: int) -> tuple[int, int]:
-        """Bytes that backward reads of a part, with the states after it; those of its results, which are copied."""
+        """Two counts of bytes of a part: its residuals with the states after it; its results, which are copied."""
         if steps not in self.known:
             keep = self.keep(steps)
             outputs = zip(keep.op.outputs[:-1], keep.output_types[:-1], strict=True)
@@ -376,7 +376,8 @@ class PartBytes:
         return self.known[steps]
 
     def held(self, chosen: Slots) -> int:
-        """The most bytes at once: states in slots, parts kept, states at the start and at hand, results of a part."""
+        """The most bytes at once: states and residuals in slots, the first and the current states, results of a
+        part."""
         count, (part, results) = -(-self.steps // chosen.steps), self.sizes(chosen.steps)
         used = min(chosen.count, count * chosen.cost if chosen.kind == "mixed" else count)
         in_slots = used * part if chosen.kind == "step" else (used - 1) * self.states + part
@@ -407,7 +408,7 @@ def bytes_of_blobs(program: Program) -> dict[str, int]:
 
 
 def workspace_bytes(call: Call) -> int:
-    """Bytes that a recurrence keeps of all its steps; of one in segments, states at their borders."""
+    """Bytes that a recurrence keeps for backward. One in segments keeps only the states at their borders."""
     if call.op.attributes.get("segments"):
         recurrence = Recurrence(call.op, call.net)
         steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
@@ -422,13 +423,13 @@ def state_types(recurrence: Recurrence, call: Call) -> list[Type]:
     return [program.types[program.net.output_blobs[state.output]] for state in recurrence.states]
 
 
-STARTS = 4  # layouts that the local search begins at; the first one has most of the rounds
-ROUNDS, PAIRS = 1000, 5_000_000  # of the local search: placements at most, and pairs of buffers that these look at
+STARTS = 4  # layouts that the local search begins at; the first one gets most rounds
+ROUNDS, PAIRS = 1000, 5_000_000  # of the local search: the most placements, and the most pairs of buffers compared
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A buffer of so many bytes, alive from one op to another, both included."""
+    """A buffer's bytes, and the first and last op of its life."""
 
     nbytes: int
     first: int
@@ -437,14 +438,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where buffers lie in a block of so many bytes; offsets are multiples of a line of the cache."""
+    """The offsets of buffers in a block of `nbytes` bytes. Offsets are multiples of a line of the cache."""
 
     offsets: tuple[int, ...] = ()
     nbytes: int = 0
 
 
 def intervals_of(allocations: Iterable[Allocation]) -> list[Interval]:
-    """For each piece of memory the ops from which to which it is there. Those of one op never share bytes."""
+    """The life of each piece of memory, in whole ops. So pieces that one op uses never share bytes."""
     return [Interval(one.nbytes, one.first // MOMENTS, one.last // MOMENTS) for one in allocations]
 
 
@@ -465,7 +466,7 @@ def plan_arena(intervals: Sequence[Interval]) -> Arena:
 
 
 def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: int) -> Arena:
-    """The best layout of the searches from each layout, in turn until none can be smaller."""
+    """The best layout of a search from each start. It stops at a layout than which none can be smaller."""
     best, rounds = starts[0], min(ROUNDS, PAIRS // len(lines) ** 2 + 1)
     for number, start in enumerate(starts):
         found = _searched(lines, start, least, rounds if number == 0 else rounds // STARTS)
@@ -522,7 +523,7 @@ def _placed(lines: Sequence[Interval], order: Iterable[int], fit: Fit) -> Arena:
 
 
 def _gaps(taken: Iterable[Gap]) -> Iterable[Gap]:
-    """Free space between what is taken, lowest first, and all that is above it."""
+    """The free ranges, lowest first. The last one is all space above what is taken."""
     top, gaps = 0, []
     for start, end in taken:
         if start > top:
@@ -532,7 +533,7 @@ def _gaps(taken: Iterable[Gap]) -> Iterable[Gap]:
 
 
 def _searched(lines: Sequence[Interval], best: Arena, least: int, rounds: int) -> Arena:
-    """Place again with one buffer earlier in the order, one that lies at the top or any; as long as tries are left."""
+    """The best layout of a local search. Each round places one buffer earlier than before: one at the top, or any."""
     draw = Random(0)
     order = sorted(range(len(lines)), key=lambda i: (best.offsets[i], i))
     for number in range(rounds):

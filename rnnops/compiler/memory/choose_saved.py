@@ -1,20 +1,21 @@
 """The residuals of a training plan: policies, segments, predicted times and byte budgets.
 
-**Segments**: a recurrence computes the steps of a segment again, instead of keeping their states, if that moves fewer
-bytes. Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more
-forward pass over what lies in it. Products are not computed again: only cells without any come into question.
+**Segments**: a recurrence computes the steps of a segment again, instead of keeping their states, if that is predicted
+to be faster. Keeping writes and reads all states of all steps, past the cache. Computing again takes one more forward
+pass, over memory in the cache. Only cells without products may do so.
 
-The plan says how long a segment is, or that none is possible (`run/segments.py`).
+The plan gives the length of a segment, or tells that none is possible (`run/segments.py`).
 
-Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
+Limits: the two speeds are those of one kind of server. On others the choice may be the slower one; results are the
+same.
 
 **Predicted time of a training step, before any data exists**. The unit is a training step in which nothing is computed
 twice. It is taken for three forward passes: one forward, and two for the two products that the gradient of each product
-needs. Work that is done again adds its share of the multiply-adds of products. Elementwise results count for what steps
-take as a whole. Steps without products may have large states; they count by elementwise results, and by the bytes kept
-past the cache. A product of a state with a matrix takes as long as the matrix is read, if there are few rows. To start
-the kernel of a part takes time too, as it reads the matrices of all products: short parts of small steps do little
-else.
+needs. Work that is done again adds its share of the multiply-adds of products. In steps with products, elementwise
+results count by a speed (`IN_STEPS`) that covers all other time of a step, too. Steps without products may have large
+states. They count by their elementwise results, and by the bytes that are kept past the cache. A product of a state
+with a matrix takes at least as long as reading the matrix. Starting the kernel of a part takes time, too, because it
+reads the matrices of all products: short parts of small steps do little else.
 
 **The fastest way to run backward within a byte budget**. Ways are tried in order of predicted time:
 
@@ -25,10 +26,10 @@ else.
 5. states are kept;
 6. recurrences run in parts, in as many slots as fit, of the kind that takes the fewest steps.
 
-For each length of parts more bytes are more slots, which take less time, so that a larger budget never takes longer.
-The bytes are those kept between the passes and those that the backward pass makes again. Outputs, feeds, parameters,
-gradients and scratch of kernels are not among them. In parts of less than a tile of the CPU device sums over steps are
-rounded another way.
+For each length of parts, more bytes allow more slots, and more slots take less time. So a larger budget never takes
+longer. The bytes are those kept between the passes and those that the backward pass makes again. Outputs, feeds,
+parameters, gradients and scratch of kernels are not among them. If a part is shorter than a tile of the CPU device,
+sums over steps are rounded another way.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
 """
@@ -75,12 +76,12 @@ from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.types import OPAQUE, Type
 from rnnops.util import readable
 
-Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
-StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
-CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
-BANDWIDTH, ELEMENTWISE_SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
+Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, the blobs kept between them
+StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 if there can be none
+CACHE = 4 * 1024 * 1024  # bytes that stay in the cache from one pass to the other
+BANDWIDTH, ELEMENTWISE_SPEED = 2e10, 4e10  # bytes of memory and elementwise results in a second
 COSTLY_OPS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
-COST_OF_FUNCTION = 8  # sums and products take the time of a scalar function
+COST_OF_FUNCTION = 8  # additions that take as long as one result of a costly op
 HEAVY = (*PRODUCTS, "RecurrentNetwork")
 
 
@@ -102,17 +103,17 @@ def seconds(call: Call) -> tuple[float, float]:
 
 
 def elementwise_results(call: Call) -> float:
-    """Elementwise results of an op, each of a scalar function as many as take its time."""
+    """The count of elementwise results of an op. Each result of a costly op counts as `COST_OF_FUNCTION`."""
     results = sum(kind.size for kind in call.output_types if kind.dtype != OPAQUE)
     return results * (COST_OF_FUNCTION if call.op.type in COSTLY_OPS else 1)
 
 
 def with_segments(saved: Saved, steps: StepsOf, longer: int = 1) -> tuple[Saved, frozenset[str]]:
-    """The residuals with segments, where an op can have them, and the keys of ops that cannot.
+    """The net with segments in each op that can have them, and the keys of ops that cannot.
 
     Args:
-        saved: with recurrences that are marked by segments of one step.
-        longer: how many times as long segments are.
+        saved: a net in which recurrences that want segments are marked by segments of one step.
+        longer: factor for the length of segments.
     """
     program, gradient, residuals = saved
     marked = {call.op.outputs[-1]: call for call in program.calls if call.op.attributes.get("segments")}
@@ -141,9 +142,9 @@ def _workspace(op: Op) -> str:
     return op.inputs[len(op.outputs)] if op.type == "RecurrentNetworkGradient" else ""
 
 
-MULTIPLY_ADDS, IN_STEPS = 8e10, 2e10  # of products a second, and elementwise results a second in steps with products
-START, READING = 6e-5, 1.5e10  # seconds to start a kernel of a part, and bytes of matrices a second that it then reads
-NEAR, NEAR_BANDWIDTH = 1 << 20, 5e10  # bytes of matrices that a core has at hand from step to step, and those a second
+MULTIPLY_ADDS, IN_STEPS = 8e10, 2e10  # in a second: multiply-adds of products; elementwise results next to products
+START, READING = 6e-5, 1.5e10  # of a part's kernel: seconds to start, and bytes of matrices that it reads in a second
+NEAR, NEAR_BANDWIDTH = 1 << 20, 5e10  # bytes of matrices that stay in a core's cache, and bytes it reads in a second
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,9 @@ class StepCost:
     """The cost of a training step, in multiply-adds of products.
 
     Args:
-        once: of a step that does nothing twice.
-        again: done a second time without parts.
-        parted: of each recurrence in parts: T, its forward pass, and the start of a kernel.
+        once: the cost of a step that does nothing twice.
+        again: the cost of work that is done a second time, without recurrences in parts.
+        parted: for each recurrence in parts: T, the cost of its forward pass, and that of starting a kernel.
     """
 
     once: float
@@ -171,7 +172,7 @@ class StepCost:
 
 
 def step_cost(saved: Saved) -> StepCost:
-    """The cost of a training step that saves this."""
+    """The cost of a training step."""
     program, _, residuals = saved
     passes = {call.op.key: (call, *_pass(call)) for call in program.calls}
     once = sum(3 * work + 2 * wait + 3 * start for _, work, wait, start in passes.values())
@@ -182,10 +183,10 @@ def step_cost(saved: Saved) -> StepCost:
 
 
 def _pass(call: Call) -> tuple[float, float, float]:
-    """The work of an op, the time that it waits for matrices beyond that, and the time to start it.
+    """The work of an op, the time that it waits for matrices beyond its work, and the time to start it.
 
-    Products of states read their matrices at each step, from far if they are too large to stay at hand. A kernel that
-    starts reads all others.
+    Products of states read their matrices at each step: from the cache if they fit, else from memory. A kernel that
+    starts reads all other matrices, and those of states, too, if they fit the cache.
     """
     if call.op.type != "RecurrentNetwork":
         return float(call.output_types[0].size * call.shape(0)[-1]) if call.op.type in PRODUCTS else 0.0, 0.0, 0.0
@@ -205,7 +206,8 @@ def _work(call: Call) -> float:
 
 
 def _moving(call: Call) -> Iterator[tuple[Call, bool, int]]:
-    """The ops that differ from step to step, whether each follows from states, and the bytes it reads of the others."""
+    """For each op whose result differs from step to step: the op, whether it depends on states, and bytes that it reads
+    of values which are the same at every step."""
     recurrence = Recurrence(call.op, call.net)
     states, moving = {state.input for state in recurrence.states}, set(recurrence.sequences)
     for one in cell_program(recurrence, call).calls:
@@ -222,7 +224,7 @@ def _elementwise(call: Call, speed: float = ELEMENTWISE_SPEED) -> float:
 
 
 def _has_products(call: Call) -> bool:
-    """True if a step of a recurrence has any."""
+    """True if a step of a recurrence has products."""
     return any(inner.op.type in HEAVY for inner in cell_program(Recurrence(call.op, call.net), call).calls)
 
 
@@ -238,7 +240,7 @@ def _again(call: Call) -> float:
 def _moved(call: Call) -> float:
     """Time to write and read residuals of steps without products, in multiply-adds; 0 if they stay in the cache.
 
-    Of states at borders of segments there are few.
+    States at borders of segments are few and count nothing.
     """
     nbytes = workspace_bytes(call)
     is_little = nbytes <= CACHE or _has_products(call) or call.op.attributes.get("segments")
@@ -252,7 +254,7 @@ def _steps(call: Call) -> int:
 
 By = Callable[[Policy], Saved]
 MOST_PARTS = 4096
-LONGER = (2, 4)  # times as long as segments are that half of a small cache holds: not slower by much
+LONGER = (2, 4)  # factors for the length of segments that fit half of a small cache; they are not much slower
 POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
 
 
@@ -261,8 +263,8 @@ class Candidate:
     """A way to run backward.
 
     Args:
-        nbytes: that it holds.
-        time: predicted.
+        nbytes: the bytes that it holds.
+        time: the predicted time.
     """
 
     policy: Policy
@@ -271,10 +273,10 @@ class Candidate:
 
 
 def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Candidate:
-    """The first way that fits.
+    """The fastest way that fits.
 
     Args:
-        by: what a policy saves.
+        by: gives the net for a policy.
         budget: bytes, or a fraction of what the policy `all` keeps.
         tile: T and N -> steps of a tile of kernels; parts of whole tiles give the same bits as no parts.
 
@@ -297,11 +299,11 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
     )
 
 
-SHOWN = 3  # blobs
+SHOWN = 3  # blobs that an error names
 
 
 def _most_of(saved: Saved, way: Candidate) -> str:
-    """A sentence on what holds most of the bytes of a way."""
+    """A sentence that names the largest blobs of a way."""
     nbytes, largest = bytes_of_blobs(saved[0]), dict[str, int]()
     most = 0
     for held, alive in _moments(saved):
@@ -315,7 +317,7 @@ def _most_of(saved: Saved, way: Candidate) -> str:
 
 
 def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Candidate]:
-    """All ways, the fastest first; with a limit, the slots that fit it best."""
+    """All ways, the fastest first. With a limit, parts have as many slots as fit it."""
     found: list[Candidate] = []
     for policy in POLICIES:
         try:
@@ -357,7 +359,7 @@ class _Cut:
 
     Args:
         policy: of the outer net and within steps.
-        outer: bytes besides the parts.
+        outer: bytes that the net holds outside of the parts.
         cost: of a training step.
         longest: timesteps of the longest recurrence.
     """
@@ -373,7 +375,7 @@ class _Cut:
         return Candidate(Policy(self.policy.kind, slots=chosen), self.held(chosen), self.cost.time(chosen))
 
     def held(self, chosen: Slots) -> int:
-        """Bytes of all."""
+        """The bytes that the net holds with these slots."""
         return self.outer + sum(one.held(chosen) for one in self.bytes_of)
 
     def in_slots(self, steps: int, limit: int) -> Candidate:
@@ -388,7 +390,7 @@ class _Cut:
 
 
 def _sizes(longest: int, step: int) -> Iterator[int]:
-    """Steps of parts, whole tiles each, from half of all steps down to one tile."""
+    """Lengths of parts: whole tiles, from half of all steps down to one tile."""
     tiles, parts, last = -(-longest // step), 2, 0
     while last != 1:
         size = -(-tiles // parts)
@@ -406,13 +408,13 @@ def _halves(number: int) -> Iterator[int]:
 def held_bytes(saved: Saved) -> int:
     """The most bytes of forward blobs that are there at once, kept or made again, from the end of the forward pass on.
 
-    What recurrences in parts hold is not counted.
+    Bytes of recurrences in parts are not counted.
     """
     return max(held for held, _ in _moments(saved))
 
 
 def _moments(saved: Saved) -> Iterator[tuple[int, set[str]]]:
-    """From the end of the forward pass on: the bytes that are there, and the blobs."""
+    """For each moment from the end of the forward pass on: bytes of the forward blobs that are there, and the blobs."""
     program, gradient, residuals = saved
     nbytes = bytes_of_blobs(program)
     parted = {call.op.outputs[-1] for call in program.calls if runs_in_parts(call.op)}
@@ -439,7 +441,7 @@ class ByPolicy:
 
     Args:
         residuals: the dtype that floats of steps are kept as.
-        segments: says how recurrences can go in segments, None where none can.
+        segments: gives the length of segments; None if no recurrence can have segments.
     """
 
     live: Program
@@ -449,9 +451,9 @@ class ByPolicy:
     segments: StepsOf | None = None
 
     def __call__(self, policy: Policy, whole: frozenset[str] = frozenset()) -> Saved:
-        """The result for a policy; recurrences whose keys are in `whole` do not go in segments.
+        """The result for a policy. Recurrences whose keys are in `whole` have no segments.
 
-        Raises CheckpointError where the policy does not fit the net.
+        Raises CheckpointError if the policy does not fit the net.
         """
         policy = replace(policy, residuals=self.residuals)
         if self.segments is None or policy.kind != DEFAULT or policy.slots is not None:
@@ -473,18 +475,18 @@ class ByPolicy:
 
 
 def choose_saved(by: ByPolicy, saving: Saving, tile: Callable[[int, int], int]) -> Saved:
-    """The result for the policy that is asked for, or for the fastest one that fits a budget.
+    """The net for the policy that is asked for, or for the fastest one that fits a budget.
 
     Args:
         tile: T and N of a recurrence -> steps of a tile of kernels.
 
-    Raises CheckpointError where a policy or a budget does not fit the net.
+    Raises CheckpointError if a policy or a budget does not fit the net.
     """
     return by(saving.policy if saving.budget is None else fit_budget(by, saving.budget, tile).policy)
 
 
 def in_parts(program: Program, slots: Slots) -> Net:
-    """The net in training form with its recurrences in parts, where they have steps at all."""
+    """The net in training form with its recurrences in parts, except those without steps or with sums."""
     schedule = (slots.steps, slots.count, slots.kind, slots.cost)
     ops = [
         replace(call.op, attributes={**call.op.attributes, "schedule": schedule}) if _has_steps(call) else call.op
@@ -494,7 +496,7 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 
 def _has_steps(call: Call) -> bool:
-    """True if a call is a recurrence in training form of at least one step; parts would have to hand sums on."""
+    """True if a recurrence in training form has steps and no sums: parts cannot pass on a sum over steps."""
     return is_training_form(call.op) and _steps(call) > 0 and not call.op.attributes.get("sums")
 
 

@@ -1,22 +1,23 @@
-"""Memory of compiled recurrences: buffers, who allocates them, and how much a call takes.
+"""Memory of compiled recurrences: buffers, their allocation, and the bytes that a call takes.
 
-**A free list** holds memory that went out of use for the next call, so that no pages have to be made anew. A system's
+**A free list** keeps memory that went out of use for the next call, so that no pages have to be made anew. A system's
 allocator gives large blocks back as soon as they are free, and each page of a new one costs a fault: a quarter of a
-training step of a small recurrence. Blocks in use and blocks that wait are never more than blocks in use were at once:
-a new one lets go of as many bytes that wait. While `tracemalloc` traces, all memory is new, so that it is seen.
+training step of a small recurrence. Before a new block is made, waiting blocks of as many bytes are freed. So used and
+waiting blocks together are never more than the most that was in use at once. While `tracemalloc` traces, all memory is
+new, so that it is counted.
 
 **Buffers** are the pieces of memory that a plan asks for. One function allocates them, and lends scratch. Scratch is
 cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so
 that a run holds about as much of it as its largest scan needs. Results that die within a pass lie in the same block as
 its scratch, as `rnnops/compiler/run/compile_programs.py` has planned.
 
-**Which memory arrays lie in, to ask of many others whether they may lie there too**. Answers are those of
-`np.may_share_memory`, which looks at the lowest and highest address of two arrays; stretches of addresses are kept
-sorted and joined, so that a question costs a bisection. Most arrays need no address: what NumPy or the free list has
-allocated belongs to one array, and views of another one lie elsewhere.
+**Memory in use** (`MemoryInUse`): whether an array may share memory with any of many others. Answers are those of
+`np.may_share_memory`, which compares the lowest and highest addresses of two arrays. Ranges of addresses are sorted and
+joined, so that a question costs a bisection. Most arrays need no addresses: memory that NumPy or the free list has
+allocated belongs to one array, and only its views can share it.
 
-**State slots.** The place of the states of a recurrence: tensors `[L + T, N, ...]` in order of time, initial steps
-before or behind.
+**State tensors** (`StateTensor`) hold the states of a recurrence: `[L + T, N, ...]` in order of time. The L initial
+steps come first, or last in a recurrence that runs in reverse.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ from rnnops.types import Array, Shape, Type
 from rnnops.util import cached_property
 
 ALIGNMENT = 64  # bytes: a line of the cache
-PAGED = 64 * 1024  # bytes from which on memory is taken from here; allocators keep smaller blocks themselves
-SPARE = 1 / 16  # of a block may be unused
-MOST_BLOCKS = 256  # that wait: looking for one stays quick
-MOST_BYTES = 2**30  # that wait, or a sixteenth of the machine's memory where that is less
+PAGED = 64 * 1024  # bytes from which on the free list is used; allocators keep smaller blocks themselves
+SPARE = 1 / 16  # the part of a block that may stay unused
+MOST_BLOCKS = 256  # the most blocks that wait, so that a search stays quick
+MOST_BYTES = 2**30  # the most bytes that wait, or a sixteenth of the machine's memory if that is less
 
 
 class FreeList:
-    """Blocks of memory that wait; no lock is needed, as lists change in single steps.
+    """Blocks of memory that wait for use. No lock is needed, because each change of a list is a single step.
 
     Args:
-        most: bytes that wait.
+        most: the most bytes that wait.
     """
 
     def __init__(self, most: int) -> None:
@@ -64,10 +65,10 @@ class FreeList:
     @property
     def nbytes(self) -> int:
         """Bytes that wait."""
-        return sum([block.nbytes for block in self._idle])  # a list is quicker than what makes one after the other
+        return sum([block.nbytes for block in self._idle])  # a list is quicker than a generator
 
     def empty(self, nbytes: int) -> Array:
-        """Uninitialised bytes from a line of the cache on, which come back when no array over them is left."""
+        """Uninitialised bytes that begin at a line of the cache. They come back when no array over them is left."""
         if nbytes < PAGED or tracemalloc.is_tracing():
             return new_bytes(nbytes)
         block = self._fitting(nbytes)
@@ -77,7 +78,7 @@ class FreeList:
         return np.asarray(_Lease(self, block, nbytes))
 
     def release(self, nbytes: int | None = None) -> None:
-        """Let go of so many bytes at least, or of all that wait."""
+        """Free waiting blocks: at least so many bytes, or all."""
         while self._idle and (nbytes is None or nbytes > 0):
             try:
                 block = self._idle.pop(0)
@@ -86,7 +87,7 @@ class FreeList:
             nbytes = None if nbytes is None else nbytes - block.nbytes
 
     def take_back(self, block: _Block) -> None:
-        """Memory that is not read any more."""
+        """Keep a block that is no longer in use, within the limits."""
         if tracemalloc.is_tracing() or block.nbytes > self.most:
             return
         self._idle.append(block)
@@ -110,7 +111,7 @@ class FreeList:
 
 
 def new_bytes(nbytes: int) -> Array:
-    """Uninitialised bytes from a line of the cache on."""
+    """Uninitialised bytes that begin at a line of the cache."""
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -memory_address(memory) % ALIGNMENT
     return memory[start : start + nbytes]
@@ -127,7 +128,7 @@ class _Block:
 
 
 class _Lease:
-    """Arrays over a block keep this alive; it gives the block back when the last of them is gone."""
+    """The use of a block. Arrays over the block keep this object alive. It gives the block back when it dies."""
 
     __slots__ = ("__array_interface__", "_block", "_home")
 
@@ -140,7 +141,7 @@ class _Lease:
 
 
 def is_leased(array: Array) -> bool:
-    """True if an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
+    """True if an array is a result of `FreeList.empty`, so that no other array has its memory."""
     return isinstance(array.base, _Lease)
 
 
@@ -158,8 +159,8 @@ HOST_MEMORY = FreeList(_bytes_to_keep())
 def release_memory() -> None:
     """Give memory that waits for the next call back to the system.
 
-    Of what calls used so far at most a GiB waits, or a sixteenth of the machine's memory where that is less; it saves
-    the system the work of making pages anew.
+    After calls, at most a GiB of memory waits, or a sixteenth of the machine's memory if that is less. It saves the
+    system the work of making pages anew.
 
     Example:
         >>> ro.release_memory()
@@ -168,7 +169,7 @@ def release_memory() -> None:
 
 
 SMALL = 1024  # bytes from which on alignment is worth its overhead
-IDLE_BLOCKS = 16  # that wait in a pool: one for each call at a time
+IDLE_BLOCKS = 16  # blocks that wait in a pool; each call that runs at the same time takes one
 
 KEPT, OUTPUT, GRADIENT, SUMS = "kept", "output", "gradient", "sums"
 SCRATCH, PACKED = "scratch", "packed weights"
@@ -180,8 +181,8 @@ class Buffer:
     """Memory that a plan asks for.
 
     Args:
-        what: it holds, for people.
-        kind: what it is for: one of `KINDS`.
+        what: the name of its contents, for people.
+        kind: its use: one of `KINDS`.
     """
 
     what: str
@@ -195,9 +196,9 @@ class Buffer:
 
 
 def allocate(buffer: Buffer, zeros: bool = False) -> Array:
-    """The one function that gives compiled recurrences memory; from 1 KiB on it begins at a line of the cache.
+    """Allocates all memory of compiled recurrences. Buffers of 1 KiB and more begin at a line of the cache.
 
-    It is uninitialised unless zeros are wanted.
+    Memory is uninitialised unless zeros are wanted.
     """
     if buffer.nbytes < SMALL:
         return (np.zeros if zeros else np.empty)(buffer.shape, buffer.dtype)
@@ -209,34 +210,34 @@ def allocate(buffer: Buffer, zeros: bool = False) -> Array:
 
 
 def on_host(array: Any) -> Any:
-    """The array as a NumPy array, if it is one of another device."""
+    """The array as a NumPy array; one of another device is copied to the host."""
     return array.to_host() if hasattr(array, "to_host") else array
 
 
 def read_only(arrays: dict[str, Array]) -> dict[str, Array]:
-    """Arrays, not to be written any more."""
+    """The same arrays, made read-only."""
     for array in arrays.values():
         array.flags.writeable = False
     return arrays
 
 
 def contiguous(array: Array) -> Array:
-    """The array, or a copy without gaps; arrays of another device than the host too."""
+    """The array, or a copy without gaps. It may be an array of another device."""
     return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array.contiguous()
 
 
 class MemoryInUse:
-    """The memory of arrays, of the host or of a device."""
+    """The memory of some arrays, of the host or of a device."""
 
     def __init__(self, arrays: Iterable[Any] = ()) -> None:
-        self._owned: dict[int, _Stretches] = {}  # by id of the array that has allocated the memory
-        self._others = _Stretches()  # of memory that something else has allocated
+        self._owned: dict[int, _Stretches] = {}  # by id of the array that owns the memory
+        self._others = _Stretches()  # of memory that no array owns
         self._elsewhere: list[Any] = []  # arrays that only NumPy's dispatch can compare
         for array in arrays:
             self.add(array)
 
     def add(self, array: Any) -> None:
-        """Memory that is in use from now on; the array has to stay."""
+        """Count the memory of an array as in use. The caller must keep the array alive."""
         if not isinstance(array, np.ndarray):
             self._elsewhere.append(array)
             return
@@ -256,7 +257,7 @@ class MemoryInUse:
 
 
 class _Stretches:
-    """Stretches of addresses, of arrays that wait to be looked at."""
+    """Ranges of addresses. New arrays wait in `arrays` until the next question."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
@@ -264,7 +265,7 @@ class _Stretches:
         self._ends: list[int] = []
 
     def hold(self, array: Array) -> bool:
-        """True if an array may have an element in one of them."""
+        """True if an array may have an element in one of the ranges."""
         while self.arrays:
             self._join(self.arrays.pop())
         if not self._starts or not array.size:
@@ -283,14 +284,14 @@ class _Stretches:
 
 
 def _owner(array: Array) -> Array | None:
-    """The array that has allocated the memory of an array; None where something else has, which others may wrap too."""
+    """The array that owns the memory of an array. None if no array does: then other arrays may wrap the memory, too."""
     base = array.base
     owner = base if type(base) is np.ndarray else array
     return owner if owner.flags.owndata or is_leased(owner) else None
 
 
 def stretch(array: Array) -> tuple[int, int]:
-    """The address of the lowest byte of an array that has elements, and the one behind its highest."""
+    """The address of an array's lowest byte, and the address after its highest byte. The array must have elements."""
     start = memory_address(array)
     if array.flags.c_contiguous:
         return start, start + array.nbytes
@@ -309,7 +310,7 @@ class Block:
         self._parts: WeakKeyDictionary[object, dict[str, Array]] = WeakKeyDictionary()
 
     def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> Mapping[str, Array]:
-        """The buffers that a user wants, side by side from an offset on; worked out once for each user."""
+        """The buffers that a user wants, one after another from an offset on. They are made once for each user."""
         found = self._parts.get(user)
         if found is None:
             found = self._parts[user] = self._cut(wanted, offset)
@@ -321,7 +322,7 @@ class Block:
         return part
 
     def is_held(self) -> bool:
-        """True if somebody has a `part` of it, or a view of one."""
+        """True if an array from `part`, or a view of one, is still alive."""
         return sys.getrefcount(self._owner) > self._references + sum(map(len, self._parts.values()))
 
     def _cut(self, wanted: Mapping[str, Buffer], start: int) -> dict[str, Array]:
@@ -333,10 +334,10 @@ class Block:
 
 
 class Pool(Shared):
-    """Blocks that wait for the next scan; `pop` and `append` need no lock.
+    """Blocks that wait for the next scan. `pop` and `append` of its list need no lock.
 
     Args:
-        make: a block of so many bytes.
+        make: makes a block of so many bytes.
     """
 
     def __init__(self, make: Callable[[int], Any] = Block) -> None:
@@ -344,7 +345,7 @@ class Pool(Shared):
         self._idle: list[Any] = []
 
     def take(self, nbytes: int) -> Any:
-        """A block of at least so many bytes; one that is too small makes room for it."""
+        """A block of at least so many bytes. If the waiting block is too small, it is freed first."""
         try:
             block = self._idle.pop()
         except IndexError:
@@ -360,12 +361,12 @@ class Pool(Shared):
             self._idle.append(block)
 
     def clear(self) -> None:
-        """Let go of all blocks that wait."""
+        """Free all blocks that wait."""
         self._idle.clear()
 
 
 class Memory(StepMemory):
-    """Where an op's memory comes from: each buffer by itself, scratch from a pool."""
+    """Gives an op its memory: a new array for each buffer, scratch from a pool."""
 
     def empty(self, shape: Shape, dtype: str) -> Array:
         return self(Buffer("stepped from Python", OUTPUT, dtype, shape))
@@ -382,7 +383,7 @@ class Memory(StepMemory):
         return pool.take(nbytes), 0
 
     def give_back(self, pool: Pool, block: Any) -> None:
-        """The scratch is needed no longer."""
+        """Return a block whose scratch is no longer needed."""
         pool.give(block)
 
 
@@ -411,12 +412,13 @@ class Demand:
 
     Args:
         made: buffers that are there from the beginning to the end.
-        sums: what is summed over steps, and what that becomes; all is there at once, then what is not a result goes.
+        sums: buffers of sums over steps, and of results that are made from sums. All are there at once; then those
+            that are not results are freed.
         late: buffers that are made after that.
         results: for each output of the op the buffers that it lies in.
-        lent: what is cut from the block that it borrows.
-        lasting: what it allocates at its first run and keeps for the next.
-        interpreted: those of all these that the interpreter makes within the op; all others the op asks for.
+        lent: buffers in the block that it borrows.
+        lasting: buffers that it allocates at its first run and keeps for the next.
+        interpreted: those of all these buffers that the interpreter makes within the op. The op makes the others.
     """
 
     made: tuple[Buffer, ...]
@@ -438,7 +440,7 @@ class Demand:
         return tuple(buffer for buffer in (*self.made, *self.sums, *self.late) if id(buffer) not in others)
 
     def moments(self) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-        """The buffers that are allocated when all sums are there, and those at the end."""
+        """The buffers that are there when all sums are, and those at the end."""
         results = {id(buffer) for buffers in self.results for buffer in buffers}
         left = tuple(buffer for buffer in self.sums if id(buffer) in results)
         return (*self.made, *self.sums), (*self.made, *left, *self.late)
@@ -454,7 +456,7 @@ def prologue_buffers(hoisted: Hoisted) -> tuple[Buffer, ...]:
 
 @dataclass(frozen=True)
 class StateTensor:
-    """A state's tensor. Places are in order of time: a recurrence in reverse has its initial steps at the end.
+    """A state's tensor. Its steps are in order of time, so a recurrence in reverse has its initial steps at the end.
 
     Args:
         initial_steps: L.
@@ -478,11 +480,11 @@ class StateTensor:
 
     @property
     def first(self) -> int:
-        """The earliest step in order of execution that a state input sees at its first step."""
+        """The place, in order of execution, of the earliest step that the state input contains at the first step."""
         return self.state.offset or 0
 
     def read(self) -> Slot:
-        """Where step t's state input begins."""
+        """The slot at which the state input of step t begins."""
         if not self.reverse:
             return Slot(self.name, self.first)
         return Slot(self.name, self.initial_steps - self.first - (self.state.window - 1))
@@ -509,11 +511,11 @@ class StateTensor:
         return 0 if self.state.window == 1 else 1
 
     def can_roll(self) -> bool:
-        """True if a ring of L + 1 steps serves where not all steps are read."""
+        """True: memory for L + 1 steps is enough, unless all steps are read afterwards."""
         return self.state.window == 1
 
     def is_plain(self) -> bool:
-        """True if a step sees just the step before, so that two places serve its gradient."""
+        """True if a step reads only the step before. Memory for two steps is then enough for the gradient."""
         return self.state.window == 1 and self.initial_steps == 1
 
     def tensor(self, ring: bool) -> Tensor:
@@ -522,28 +524,28 @@ class StateTensor:
     # -- memory --------------------------------------------------------------------------------------------------
 
     def fill(self, tensor: Array, initial: Array) -> None:
-        """Put the initial steps into new memory, which rolls where it is shorter than the state."""
+        """Write the initial steps into new memory, which may be a ring."""
         steps = initial if initial.ndim == len(self.shape) + 1 else initial[None]
         for p in range(self.initial_steps):
             place = (self.length - 1 - p) % len(tensor) if self.reverse else p
             tensor[place] = steps[min(p, len(steps) - 1)]
 
     def every(self, tensor: Array) -> Array:
-        """`_all` of a tensor that does not roll."""
+        """The output `_all`, as a view of a tensor that is not a ring."""
         return tensor[: self.steps] if self.reverse else tensor[self.initial_steps :]
 
     def before(self, tensor: Array, place: int) -> Array:
-        """One of the steps that the state input saw at each step, of a tensor that does not roll."""
+        """For each step, the value at one place of its state input, as a view of a tensor that is not a ring."""
         first = self.read().shift + (self.state.window - 1 - place if self.reverse else place)
         return tensor[first : first + self.steps]
 
     def last(self, tensor: Array) -> Array:
-        """`_last`: after the last executed step."""
+        """The output `_last`: the state after the last executed step."""
         place = (0 if self.reverse else self.length - 1) % len(tensor)
         return tensor[place : place + 1]
 
     def head(self, tensor: Array) -> Array:
-        """The initial steps, in order of execution, of a tensor that does not roll."""
+        """The initial steps, in order of execution, as a view of a tensor that is not a ring."""
         return tensor[self.steps :][::-1] if self.reverse else tensor[: self.initial_steps]
 
 
