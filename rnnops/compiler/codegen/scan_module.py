@@ -92,13 +92,13 @@ def _driver(module: ir.Module, for_people: bool) -> str:
     return "\n".join(["def scan(rank, threads, barrier, status, sizes, arrays):", *arrays, *sizes, *body])
 
 
-HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
+HEADER_SIZES = ("T", "N", "K", "backwards", "to_pack", "seed", "draw_t0", "active", "first", "carry", "columns")
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
 COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
 LINES = 16  # what columns of a sum over a tile are shared out in: a line of float32 numbers, whole vectors
 ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
 AHEAD, LINE, MOST_LINES = 2, 64, 16  # steps that memory is asked for ahead, bytes of a line, lines of a row's numbers
-MASKED = 60  # matrices with a bit in `unpacked`; the driver packs those whose bit is set, and those without a bit
+PACK_BITS = 60  # matrices with a bit in `to_pack`; the driver packs those whose bit is set, and those without a bit
 
 RANK, THREADS, SHARE, SHARES = map(Name, ("rank", "threads", "share", "shares"))
 T, N, K, TILE, STEPS, LOW, STEP, IN_TILE = map(Name, ("T", "N", "K", "tile", "steps", "low", "step", "i"))
@@ -261,8 +261,8 @@ class ScanWriter:
             rows, columns = (packed.columns, packed.inner) if how.transposed else (packed.inner, packed.columns)
             source = self._matrix(array, self._size(how.start), self._size(rows), how.stride, how.column, columns)
             test = compare("==", RANK, Literal(i) % THREADS)
-            if i < MASKED:
-                test = both(test, compare("!=", Name("unpacked") >> i & 1, 0))
+            if i < PACK_BITS:
+                test = both(test, compare("!=", Name("to_pack") >> i & 1, 0))
             pack = "pack_transposed_into" if how.transposed else "pack_into"
             lines.append(ir.If(test, (ir.Do(_of(pack, packed.rounding), (source, ir.Array(name))),)))
         return [*lines, WAIT] if lines else []

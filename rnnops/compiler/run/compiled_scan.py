@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rnnops.compiler.codegen.places import Layouts
-from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, PACK_BITS, Again, Packed, ScanModule
 from rnnops.compiler.lower.scan import Scan, StepPlan, TensorName, UnsupportedError
 from rnnops.compiler.lower.statements import Contraction, Statement, StepProduct, node_writes
 from rnnops.compiler.memory.memory import (
@@ -69,7 +69,7 @@ class Once:
 
 
 Made = TypeVar("Made")
-UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
+TO_PACK = HEADER_SIZES.index("to_pack")  # here begins what differs from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
 FEW_RESULTS = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
 
@@ -280,7 +280,7 @@ class CompiledScan(Own):
     @cached_property
     def _known(self) -> int:
         """A bit for each packed matrix that is the same at every call."""
-        return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
+        return sum(1 << i for i, packed in enumerate(self.text.packed[:PACK_BITS]) if packed.owner in self.fixed)
 
     @cached_property
     def _sizes_of_whole_runs(self) -> dict[tuple[bool, bool], Array]:
@@ -298,13 +298,13 @@ class CompiledScan(Own):
 
     def _written_sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
-        unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
+        to_pack = 0 if all_packed else (1 << PACK_BITS) - 1 & ~(self._known if packed else 0)
         drawn = (0, 0)
         if self._draws and context.seed is not None:
             seed = context.seed - 2**64 if context.seed >= 2**63 else context.seed  # as int64
             drawn = (seed, context.t * context.all_steps(self.scan.steps) + context.first)
         more = (context.training, context.first, goes_on, self.team.by_columns)
-        sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, *more)
+        sizes[TO_PACK : TO_PACK + 7] = (to_pack, *drawn, *more)
         return sizes
 
     def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:
@@ -383,7 +383,7 @@ class CompiledScan(Own):
         return {
             f"packed{i}": Buffer(p.owner, PACKED, p.dtype_of(self.float_dtype), self._packed_shape(p))
             for i, p in enumerate(self.text.packed)
-            if (i < MASKED and p.owner in self.fixed) == fixed
+            if (i < PACK_BITS and p.owner in self.fixed) == fixed
         }
 
     def _packed_shape(self, packed: Packed) -> Shape:

@@ -154,21 +154,21 @@ class SourceRecorder(recorder.Recorder):
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
-        module, unpacked = function.module, int(sizes[recorder.UNPACKED])
+        module, to_pack = function.module, int(sizes[recorder.TO_PACK])
         names = [array.name for array in module.arrays]
-        _pack_source(function, dict(zip(names, arrays, strict=True)), unpacked)
-        once = recorder.packed_once(module, unpacked)
+        _pack_source(function, dict(zip(names, arrays, strict=True)), to_pack)
+        once = recorder.packed_once(module, to_pack)
         unread = frozenset(n for n, name in enumerate(names) if name in once)
         places = tuple(array.place for array in arrays)
         self.jobs.append(recorder.Job(function, 1, places, tuple(map(int, sizes)), unread))
         return False
 
 
-def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], unpacked: int) -> None:
+def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], to_pack: int) -> None:
     """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
     assert isinstance(text.module, ir.Module)
     for source, number in _packs(text.module):
-        if not unpacked >> number & 1:
+        if not to_pack >> number & 1:
             if arrays[source].memory.made:
                 raise recorder.NotRecordedError("a matrix is packed once that each call makes anew")
             whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)

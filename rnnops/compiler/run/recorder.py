@@ -38,11 +38,11 @@ from rnnops.types import FLOATS, Array, Shape, TwinArray, Type
 PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
 
-def packed_once(module: ir.Module, unpacked: int) -> frozenset[str]:
+def packed_once(module: ir.Module, to_pack: int) -> frozenset[str]:
     """Names of arrays that are read where they are packed, and nowhere else.
 
     Args:
-        unpacked: a bit for each packed matrix that is packed again in each call.
+        to_pack: a bit for each packed matrix that is packed again in each call.
     """
     packs, others = dict[str, bool](), set[str]()
     for statement in ir.statements_of(module.driver.body):
@@ -50,7 +50,7 @@ def packed_once(module: ir.Module, unpacked: int) -> frozenset[str]:
             matrix, packed = statement.arguments
             assert isinstance(matrix, ir.MatrixOperand)
             assert isinstance(packed, ir.Array)
-            again = unpacked >> int(packed.buffer.removeprefix("packed")) & 1
+            again = to_pack >> int(packed.buffer.removeprefix("packed")) & 1
             packs[matrix.buffer] = packs.get(matrix.buffer, True) and not again
         else:
             others |= ir.buffers_of(statement)
@@ -371,7 +371,7 @@ def _by_eights(dtype: str) -> Body:
 
 
 STATUS_WORDS = 4
-UNPACKED = HEADER_SIZES.index("unpacked")
+TO_PACK = HEADER_SIZES.index("to_pack")
 
 
 @dataclass(frozen=True)
@@ -430,7 +430,7 @@ class Recorder(Processor):
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
         given = [held(array, self.note) for array in (self.barrier, self.status, sizes)] + arrays
-        once = packed_once(self.modules[function], int(sizes[UNPACKED]))
+        once = packed_once(self.modules[function], int(sizes[TO_PACK]))
         names = (*GIVEN, *(array.name for array in self.modules[function].arrays))
         unread = frozenset(n for n, name in enumerate(names) if name in once)
         places, lengths = tuple(array.place for array in given), tuple(array.size for array in given)
