@@ -275,7 +275,7 @@ SCALE: Pattern = ("Div", ("Where", ("Equal", WIDTH, 0.0), 1.0, WIDTH), 255.0)
 ZERO: Pattern = ("Round", ("Clip", ("Div", ("Neg", LOW), SCALE), 0.0, 255.0))
 NUMBERS: Pattern = ("Clip", ("Add", ("Round", ("Div", "x", SCALE)), ZERO), 0.0, 255.0)
 WITHOUT_ZERO: Pattern = ("Sub", NUMBERS, ZERO)  # of 8 bits by their own range: nan in x makes all of it nan
-EXACT = 2**24  # whole numbers up to here are float32 numbers
+EXACT_UP_TO = 2**24  # float32 has all whole numbers up to here
 
 
 def byte_products(net: Net, bound: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
@@ -313,7 +313,7 @@ def _fits_bytes(weight: Array | None) -> bool:
     if weight is None or weight.dtype != np.float32 or weight.ndim != 2 or not weight.size:
         return False
     fits = weight.min() >= -128 and weight.max() <= 127 and np.array_equal(weight, np.rint(weight))
-    return bool(fits) and all(255 * np.maximum(part, 0).sum(0, "float64").max() < EXACT for part in (weight, -weight))
+    return bool(fits) and all(255 * np.maximum(x, 0).sum(0, "float64").max() < EXACT_UP_TO for x in (weight, -weight))
 
 
 def _matches(pattern: Pattern, name: str, made: Mapping[str, Op], found: dict[str, str]) -> bool:

@@ -362,7 +362,7 @@ def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
 FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
 READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on
 TENSOR_CORES = 8, 0  # compute capability that `mma.sync` of all formats takes
-EXACT, ROUNDING = ("float32",), ("float32", *INSTRUCTIONS)  # precisions without and with tensor cores
+WITHOUT_TENSOR_CORES, WITH_TENSOR_CORES = ("float32",), ("float32", *INSTRUCTIONS)  # precisions
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
 
@@ -390,7 +390,7 @@ class Cuda:
     in_place: float = inf
     calls: bool = False
     worker: str = "block"
-    precisions: tuple[str, ...] = ROUNDING
+    precisions: tuple[str, ...] = WITH_TENSOR_CORES
     weight_types: tuple[str, ...] = ()
     memory: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     counters: dict[int, DeviceArray] = field(default_factory=dict, compare=False, repr=False)
@@ -531,12 +531,12 @@ def cuda_target(net: str, weights: str | None, precision: str = "float32") -> Cu
         problem, hint = "weights= and precision= both say what weights are rounded to", "Leave one of them out."
         raise DeviceError(problem, net=net, came=f"{weights!r} and {precision!r}", hint=hint)
     if SIMULATED:
-        lanes, precisions = (WARP, ROUNDING) if rounds else (3, EXACT)
+        lanes, precisions = (WARP, WITH_TENSOR_CORES) if rounds else (3, WITHOUT_TENSOR_CORES)
         return Cuda(lanes=lanes, weights=weights or "", net=net, precisions=precisions)
     if rounds and found.capability < TENSOR_CORES:
         wanted, came = (f"compute capability {a}.{b}" for a, b in (TENSOR_CORES, found.capability))
         problem, hint = f"the device has no tensor cores for {precision}", "Leave precision= out."
         raise DeviceError(problem, net=net, wanted=f"{wanted} or more", came=f"{found.name} of {came}", hint=hint)
-    precisions = ROUNDING if found.capability >= TENSOR_CORES else EXACT
+    precisions = WITH_TENSOR_CORES if found.capability >= TENSOR_CORES else WITHOUT_TENSOR_CORES
     room = found.multiprocessors, found.shared_bytes - FIXED_BYTES
     return Cuda(LANES, *room, weights or "", net, precisions=precisions)
