@@ -30,7 +30,7 @@ from rnnops.compiler.schedule.batch_axis import resident_states
 from rnnops.types import BOOL, Type
 
 ALIGNMENT = 64  # bytes: a line of the cache
-APART = 4096 + ALIGNMENT  # bytes: a page, within which processors fetch lines before they are asked for
+APART = 4096 + ALIGNMENT  # bytes: a page and a line, as processors prefetch lines only within a page
 EXTENTS = ("row", "step", "tile")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -40,18 +40,18 @@ class Place:
     """Where an owner lies: in array `array`, from number `start` on.
 
     Args:
-        step: numbers from one step to the next, 0 where all steps share it.
-        over: what the steps are counted by: `t`, `i` (the step within a tile), or `""`.
-        shift: added to t.
-        ring: steps after which it comes round, 0 where it does not.
+        step: numbers from one step to the next; 0 if all steps share the place.
+        over: the index of steps: `t`, `i` (the step within a tile), or `""`.
+        shift: added to that index.
+        ring: steps after which memory is used again; 0 if it never is.
         row: numbers from one row of the batch to the next.
-        together: rows that share a place, as they add to one sum.
-        rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
-            `j` (those of a tile), `r` (a thread's own at a step).
+        together: neighbouring rows that share a place: rows that add to one part of a sum, or heads of one row.
+        rows: the index of rows: `n` (as the caller gave them); or an index among rows that are over, or among those
+            that are not: `j` (within the tile), `r` (a thread's own within the step).
         thread: numbers from one thread to the next.
-        apart: numbers by which rows of a thread lie further from those of the one before, where threads have rows.
-        extent: in scratch, what it serves: a `row`, a `step`, a `tile` or a `segment`.
-        size: numbers that it takes of scratch, for all threads.
+        apart: extra numbers between the rows of one thread and those of the next, if threads share out rows.
+        extent: of a place in scratch: it is for a `row`, a `step`, a `tile` or a `segment`.
+        size: numbers of scratch that it takes, for all threads.
     """
 
     array: str
@@ -71,11 +71,13 @@ class Place:
 
 @dataclass(frozen=True)
 class ResidentPlace:
-    """Where the row of a state that changes in place lies, and where it comes from and goes to.
+    """The place of a row of a state that changes in place, and where it comes from and goes to.
 
     Args:
-        size: numbers.
-        owners: what a step reads there, and what it writes.
+        own: the place within a tile.
+        read, written: the places before and after the tile.
+        size: numbers of the row.
+        owners: the owner that a step reads in `own`, and the one that it writes there.
     """
 
     own: Place
@@ -88,11 +90,11 @@ class ResidentPlace:
 
 @dataclass(frozen=True)
 class BorderPlace:
-    """Where the row of a state lies before the first step of a tile, and where that step reads it.
+    """Where the row of a state is kept before the first step of each tile, and where that step reads it.
 
     Args:
-        border: of the first tile; `step` is from one tile to the next.
-        size: numbers.
+        border: the place for the first tile; its `step` leads from one tile to the next.
+        size: numbers of the row.
     """
 
     border: Place
@@ -106,12 +108,12 @@ class Layouts:
     """All places, and the sizes of the scratch arrays.
 
     Args:
-        scratch: dtype -> numbers, for each array of scratch.
-        tensors, arrays: arrays that the caller gives, by the tensor or the owner that lies in them.
+        scratch: dtype -> numbers of the array of scratch of this dtype.
+        tensors, arrays: tensor or owner -> the array of the caller that it lies in.
         past_end: all places for the stages of rows that are over.
         residents: states that change in place, and where they lie between two tiles.
         borders: states that are kept before the first step of each tile.
-        again: of the steps of the forward pass that a backward pass runs again.
+        again: the layouts of forward steps that a backward pass runs again.
     """
 
     places: Mapping[str, Place]
@@ -129,7 +131,7 @@ class Layouts:
         return {state.owners[1]: state.owners[0] for state in self.residents}
 
     def need(self, dtype: str) -> None:
-        """Have an array of scratch for a dtype, of one number if nothing lies there."""
+        """Make sure that there is an array of scratch for a dtype. If nothing lies there, it has one number."""
         self.scratch.setdefault(dtype, 1)
 
 
@@ -159,12 +161,12 @@ def lay_out(
 
     Args:
         tile: steps in a tile.
-        least: owners -> the least that their scratch is for, where a row's would be enough: a `step` or a `tile`.
-        copies: steps after which memory that serves a step is used again.
+        least: owners -> the least extent of their scratch, `step` or `tile`, even if a row's would be enough.
+        copies: steps after which scratch of a step is used again.
         used: owners that need scratch, all if None; the others are in registers.
         again: steps of the forward pass that a backward pass runs again, segment by segment.
-        apart: whether rows of different threads lie in different pages of what serves a step. A core that goes through
-            few of them has lines fetched that another is about to write, which then takes as long as memory does: a
+        apart: whether rows of different threads lie in different pages of a step's scratch. Otherwise a core prefetches
+            lines that another core is about to write, and that write takes as long as an access to memory. This was a
             quarter of the time of a step of 8 rows of 64 numbers on two threads.
     """
     named = (name for name, tensor in scan.tensors.items() if not tensor.segment)
@@ -183,7 +185,7 @@ class _Layer:
     """Lays out steps that share memory.
 
     Args:
-        segments: tensor of a segment -> where it begins in scratch, and numbers of a step and of a thread.
+        segments: tensor of a segment -> its first number in scratch, the numbers of a step, and those of a thread.
     """
 
     scratch: _Scratch
@@ -210,7 +212,7 @@ class _Layer:
             place = _of_thread(scratch, dtype, state.size, threads)
             residents.append(ResidentPlace(place, places[state.read], places[state.written], state.size, dtype, owners))
             lasting[state.read] = lasting[state.written] = over[state.read] = over[state.written] = place
-        written = {slot.tensor for owner, slot in plan.slots.items() if owner not in scan.reads}  # by forward steps
+        written = {slot.tensor for owner, slot in plan.slots.items() if owner not in scan.reads}  # states: by forward
         kept = [name for name in scan.tensors if name.role is Role.BORDER and Role.STATE.of(name.blob) in written]
         borders = tuple(self._border(scan, plan, name, lasting) for name in kept)
         return Layouts(lasting, scratch.sizes, self.tensors, self.arrays, over, tuple(residents), borders)
@@ -230,7 +232,8 @@ class _Layer:
         return places
 
     def _in_segment(self, scan: Scan, plan: StepPlan, owner: str) -> Place:
-        """A place in the steps of a segment of one row; what is apart keeps stores and loads from looking alike."""
+        """A place in a segment of one row. Steps lie 16 numbers further apart than they need, so that the processor
+        does not take the addresses of a store and a load for the same."""
         slot, dtype = plan.slots[owner], plan.types[owner].dtype
         if slot.tensor not in self.segments:
             step = -(-prod(plan.types[owner].shape) // (scan.batch * plan.heads) // 16) * 16 + 16
@@ -243,7 +246,7 @@ class _Layer:
     def _border(self, scan: Scan, plan: StepPlan, name: TensorName, places: Mapping[str, Place]) -> BorderPlace:
         """Where a state lies before each segment, and where its first step reads it."""
         state, tensor = Role.STATE.of(name.blob), scan.tensors[name]
-        if state in self.segments:  # whether steps up read it or only steps down
+        if state in self.segments:  # forward steps read it there, or only backward steps do
             start, step, thread = self.segments[state]
             read = Place(f"w_{tensor.dtype}", start, step, "i", int(scan.reverse), thread=thread, extent="segment")
         else:
@@ -271,7 +274,7 @@ def _scratch_places(
 
 
 def _side_by_side(place: Place, kind: Type, extent: str, batch_axis: int | None) -> Place:
-    """The same place for rows that shrink: those that are not over lie one behind the other."""
+    """The place with rows that are not over side by side, for plans that leave out other rows."""
     if extent == "row" or batch_axis is None or prod(kind.shape[:batch_axis]) != 1:
         return place
     return replace(place, step=0, over="", rows="j" if extent == "tile" else "r")
@@ -290,7 +293,7 @@ def _in_tensor(scan: Scan, plan: StepPlan, owner: str, row: int, tensors: Mappin
 
 
 def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
-    """Owner -> `row`, `step` or `tile`: how long it is needed."""
+    """Owner -> `row`, `step` or `tile`: the extent for which its memory is needed."""
     extents: dict[str, str] = {}
     home: dict[str, tuple[int, int]] = {}
     for number, stage in enumerate(stages):
@@ -326,7 +329,7 @@ def _scratch_extents(
 def _in_scratch(
     scratch: _Scratch, kind: Type, extent: str, steps: int, threads: int, row: int, batch_axis: int | None, every: int
 ) -> Place:
-    """A place in scratch, for each of `every` threads: what is the same for all rows each computes for itself."""
+    """A place in scratch for each of `every` threads. Each thread computes values that are the same for all rows."""
     size = prod(kind.shape)
     if extent == "row" and batch_axis in (None, 0):
         return _of_thread(scratch, kind.dtype, size if batch_axis is None else row, threads)
@@ -340,7 +343,7 @@ def _in_scratch(
 
 
 def _in_pages(scratch: _Scratch, kind: Type, threads: int, row: int) -> Place:
-    """A place in scratch of a step, rows of different threads in different pages."""
+    """A place in scratch of a step, with rows of different threads in different pages."""
     apart = APART // np.dtype(kind.dtype).itemsize
     whole = prod(kind.shape) + (threads - 1) * apart
     start = scratch.take(kind.dtype, whole)
@@ -418,7 +421,7 @@ SCALARS: Mapping[str, Expr | ir.Pointer] = {
 
 
 def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[ir.Parameter]:
-    """The parameters for arrays of the caller, and scratch; bools come as bytes."""
+    """The parameters for arrays of the caller and for scratch. Bools are bytes."""
     tensors = [(array, scan.tensors[name].dtype, f"tensor {name}") for name, array in layouts.tensors.items()]
     arrays = [(array, plan.types[owner].dtype, owner) for owner, array in layouts.arrays.items()]
     scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
@@ -437,7 +440,7 @@ def copy_function(name: str, dtype: str) -> ir.Function:
 def thread_share(
     names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr
 ) -> tuple[ir.Statement, ir.Statement]:
-    """First and last of what a thread takes."""
+    """The statements that set the range of things that a thread takes (`share_of`)."""
     first, last = share_of(rank, threads, count, block)
     return ir.Assign(names[0], first), ir.Assign(names[1], last)
 
@@ -451,7 +454,7 @@ class AllRows:
 
     Args:
         firsts: row index (`Place.rows`) -> the first row of a thread's products at a step.
-        count: of their rows at a step: the thread's own, or all of them where threads share out columns.
+        count: the count of these rows: the thread's own, or all rows if threads share out columns.
         columns: whether threads may share out columns.
     """
 
@@ -477,7 +480,7 @@ class AllRows:
 
 
 class RowsToEnd(AllRows):
-    """Every row through all steps of a tile; it lasts `lasting` of them.
+    """Every row goes through all steps of a tile. `lasting` is the count of steps before the row's end.
 
     Args:
         heads: rows that stand for each row of the batch.
@@ -496,7 +499,7 @@ class RowsToEnd(AllRows):
 
 
 class LastingRows(AllRows):
-    """Rows that are not over; `n` is one of them, `j` its place in the tile and `r` its place in the step."""
+    """Rows that are not over. `n` is a row, `j` its place in the tile, and `r` its place in the step."""
 
     firsts: Mapping[str, Expr] = {"n": N0, "j": J0, "r": N0}
     count = COUNT
@@ -523,7 +526,7 @@ class LastingRows(AllRows):
 
 
 class RowsPastEnd(LastingRows):
-    """Rows that are over, in the same way; they come after the others in the lists."""
+    """Rows that are over, with the same names. They come after the others in the lists."""
 
     def before_rows(self) -> list[ir.Statement]:
         return [

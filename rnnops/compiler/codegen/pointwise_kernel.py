@@ -1,8 +1,9 @@
 """Pointwise kernels: the elementwise work of a row between two products.
 
-**Pointwise kernels over large states have the sizes of a row in their text**. Elsewhere sizes are arguments, so that a
-new width needs no compiler. With sizes as arguments, loops over the few vectors of a matrix's row would test as much as
-they compute. Sums along its columns would go through memory at each of its rows.
+**Sizes** are arguments of a kernel, so that a new width needs no new compilation. Counts of short innermost loops
+(`SHORT`) are constants, so that LLVM makes vectors of the whole loop. Kernels over large states have all sizes of a row
+as constants. With arguments, their loops over the few vectors of a matrix's row would test as much as they compute, and
+sums along columns would go through memory at each row.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ FOLDED_IN_MEMORY: Mapping[str, Fold] = {
 }
 SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
 ZERO, ONE = Literal(0), Literal(1)
-FEW, MANY = 4, 8  # elements of axes that are written out, and of the loop around them, which becomes vectors
+FEW, MANY = 4, 8  # elements: at most on an axis that is written out; at least in the loop around it, for vectors
 SHORT = 32  # elements of an innermost loop whose count is a constant, so that LLVM makes vectors of all of it
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -70,7 +71,7 @@ Element = tuple[str, int, tuple[int, ...]]
 
 
 class SizeArguments:
-    """Whole numbers that a generated module gets as arguments; 0 and 1 stand in the text."""
+    """Whole numbers that a generated module gets as arguments. 0, 1 and -1 are constants in its text."""
 
     def __init__(self) -> None:
         self.values: list[int] = []
@@ -79,7 +80,7 @@ class SizeArguments:
     def of(self, value: int) -> Expr:
         if value in (0, 1, -1):
             return Literal(value)
-        # a size that is a symbol is one object; it is compared with no number that it is only by chance
+        # a symbol is known by its object: that it equals a number now is chance
         key = (True, value) if type(value) is int else (False, id(value))
         number = self._places.setdefault(key, len(self.values))
         if number == len(self.values):
@@ -89,15 +90,15 @@ class SizeArguments:
 
 @dataclass
 class PointwiseKernel:
-    """One pointwise kernel, and what it wants to be called with.
+    """One pointwise kernel and its parameters.
 
     Args:
         name: of the function.
         pointers: owner -> parameter.
         sizes: names of the sizes it takes.
         scalars: names of further numbers it takes (`n`, `t`, ...).
-        body: what it does.
-        folds: of what lanes of a device bring, besides those that all modules have.
+        body: its statements.
+        folds: folds over lanes of a device that only this kernel has.
     """
 
     name: str
@@ -108,10 +109,10 @@ class PointwiseKernel:
     folds: list[ir.LaneFold] = field(default_factory=list)
 
     def function(self, types: Mapping[str, Type]) -> ir.Function:
-        """The program as a function.
+        """The kernel as a function.
 
         Args:
-            types: owner -> what it holds.
+            types: of owners.
         """
         scalars = [ir.Parameter(name, SCALAR_KINDS.get(name, INDEX)) for name in self.scalars]
         pointers = [ir.Parameter(name, f"{_stored(types[owner])}*", owner) for owner, name in self.pointers.items()]
@@ -138,7 +139,7 @@ class PointwiseWriter:
         self.aliases = aliases  # owner -> the one whose memory it shares
         self.types, self.batch_axes, self.stored, self.known_scalars = types, batch_axes, stored, scalars
         self.module_sizes, self.constants = sizes, constants
-        self.variables: dict[str, Expr] = {}  # owners of one element in a row -> variable
+        self.variables: dict[str, Expr] = {}  # owner with one element in a row -> its variable
         self.writes: Counter[str] = Counter()
         self.lines: list[ir.Statement] = []  # of the loop that is being written
         self.count = 0
@@ -168,7 +169,7 @@ class PointwiseWriter:
         self._level(nest, 0, registers, needed)
 
     def _product(self, statement: Statement, call: MatrixCall) -> Sequence[ir.Statement]:
-        """Calls of a product, in loops over the axes that are left."""
+        """Calls of a product, in loops over the axes that are not part of its matrices."""
         lines = self._sum_of_products(call, call.folds, statement.start is None, statement.extents)
         for axis in reversed(call.loops):
             lines = (ir.For(f"i{axis}", ZERO, self._size(statement.extents[axis]), ONE, tuple(lines)),)
@@ -177,7 +178,7 @@ class PointwiseWriter:
     def _sum_of_products(
         self, call: MatrixCall, folds: Sequence[int], adds: bool, extents: Shape
     ) -> Sequence[ir.Statement]:
-        """Calls along folded axes; all but the first add to what is there."""
+        """Calls along folded axes. All but the first add to the result."""
         if not folds:
             matrices = [self._matrix(one, (*call.loops, *call.folds)) for one in call.operands]
             rows, columns = (self._size(size) for size in (call.operands[2].rows, call.operands[2].columns))
@@ -221,10 +222,10 @@ class PointwiseWriter:
             self._finish_register(statement, depth, needed)
 
     def _short_axes(self, nest: Nest) -> range:
-        """The last axes, if they have few elements each and the one before them has many.
+        """The last axes, if they have few elements each and the axis before them has many.
 
-        Loops over them are written out, so that the loop around them is the innermost one, which becomes vectors. None
-        are where a sum is over some of them and over others, too: a loop adds to a sum in lanes once in a round.
+        Loops over them are written out. The loop around them is then the innermost one and becomes vectors. There are
+        no such axes if a sum folds some of them and other axes, too: a loop may add to a sum only once in a round.
         """
         first = count = len(nest.extents)
         while self.writes_out and first > 0 and nest.extents[first - 1] <= FEW:
@@ -280,7 +281,7 @@ class PointwiseWriter:
         return place, compare("!=", place, 0) if self.types[access.owner].dtype == BOOL else place
 
     def _folded(self, statement: Statement, old: Expr, depth: int, folds: Mapping[str, Fold]) -> Expr:
-        """An accumulator joined with the statement's value; sums of products are multiply-adds."""
+        """An accumulator joined with the statement's value. In a sum of products, that is one multiply-add."""
         if statement.form == "product" and statement.fold == "add":
             factors = [self._factor(statement, o, depth) for o in statement.operands if isinstance(o, Access)]
             function = "add_product_any_order" if folds is FOLDED else "add_product"
@@ -298,7 +299,7 @@ class PointwiseWriter:
         return expression_of(statement.made_by(), statement.fold, places, statement.dtype, self.constants)
 
     def _keep(self, statement: Statement, value: Expr, depth: int, needed: Collection[str]) -> None:
-        """Remember a value under its owner, and store it where others read it from memory."""
+        """Remember a value under its owner. Store it, too, if other nests, kernels or products read it from memory."""
         owner = statement.target.owner
         scalar = depth == 0 and self._is_scalar(owner)
         if scalar:
@@ -309,12 +310,12 @@ class PointwiseWriter:
             self.local[self._key(statement.target)] = value
 
     def _is_scalar(self, owner: str) -> bool:
-        """True if a row has but one element of it, written once."""
+        """True if a row has only one element of an owner, which is written once."""
         axis = self.batch_axes.get(owner)
         return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
 
     def _store(self, place: Load, value: Expr, statement: Statement, depth: int) -> None:
-        """Write what has been joined with memory, which is read anew from now on."""
+        """Store a value that was joined with memory. From now on, elements of its owner are loaded anew."""
         owner = statement.target.owner
         self._write(depth, self._stored(place, value, owner))
         self.local = {key: known for key, known in self.local.items() if key[0] != owner}
@@ -325,8 +326,8 @@ class PointwiseWriter:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _factor(self, statement: Statement, access: Access, depth: int) -> Expr:
-        """An operand, rounded where the statement is a product that rounds; whole numbers are read as the floats that
-        they are here."""
+        """An operand; rounded if the statement is a rounded product. In products of whole numbers it is a float with
+        the whole number as its value."""
         operand = self._operand(access, depth)
         if statement.rounding in ("", INT8, BYTES):
             return operand
@@ -372,7 +373,7 @@ class PointwiseWriter:
         return OperandPlace(operand, dtype)
 
     def _with_missing(self, statement: Statement, operands: Sequence[Expr | Number]) -> list[Expr | Number]:
-        """Operands in the places of the op's inputs, with 0 for optional ones that were left out."""
+        """An operand for each input of the op; 0 for an omitted one."""
         given = iter(operands)
         return [next(given) if name else 0 for name in statement.made_by().op.inputs]
 
@@ -399,7 +400,7 @@ class PointwiseWriter:
         return Load(self._pointer(access.owner), total(terms), dtype=_stored(self.types[access.owner]))
 
     def _terms(self, layout: Layout, depth: int) -> list[Expr]:
-        """The terms of an element's number, of axes with several elements."""
+        """The terms of an element's number: its offset, and a term for each axis with several elements."""
         offset, strides = self._outside(layout)
         axes = [axis for axis in range(depth) if strides[axis] and layout.shape[axis] > 1]
         return [*([self._size(offset)] if offset else []), *(self._times(axis, strides[axis]) for axis in axes)]
@@ -412,7 +413,7 @@ class PointwiseWriter:
         return offset, tuple(0 if axis in self.places else stride for axis, stride in enumerate(layout.strides))
 
     def _key(self, access: Access) -> Element:
-        """The key that tells elements of a buffer apart within a nest."""
+        """The key that tells elements of an owner apart within a nest."""
         return access.owner, *self._outside(access.layout)
 
     def _times(self, axis: int, stride: int) -> Expr:
@@ -431,7 +432,7 @@ class PointwiseWriter:
         return self._variable(inside(raw, size)) * step
 
     def _note_wrong(self, test: Expr) -> None:
-        """Count what is out of range; the function tells by its status, and the reference says what it was."""
+        """Count a wrong number if a test holds. The kernel then sets `status`, and the interpreter names the number."""
         self._scalar("status")
         wrong = Name("wrong")
         self.lines.append(ir.Assign("wrong", wrong + choice(test, ONE, ZERO)))
@@ -446,7 +447,7 @@ class PointwiseWriter:
         return value
 
     def _uniform(self, statement: Statement, depth: int) -> Expr:
-        """A random number, or whether it lets an element stay: its number within all rows says which is its own."""
+        """A random number, or the bool that keeps an element. The element's number within all rows selects it."""
         (row_size, by_row), layout, call = statement.operands, statement.target.layout, statement.made_by()
         terms = self._terms(layout, depth)
         size = self._size(int(row_size))  # type: ignore[arg-type]
@@ -500,7 +501,7 @@ class PointwiseWriter:
         return name
 
     def _write(self, depth: int, line: ir.Store) -> None:
-        """A line that writes to memory, below so many loops."""
+        """Add a store, within `depth` loops."""
         self.lines.append(line)
 
 
@@ -514,7 +515,7 @@ def _stored(kind: Type) -> str:
 
 
 def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:
-    """For each nest the owners that it writes and whose values other nests, or other elements, read from memory."""
+    """For each nest the owners that it writes and other nests read."""
     readers: dict[str, set[int]] = {}
     for i, nest in enumerate(nests):
         for owner in _owners_read(nest):
@@ -524,7 +525,7 @@ def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:
 
 
 def _owners_read(nest: Nest) -> Iterator[str]:
-    """The buffers that statements of a nest read: operands, indices, and sums that go on."""
+    """The owners that statements of a nest read: operands, indices, and targets that folds add to."""
     for statement in nest.statements:
         yield from (access.owner for access in statement.reads())
         if statement.target.index is not None:
