@@ -1,7 +1,7 @@
 """Plain C99 as a target: kernel IR as text, and the library that a compiler makes of it.
 
-**Kernel IR as C99 text**: functions that the system's compiler takes, besides `runtime.h`. Variables and parameters are
-the IR's with an underscore behind them, so that none is a word of C. Integers are added, subtracted and multiplied as
+**Kernel IR as C99 text** for the system's compiler. The text includes `runtime.h`. Variables and parameters have the
+names of the IR and an underscore, so that none is a word of C. Integers are added, subtracted and multiplied as
 unsigned ones, which wrap. Limits: one thread; barriers do nothing.
 """
 
@@ -63,8 +63,8 @@ def driver_text(module: ir.Module) -> str:
 
 
 def _body(function: ir.Function) -> Iterator[str]:
-    """The variables of a function, then what it does."""
-    variables = dict.fromkeys((one.name for one in function.parameters), "")  # which are there
+    """The declarations of a function's variables, then its statements."""
+    variables = dict.fromkeys((one.name for one in function.parameters), "")  # parameters are declared already
     for s in ir.statements_of(function.body):
         if isinstance(s, ir.Assign):
             variables.setdefault(s.name, s.value.dtype)
@@ -134,9 +134,9 @@ def _value(e: expressions.Expr) -> str:
 
 
 def _arithmetic(e: expressions.Expr) -> str:
-    """Users' integers wrap, as unsigned ones do in C; int64 are places and counts, which never overflow."""
+    """Arithmetic. Users' integers wrap, so they become unsigned in C. Sizes and places are int64 and never overflow."""
     operator = e.operator if isinstance(e, expressions.BinaryExpr) else "-"
-    values = ["0", *map(_value, expressions.parts_of(e))][-2:]  # what is negated is taken from 0
+    values = ["0", *map(_value, expressions.parts_of(e))][-2:]  # a negated number is subtracted from 0
     if isinstance(e, expressions.Negated) and e.dtype in FLOATS:
         return f"(-{values[1]})"
     if (
@@ -164,7 +164,7 @@ FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 
 @dataclass(frozen=True)
 class C99(OnOneThread):
-    """A C compiler and its code."""
+    """Code of the system's C compiler, on one thread."""
 
     def load(self, text: ScanModule, width: int | None) -> Any:
         assert isinstance(text.module, ir.Module)
@@ -179,7 +179,7 @@ class C99(OnOneThread):
 
 @cache
 def _library(text: str) -> Any:
-    """A text as a library of this process. Raises DeviceError without a C compiler, or one that takes such a text."""
+    """The library of a C text, loaded. Raises DeviceError if there is no C compiler, or if it fails."""
     compiler = shlex.split(os.environ.get("CC") or "cc")
     if not compiler or shutil.which(compiler[0]) is None:
         raise DeviceError("no C compiler", wanted="`cc` on the path, or the variable CC", came=" ".join(compiler))

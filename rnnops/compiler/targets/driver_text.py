@@ -1,7 +1,7 @@
-"""A module of kernel IR as LLVM IR: its pointwise kernels, its driver, and what is in both many times, once.
+"""A module of kernel IR as LLVM IR: its pointwise kernels and its driver. Text that repeats is written only once.
 
-Pointwise kernels are not copied into the driver: their pointers do not overlap within one call, but one step reads what
-another wrote. Drivers are functions as `kernels/cpu/threads.py` has them.
+Pointwise kernels are not copied into the driver: their pointers do not overlap within one call, but one step reads the
+values that another wrote. `kernels/cpu/threads.py` describes the arguments of drivers.
 
 **Repeated bodies**. A step of 100 equal layers has 100 equal pointwise kernels, products and loops over rows, which
 differ in the arrays and sizes that they are given. LLVM's time grows with the text, and faster than the text where a
@@ -44,21 +44,21 @@ from rnnops.compiler.targets.llvm_text import (
 from rnnops.kernels.cpu.processor import host
 from rnnops.util import MadeOnDemand
 
-MANY = 8  # bodies that are the same, from how many on they are a function
-PERIOD = 16  # calls that are looked for again behind them, at most
-MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
-CHEAP = ("wait", "prefetch")  # calls that are not worth another call
+MANY = 8  # equal bodies from which on they become a function
+PERIOD = 16  # the longest sequence of calls that is looked for again right after it
+MASKED = 4  # bytes of the smallest numbers that masked loads and stores take
+CHEAP = ("wait", "prefetch")  # calls that are not worth a function around them
 MARK = re.compile(r"!llvm\.loop !\d+")
 Place = tuple[int, int]  # id of the statements around a body, and the number of the body's first
 
 
 def llvm_text(module: ir.Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
-    """The text of an LLVM module, and the scalar functions that it wants besides.
+    """The text of an LLVM module, and the scalar functions that it needs.
 
     Args:
         name: of the driver in LLVM.
-        symbols: what drivers call by name -> its name in LLVM.
-        given: names of the arrays that every driver is given before those of the module, int64 all.
+        symbols: function that drivers call -> its name in LLVM.
+        given: names of the arrays that every driver gets before those of the module, all int64.
     """
     scalars = Scalars()
     programs, same = _programs(module, scalars, symbols)
@@ -88,7 +88,7 @@ def _named(text: str, name: str) -> str:
 
 
 class Row(Body):
-    """A pointwise kernel, whose sums in lanes go by blocks."""
+    """Writes a pointwise kernel. Its sums go by blocks (`llvm_text.py`)."""
 
     def __init__(self, function: ir.Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
         super().__init__(function, scalars, symbols)
@@ -116,7 +116,7 @@ class Row(Body):
             super().statement(s)
 
     def _start(self, s: ir.Assign) -> str:
-        """Begin a sum; the number that it starts from."""
+        """Begin a sum. Returns the number that it starts from."""
         dtype, factors = s.value.dtype, self.factors[s.name]
         if factors > 1:
             self.scalars.declare(*declared(dtype, PIECE_LANES[dtype]))
@@ -145,12 +145,12 @@ class Row(Body):
         self.depth -= 1
 
     def _is_masked(self, s: ir.For) -> bool:
-        """True if the processor reads and writes a part of a vector in all memory of a loop."""
+        """True if the processor has masked loads and stores for all memory of a loop."""
         touched = set().union(*map(ir.buffers_of, ir.statements_of(s.body)))
         return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
 
     def _one_block(self, s: ir.For, sums: Sequence[RowSum], count: int) -> None:
-        """A block as long as the loop."""
+        """The loop as one block, which is no longer than it needs to be."""
         for one in sums:
             one.block = -(-count // CUT) * CUT
             if count < one.block:
@@ -163,7 +163,7 @@ class Row(Body):
             one.add("part", first=True)
 
     def _whole_blocks(self, s: ir.For, sums: Sequence[RowSum]) -> None:
-        """Blocks that are full, then what is left."""
+        """A loop over full blocks, then a block for the elements that are left."""
         begin, end, straight = self.value(s.begin), self.value(s.end), is_straight(s)
         size = self.op(f"sub nsw i64 {end}, {begin}")
         whole = self.op(f"add nsw i64 {begin}, {self.op(f'and i64 {size}, {-BLOCK}')}")
@@ -190,7 +190,7 @@ class Row(Body):
         self.begin(after)
 
     def _masked_rest(self, s: ir.For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
-        """A block with so many elements: the others are zeros, and nothing is done for them."""
+        """A block with `left` elements. Its other places are zeros, for which no memory is touched."""
         count = str(BLOCK)
         if not straight:  # the block is cut off behind the last vector that has some
             for one in sums:
@@ -224,7 +224,7 @@ class Row(Body):
         self.loaded = {}
 
     def _any_blocks(self, s: ir.For, sums: Sequence[RowSum], goes_on: bool) -> None:
-        """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""
+        """The loop in pieces, each as long as the blocks of all its sums have room. Full blocks are added to lanes."""
         end, self.count = self.value(s.end), self.count + 1
         at, head, inside, after = f"%at.{self.count}", self.label(), self.label(), self.label()
         self.entry.append(f"  {at} = alloca i64")
@@ -248,7 +248,7 @@ class Row(Body):
         self.begin(after)
 
     def _within(self, s: ir.For, sums: Sequence[RowSum], kind: str, first: str, count: str, mark: str = "") -> None:
-        """So many elements of a loop, from one on, within a block of each sum."""
+        """`count` elements of a loop, from `first` on, within a block of each sum."""
         places = [one.place() if one.goes_on else "" for one in sums]
 
         def write(now: str) -> None:
@@ -278,14 +278,14 @@ class Row(Body):
 
 
 def _known_count(s: ir.For) -> int:
-    """How many times a loop runs where its text says so, else 0."""
+    """The count of rounds of a loop, if its bounds are constants; else 0."""
     if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
         return 0
     return s.end.value - s.begin.value
 
 
 def has_masks() -> bool:
-    """True if the processor reads and writes the first few numbers of a vector at once."""
+    """True if the processor can read and write only some numbers of a vector."""
     return "avx" in host().features
 
 
@@ -296,7 +296,7 @@ def is_step(statement: ir.Statement) -> bool:
 
 
 def sums_of(body: Sequence[ir.Statement]) -> dict[str, int]:
-    """The sums that statements add to, and how many factors their summands have."""
+    """Sum that statements add to -> the count of factors of its summands."""
     found: dict[str, int] = {}
     for statement in ir.statements_of(body):
         if is_step(statement):
@@ -306,7 +306,7 @@ def sums_of(body: Sequence[ir.Statement]) -> dict[str, int]:
 
 
 def is_straight(loop: ir.For) -> bool:
-    """True if a loop is only arithmetic, so that several copies in a row are small."""
+    """True if a loop has only cheap arithmetic, so that several copies of its body are small."""
     return all(_is_quick(e) for s in ir.statements_of(loop.body) for e in ir.expressions_of(s))
 
 
@@ -316,7 +316,11 @@ def _is_quick(e: Expr) -> bool:
 
 
 class _Calls(Body):
-    """A body that calls pointwise kernels; `rows` has the function that each is."""
+    """A body that calls pointwise kernels.
+
+    Args:
+        rows: kernel -> the kernel with the same text that is called in its place.
+    """
 
     rows: Mapping[str, str]
 
@@ -349,7 +353,7 @@ class _Driver(_Calls):
         self.table: list[int] = []
 
     def text(self, name: str) -> list[str]:
-        """The function under a name, behind what it reads and calls."""
+        """The texts of a driver's table and parts, then that of the driver under a name."""
         for number in ("rank", "threads"):
             self.set(number, f"%a.{number}", "int64")
         for array, place in zip(self.arrays, self.array_places.values(), strict=True):
@@ -366,7 +370,7 @@ class _Driver(_Calls):
         return [*table, *(text for _, text in self.parts.values()), driver]
 
     def _word(self, kind: str, start: str, place: int) -> str:
-        """One of many words in a row."""
+        """The word at a place of an array of words."""
         return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
 
     def _find_repeated(self) -> None:
@@ -392,7 +396,7 @@ class _Driver(_Calls):
                 at += 1
 
     def _run(self, statements: Sequence[ir.Statement], at: int) -> Iterator[_DriverPart | ir.Do]:
-        """Parts one behind the other, and cheap calls between them."""
+        """Parts that follow each other, and cheap calls between them."""
         while at < len(statements):
             part, s = self.repeated.get((id(statements), at)), statements[at]
             if part is not None:
@@ -405,7 +409,7 @@ class _Driver(_Calls):
                 return
 
     def _in_loops(self, run: Sequence[_DriverPart | ir.Do]) -> None:
-        """Write calls, in a loop where the same ones follow one another."""
+        """Write calls. A sequence of calls that repeats becomes a loop."""
         keys, at = [one.key if isinstance(one, _DriverPart) else one for one in run], 0
         while at < len(run):
             period, times = _repetition(keys, at)
@@ -413,7 +417,7 @@ class _Driver(_Calls):
             at += period * times
 
     def _repeated(self, run: Sequence[_DriverPart | ir.Do], period: int) -> None:
-        """Calls that are the same but for their tables, which lie one behind the other."""
+        """Write a sequence of calls that repeats. Only their tables differ, which lie one after another."""
         start = len(self.table)
         tables = [one.table if isinstance(one, _DriverPart) else [] for one in run]
         self.table += chain.from_iterable(tables)
@@ -444,7 +448,7 @@ class _Driver(_Calls):
 
 
 def _repetition(keys: Sequence[Any], at: int) -> tuple[int, int]:
-    """How many of the next calls are repeated, and how many times they are there; one and once where few are."""
+    """The length of the sequence that the next calls repeat, and how often it is there; (1, 1) if that is too few."""
     best = 1, 1
     for period in range(1, PERIOD + 1):
         first, times = keys[at : at + period], 1
@@ -456,13 +460,20 @@ def _repetition(keys: Sequence[Any], at: int) -> tuple[int, int]:
 
 
 class _DriverPart(_Calls):
-    """A body of a driver as a function: its table, the driver's variables that it takes, a key that has all else."""
+    """A body of a driver as a function. Equal keys are equal functions.
+
+    Args:
+        table: the numbers of its table.
+        found: for each number of the table, the kind and the array of the word at that place; no array if the number
+            is used itself.
+        taken: variables of the driver that it takes.
+    """
 
     def __init__(self, driver: _Driver, statements: Sequence[ir.Statement]) -> None:
         super().__init__(ir.Function("", (), tuple(statements)), driver.scalars, driver.symbols)
         self.driver, self.rows = driver, driver.rows
         self.table: list[int] = []
-        self.found: list[tuple[str, str]] = []  # kind and array of the word that a number of the table places
+        self.found: list[tuple[str, str]] = []
         self.taken: list[Name] = []
         self.memory, self.lengths = MadeOnDemand(self._address), MadeOnDemand(self._length)
         self.in_test = False
@@ -477,7 +488,7 @@ class _DriverPart(_Calls):
         return "\n".join([head, "entry:", *words, *self.entry, *self.lines, "  ret void", "}"])
 
     def _lines(self, k: int, kind: str, words: str) -> Iterator[str]:
-        """A number of the table, or the word that it tells the place of."""
+        """The lines that load number k of the table, or the word at the place that the number names."""
         yield f"  %e{k} = getelementptr inbounds i64, ptr %a.table, i64 {k}"
         if not words:
             yield f"  %w{k} = load i64, ptr %e{k}"
@@ -487,7 +498,7 @@ class _DriverPart(_Calls):
         yield f"  %w{k} = load {kind}, ptr %p{k}"
 
     def test(self, e: Expr) -> str:
-        """Numbers in a test are numbers of the table, as bodies may differ in them only."""
+        """The value of a test. Its numbers go into the table, because bodies may differ only in these."""
         self.in_test = True
         result = self.value(e)
         self.in_test = False
@@ -515,17 +526,17 @@ class _DriverPart(_Calls):
         return self._word("i64", "%a.words", len(self.driver.arrays) + self.driver.array_places[name])
 
     def _word(self, kind: str, words: str, number: int) -> str:
-        """A word whose place is a number of the table; the number itself where there are no words."""
+        """A word whose place is a number of the table. Without an array of words it is the number itself."""
         self.table.append(number)
         self.found.append((kind, words))
         return f"%w{len(self.table) - 1}"
 
 
 class _Bodies:
-    """The bodies in statements that may become functions, each with what sets its own variables."""
+    """The bodies in statements that may become functions, each with the statements that set its own variables."""
 
     def __init__(self, statements: Sequence[ir.Statement]) -> None:
-        self.reads: dict[int, set[str]] = {}  # id of a statement -> what it reads
+        self.reads: dict[int, set[str]] = {}  # id of a statement -> variables that it reads
         self.outside = self._read_outside(statements)
 
     def found(self, statements: Sequence[ir.Statement]) -> Iterator[tuple[Place, Sequence[ir.Statement]]]:
@@ -541,12 +552,12 @@ class _Bodies:
             first = at + 1
 
     def _is_closed(self, statements: Sequence[ir.Statement]) -> bool:
-        """True if no other statement reads the variables that these set, and these set them before they read them."""
+        """True if only these statements read the variables that they set, and not before they are set."""
         names = {one.name for one in ir.statements_of(statements) if isinstance(one, ir.Assign)}
         return not names or names.isdisjoint(self.outside | self._read_in(statements))
 
     def _read_outside(self, statements: Sequence[ir.Statement]) -> set[str]:
-        """Variables that are read where neither the body of the reader nor the statements right before it set them."""
+        """Variables that a body reads although neither it nor the statements right before it set them."""
         found, body = set[str](), list[ir.Statement]()
         for s in statements:
             body.append(s)
@@ -560,7 +571,7 @@ class _Bodies:
         return found | self._read_in(body)
 
     def _read_in(self, statements: Sequence[ir.Statement]) -> set[str]:
-        """Variables that statements read before they set them; what a test or a loop sets may not be set."""
+        """Variables that statements read before they set them. Settings inside tests and loops do not count."""
         found, known = set[str](), set[str]()
         for s in statements:
             if id(s) not in self.reads:
@@ -572,7 +583,7 @@ class _Bodies:
 
 
 def _is_body(s: ir.Statement) -> bool:
-    """True if there is no loop in a loop or a test."""
+    """True if a statement has no loop inside a loop or a test."""
     return not isinstance(s, ir.For | ir.If) or not any(isinstance(inner, ir.For) for inner in ir.statements_of(s.body))
 
 

@@ -1,22 +1,23 @@
 """Kernel IR as LLVM IR: statements, and sums of a row in one grouping.
 
-Nothing here lets LLVM choose what is rounded: sums of a row have a grouping of their own, multiply-adds are written as
-such, and no flag fuses or reorders the others. Products, packing and barriers are called by name.
+LLVM never chooses how results are rounded. Sums of a row have a fixed grouping, multiply-adds are written as such, and
+no flag fuses or reorders other operations. Products, packing and barriers are called by name.
 
 **Sums of a row** have one grouping, whatever else is in their loop: elements 32 apart are one lane, a tree joins lanes.
 
 Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the
-upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow only from summands.
-There is no `reassoc` here, which would let LLVM group by the width of its vectors, and these by what else is in a loop.
+upper half of the lanes is added to the lower half until one is left. So the bits of a sum depend only on its summands.
+LLVM's flag `reassoc` is not used: sums would then depend on the width of vectors, which LLVM chooses by the rest of the
+loop.
 
-A loop goes by blocks of 32 elements: what is summed is put into memory that a block fills, and whole vectors of it are
-added to the lanes, which are in registers. LLVM makes vectors of the loop within a block as it likes. Where a loop is
-straight arithmetic, blocks that are full have a loop of their own, without a remainder: LLVM unrolls it, and what it
-puts into memory stays in registers. Elements of a block that are not there count as zeros.
+A loop goes by blocks of 32 elements. Summands are stored in memory of one block. Then whole vectors of them are added
+to the lanes, which are in registers. LLVM makes vectors of the loop within a block as it likes. If a loop is straight
+arithmetic, full blocks have a loop of their own, without a remainder: LLVM unrolls it, and the stored summands stay in
+registers. Missing elements of a block count as zeros.
 
 A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
 
-Where a loop is known to have no more elements than a block, its block is as long as it needs to be. Lanes without
+If a loop is known to have no more elements than a block, its block is only as long as the loop. Lanes without
 elements are zeros. A lane may begin with its first element instead of zero plus that element: only the sign of a zero
 can differ, and the sum is added to the number that it starts from, which is never -0.
 """
@@ -36,9 +37,9 @@ import numpy as np
 from rnnops.compiler.lower import expressions, kernel as ir
 from rnnops.types import BOOL, is_signed
 
-FLAGS = "nsz"  # of a pointwise kernel's own arithmetic
+FLAGS = "nsz"  # of arithmetic other than sums in lanes
 SUMS = ("add_any_order", "add_product_any_order", "add_product")
-EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # of floats LLVM's, of integers the scalar functions
+EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # for floats LLVM's functions, for integers scalar functions
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
@@ -52,7 +53,7 @@ MARKED = (
     '!3 = !{!"llvm.loop.interleave.count", i32 2}',
     '!4 = !{!"llvm.loop.interleave.count", i32 1}',
 )
-MARKS = {"unrolled": "!0, !1", "by twos": "!0, !3", "by ones": "!0, !4"}  # of the vectors that a loop is made of
+MARKS = {"unrolled": "!0, !1", "by twos": "!0, !3", "by ones": "!0, !4"}  # what a loop's vectors become
 
 
 def llvm_type(dtype: str) -> str:
@@ -71,7 +72,7 @@ class Scalars:
     def __init__(self) -> None:
         self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
         self.declared: dict[str, str] = {}
-        self.marks: list[str] = []  # of loops: what each is to become
+        self.marks: list[str] = []  # keys of `MARKS`, for each marked loop
 
     def name(self, call: expressions.ScalarCall) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
@@ -80,12 +81,12 @@ class Scalars:
         return name
 
     def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
-        """A function from elsewhere, as callers see it."""
+        """Declare a function of another module. Returns its name."""
         self.declared[name] = f'declare {result} @"{name}"({", ".join(kinds)})'
         return name
 
     def mark(self, what: str) -> str:
-        """The mark on the last branch of a loop that becomes one of `MARKS`."""
+        """The text on the last branch of a loop that marks it as one of `MARKS`."""
         self.marks.append(what)
         return f", !llvm.loop !{len(MARKED) + len(self.marks)}"
 
@@ -103,7 +104,7 @@ class Scalars:
 
 
 STEPS = ("add_any_order", "add_product_any_order")
-BLOCK, CUT = 32, 8  # elements of a block, and those that one which is not full is made of
+BLOCK, CUT = 32, 8  # elements of a block; a shorter block has a multiple of `CUT`
 LANES = {"float32": 32, "float64": 16}
 PIECES = {
     "float32": "<8 x float>",
@@ -114,7 +115,7 @@ QUICK = ("min", "max", "larger", "smaller", "round_bfloat16", *STEPS)  # calls t
 
 
 def multiply_add(dtype: str, lanes: int = 1) -> str:
-    """The name of LLVM's multiply-add, rounded once where the processor can."""
+    """The name of LLVM's multiply-add. It rounds once if the processor has such an instruction."""
     return f"llvm.fmuladd.{f'v{lanes}' if lanes > 1 else ''}f{8 * SIZES[dtype]}"
 
 
@@ -127,8 +128,8 @@ def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
 class Body:
     """Writes the body of one function.
 
-    A variable that is set at one place is the value itself, in what the place comes before; others lie in memory until
-    LLVM puts them into registers.
+    A variable that is set at only one place is written as its value. Other variables lie in memory until LLVM puts them
+    into registers.
     """
 
     def __init__(self, function: ir.Function, scalars: Scalars, symbols: Mapping[str, str] = NO_SYMBOLS) -> None:
@@ -162,7 +163,7 @@ class Body:
         self.lines.append(f"{label}:")
 
     def set(self, name: str, value: str, dtype: str) -> None:
-        """A variable gets a value."""
+        """Set a variable."""
         if name not in self.changing:
             self.values[name] = value
             return
@@ -225,7 +226,7 @@ class Body:
         if e.operator in ("&", ">>"):
             word = "and" if e.operator == "&" else "ashr" if signed == "s" else "lshr"
             return self.op(f"{word} {kind} {a}, {b}")
-        wraps = "" if e.dtype != "int64" else " nsw"  # places and counts; of users' numbers only uint64 are added
+        wraps = "" if e.dtype != "int64" else " nsw"  # places and counts; users' int64 are added as uint64
         return self.op(f"{ARITHMETIC[e.operator]}{wraps} {kind} {a}, {b}")
 
     def _negated(self, e: expressions.Negated) -> str:
@@ -270,7 +271,7 @@ class Body:
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
     def _sum(self, e: expressions.ScalarCall) -> str:
-        """A step of a sum in its order; of products, one multiply-add."""
+        """One step of a sum that keeps its order. In a sum of products it is one multiply-add."""
         kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype not in FLOATS:
             term = factors[0] if len(factors) == 1 else self.op(f"mul {kind} {', '.join(factors)}")
@@ -326,10 +327,11 @@ class Body:
         self.loop(self.value(s.begin), self.value(s.end), self.value(s.step), write)
 
     def loop(self, begin: str, end: str, step: str, write: Callable[[str], None], mark: str = "") -> None:
-        """A loop whose body is written for the value of its index.
+        """Write a loop.
 
         Args:
-            mark: of its last branch.
+            write: writes the body, given the value of the index.
+            mark: the text on its last branch.
         """
         before, head, inside, after = self.block, self.label(), self.label(), self.label()
         now, following = f"%{head}.now", f"%{head}.next"
@@ -359,7 +361,7 @@ class Body:
             self.set(variable, self.op(call), "int64")
 
     def _argument(self, argument: ir.Argument) -> list[str]:
-        """The value of an argument: an address and sizes for an array."""
+        """The words of an argument: for an array or a matrix an address and sizes."""
         if isinstance(argument, expressions.Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
@@ -400,6 +402,10 @@ class RowSum:
         dtype: float32 or float64.
         factors: numbers that are multiplied with each other in each summand, 1 or 2.
         depth: loops around the place where it starts.
+        goes_on: whether it goes over several loops.
+        block: elements of a block, a multiple of `CUT`.
+        into: the memory (`full` or `part`) and the place for the next summand.
+        held: the factors of the last summand that got no place.
     """
 
     write: Body
@@ -407,10 +413,10 @@ class RowSum:
     dtype: str
     factors: int
     depth: int
-    goes_on: bool = False  # over several loops
-    block: int = BLOCK  # elements of it, a multiple of `CUT`
-    into: tuple[str, str] = field(default=("", ""), init=False)  # memory and place that the next summand is put into
-    held: Sequence[str] = field(default=(), init=False)  # the factors of the last summand that had no place
+    goes_on: bool = False
+    block: int = BLOCK
+    into: tuple[str, str] = field(default=("", ""), init=False)
+    held: Sequence[str] = field(default=(), init=False)
 
     @property
     def pieces(self) -> int:
@@ -422,7 +428,7 @@ class RowSum:
         return range(self.block // PIECE_LANES[self.dtype])
 
     def start(self) -> None:
-        """All lanes are zero."""
+        """Write the memory of a sum, with lanes of zeros."""
         for k in range(self.pieces):
             self.write.entry.append(f"  %{self.name}.{k} = alloca {PIECES[self.dtype]}")
             self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr %{self.name}.{k}")
@@ -434,15 +440,15 @@ class RowSum:
         self.write.do(f"store i64 0, ptr %{self.name}.place")
 
     def place(self) -> str:
-        """Elements of the block that are there."""
+        """The count of elements in the block."""
         return self.write.op(f"load i64, ptr %{self.name}.place")
 
     def room(self) -> str:
-        """Elements that the block still takes."""
+        """The count of elements that the block still takes."""
         return self.write.op(f"sub nsw i64 {BLOCK}, {self.place()}")
 
     def open(self) -> None:
-        """A block that is empty is filled with zeros."""
+        """Fill an empty block with zeros."""
         if not self.goes_on:
             self.clear()
             return
@@ -450,7 +456,7 @@ class RowSum:
             self.clear()
 
     def close(self, count: str) -> None:
-        """So many elements more are gathered; they are added to the lanes where the block is full or ends here."""
+        """Count `count` more elements in the block. If the block is full or the sum ends here, add it to the lanes."""
         if not self.goes_on:
             self.add("part")
             return
@@ -471,7 +477,7 @@ class RowSum:
         self.write.begin(after)
 
     def put(self, values: Sequence[str]) -> None:
-        """The factors of a summand go where blocks are gathered."""
+        """Store the factors of a summand in the block."""
         kind, place = self.into
         if not kind:
             self.held = values
@@ -482,14 +488,14 @@ class RowSum:
             self.write.do(f"store {name} {value}, ptr {at}")
 
     def clear(self) -> None:
-        """Nothing is gathered yet."""
+        """Fill the block with zeros."""
         for factor in range(self.factors):
             for k in self.gathered:
                 at = self._piece_of(f"part{factor}", k)
                 self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
 
     def add(self, kind: str, first: bool = False) -> None:
-        """Adds a block to the lanes; the first one of a sum takes their place."""
+        """Add a block to the lanes. The first block of a sum replaces their zeros."""
         piece = PIECES[self.dtype]
         for k in self.gathered:
             lanes = f"%{self.name}.{k % self.pieces}"

@@ -1,4 +1,4 @@
-/* What modules that rnnops writes as C99 call: products, packing, lists of rows, scalar functions, random numbers.
+/* The functions that C99 modules of rnnops call: products, packing, lists of rows, scalar functions, random numbers.
    `NUMBER` is the dtype of products. One thread: nothing waits. */
 #include <math.h>
 #include <stdbool.h>
@@ -28,9 +28,9 @@ static inline void pack_transposed_into(matrix b, NUMBER *packed) {
         for (int64_t j = 0; j < b.rows; j++) *packed++ = b.at[j * b.stride + k];
 }
 
-/* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along.
-   Sums of COLUMNS elements stay in registers while k runs; a compiler makes vectors of loops of a known length. B is of
-   numbers, or of whole numbers of a byte each. */
+/* C becomes the product plus the bias, if there is one; with `accumulate` the product is added to C. A's element (i, k)
+   is at a + i * down + k * along. COLUMNS sums stay in registers while k runs; compilers make vectors of loops of a
+   known length. B has numbers of type T: NUMBER, or whole numbers of a byte each. */
 enum { COLUMNS = 16 };
 /* GCC keeps an array in registers only if its loops are gone, which -O2 does not do by itself. Small processors have
    fewer registers than sums. */
@@ -99,12 +99,12 @@ static inline void gemm_packed_int8(matrix a, const int8_t *packed, matrix c, bo
     product_of_bytes(a.at, a.stride, 1, a.columns, packed, c.columns, 1, c, accumulate, bias, row, row_end, column, end);
 }
 
-/* The same where the left side is such numbers, too. */
+/* The same if the left side has whole numbers of a byte each, too. */
 #define pack_into_bytes pack_into_int8
 #define pack_transposed_into_bytes pack_transposed_into_int8
 #define gemm_packed_bytes gemm_packed_int8
 
-/* -- rows that are not over: lists as those of `kernels/cpu/threads.py`, for one thread ----------------------- */
+/* -- rows that are not over: lists like those of `kernels/cpu/threads.py`, for one thread --------------------- */
 static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
                          int64_t last, int64_t *lists, int64_t start) {
     int64_t total = 0;

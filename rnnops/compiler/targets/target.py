@@ -4,21 +4,21 @@
 stays there (kernels/cpu/threads.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
 the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
 rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
-with an empty pool. Who is about to call wakes workers that sleep (`wake_workers`), so that they are there when Python
-has made the call.
+with an empty pool. `wake_workers` wakes sleeping workers before a call, so that they are ready when Python has made
+it.
 
-Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
-processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
+Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is that
+of the processor affinity. Quotas of containers and variables such as OMP_NUM_THREADS are ignored.
 
-**OpenMP**. Kernels run on the OpenMP threads that another library has loaded. Its threads stay awake after its own
-work for milliseconds, on the cores that workers of ours would need: a step between two matrix products of PyTorch takes
-half as long again where both have a pool.
+**OpenMP**. Kernels can run on the OpenMP threads of another library that is loaded. These stay awake for milliseconds
+after the library's own work, on the cores that workers of ours would need. With a pool for each, a step between two
+matrix products of PyTorch takes half as long again.
 
-Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's, Intel's). In a forked child, and where
+Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's, Intel's). In a forked child, and if
 the runtime gives fewer threads than asked for, a team of our own runs the function.
 
 **Generated Python** goes into a file named by its hash, and is imported from there. The folder is that of
-`rnnops.kernels.cpu.processor`, where machine code lies too, so that a text is compiled once on a machine.
+`rnnops.kernels.cpu.processor`, which also has machine code. So a text is compiled only once on a machine.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ elementary = LazyModule("rnnops.kernels.cpu.elementary")
 
 
 def native_scan(module: ir.Module, width: int | None) -> NativeFunction:
-    """The driver of a module, compiled or from the disk. Its key has the revision of the kernels for scalar functions.
+    """The driver of a module, compiled or from the disk. Its key contains the revision of the kernels' sources.
 
     Args:
         width: of vectors in bits; the host's if None.
@@ -88,7 +88,7 @@ def native_scan(module: ir.Module, width: int | None) -> NativeFunction:
 
 
 ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-PROCESS = os.getpid()  # which has the threads of the pool; forked children do not, and would wait for them
+PROCESS = os.getpid()  # it has the threads of the pool; a forked child has not, and would wait for them forever
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class OpenMP:
 
 
 def openmp_of(library: str) -> OpenMP | None:
-    """The runtime that a loaded library works with; None where it has none of a kind that is known.
+    """The runtime that a loaded library uses; None if it has none with these entry points.
 
     Args:
         library: the library's file.
@@ -129,14 +129,14 @@ GATES = (0, DONE_GATE // WORD_BYTES)  # places in a mailbox
 
 
 def default_threads() -> int:
-    """Cores that this process may use, by its processor affinity; hardware threads of one core count once."""
+    """The count of cores that this process may use, by its affinity. Hardware threads of one core count once."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     return len({_core_of(processor) for processor in os.sched_getaffinity(0)})
 
 
 def _core_of(processor: int) -> str:
-    """A text that is the same for all hardware threads of a core, where the system tells."""
+    """A text that is the same for all hardware threads of a core, if the system knows them."""
     try:
         return Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list").read_text()
     except OSError:
@@ -160,11 +160,11 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
     """Have several threads run a driver at the same time; return when all have ended.
 
     Args:
-        driver: as `kernels/cpu/threads.py` has it; ranks may meet in barriers.
-        threads: how many; the caller is rank 0.
-        arrays: what the driver is given.
+        driver: takes the arguments that `kernels/cpu/threads.py` describes. Its ranks may wait for each other.
+        threads: the count of ranks; the caller is rank 0.
+        arrays: the driver's arrays.
 
-    Raises DeviceError, before any rank starts, for a wrong number of threads, or where the system gives no more.
+    Raises DeviceError, before any rank starts, for a wrong number of threads, or if the system gives no more.
     """
     threads = check_threads(threads)
     team = _idle_team()
@@ -180,8 +180,8 @@ def perform_together(threads: int, jobs: Any, perform: Callable[[Any], bool], gi
     """Have several threads do a list of jobs, and return the result of `perform` when all are done.
 
     Args:
-        jobs: the list (kernels/cpu/threads.py), which says `threads` as well.
-        perform: does its jobs with what is given.
+        jobs: the list (`kernels/cpu/threads.py`), which contains `threads` as well.
+        perform: does the jobs of the list, with `given` as its argument.
     """
     team = _idle_team()
     try:
@@ -193,7 +193,7 @@ def perform_together(threads: int, jobs: Any, perform: Callable[[Any], bool], gi
 
 
 def wake_workers(threads: int) -> None:
-    """Have the workers awake that a run of so many threads will want soon: to wake one takes as long as some steps."""
+    """Wake the workers that a run of so many threads will need soon. Waking one takes as long as some steps."""
     try:
         team = _idle.pop()
     except IndexError:
@@ -205,7 +205,7 @@ def wake_workers(threads: int) -> None:
 
 
 class Worker:
-    """A thread that runs the jobs in its mailbox, until there is none."""
+    """A thread that runs jobs from its mailbox until it is told to end."""
 
     def __init__(self) -> None:
         self.mailbox = cache_lines(MAILBOX_LINES)
@@ -226,7 +226,7 @@ class Worker:
 
 
 def _new_lock() -> int:
-    """The address of a lock of the interpreter's, taken: who waits for it sleeps until another releases it."""
+    """The address of a new Python lock that is taken. A thread that waits for it sleeps until another releases it."""
     allocate = ctypes.pythonapi.PyThread_allocate_lock
     allocate.restype = ctypes.c_void_p
     address = allocate()
@@ -237,7 +237,7 @@ def _new_lock() -> int:
 
 
 def _stack_bytes() -> int:
-    """The bytes of a thread: its stack, by Python's setting or else the system's, and 1 MiB."""
+    """The bytes that a thread needs: its stack, by Python's setting or else the system's, and 1 MiB."""
     own = threading.stack_size()
     if own:
         return int(own + MIB)
@@ -255,7 +255,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self.mailboxes = np.empty(0, np.int64)
-        self.address = 0  # of their addresses
+        self.address = 0  # of `mailboxes`
 
     def grow(self, workers: int) -> None:
         """Have at least so many workers. Raises DeviceError, or OutOfMemoryError, where the system gives no more."""
@@ -304,7 +304,7 @@ def _keep(team: ThreadPool) -> None:
 
 @cache
 def _native(function: str, numbers: int, result: Any = None) -> Any:
-    """A function of the runtime's threads, by how many numbers it takes."""
+    """A function of the thread library that takes so many numbers."""
     return thread_library().callable(function, numbers, result)
 
 
@@ -328,7 +328,7 @@ def _load(source: str) -> ModuleType:
 
 
 def _placed(name: str, source: str) -> Path:
-    """Write a module into the cache folder, or into one that goes with this process where that takes none."""
+    """Write a module into the cache folder. If that fails, write it into a folder that is deleted with this process."""
     try:
         return _written(cache_folder() / name, source)
     except OSError as error:
@@ -337,7 +337,7 @@ def _placed(name: str, source: str) -> Path:
 
 
 def _written(path: Path, source: str) -> Path:
-    """Write a file as a whole or not at all; what is there already has the same text, by its name."""
+    """Write a file as a whole or not at all. A file that has this text already stays."""
     if not path.is_file() or path.read_text(encoding="utf-8") != source:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -347,17 +347,17 @@ def _written(path: Path, source: str) -> Path:
     return path
 
 
-TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
-ROUNDING = ("float32", "bfloat16")  # precisions of what runs on processors
+TILE_ROWS = 512  # rows of products over a tile of steps: enough for their speed, few enough for the caches
+ROUNDING = ("float32", "bfloat16")  # precisions of targets on processors
 Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of modules take them
 
 
 @dataclass(frozen=True)
 class Written:
-    """A scan as a target runs it: who does, where blobs lie, the module, and the notes of a plan.
+    """A scan, written for a target: its threads, the memory layout, the module, and notes for the plan.
 
     Args:
-        plan: as the target has changed it, None where it has not.
+        plan: the plan as the target has changed it; None if it has not.
     """
 
     team: ScanTeam
@@ -371,12 +371,12 @@ class Target(Protocol):
     """A target that scans run on.
 
     Args:
-        tile_rows: rows of a tile's products, about.
-        compacts: whether rows that are over leave products.
-        in_place, calls: as of a `LoweredStep`.
-        worker: what shares out the work: a thread, or a block of them.
-        precisions: what it can round operands of products to.
-        weight_types: what it can keep weights as that are bound, besides floats.
+        tile_rows: about so many rows have products over a tile of steps.
+        compacts: whether products leave out rows that are over.
+        in_place, calls: as in `LoweredStep`.
+        worker: the word for a worker that takes a share of the work: `thread` or `block`.
+        precisions: dtypes that it can round operands of products to.
+        weight_types: how it can keep bound weights, besides as floats.
     """
 
     @property
@@ -416,33 +416,33 @@ class Target(Protocol):
         """
 
     def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
-        """Run the function of a module; whether an index or a label was out of range.
+        """Run the function of a module. True if a checked number was wrong, such as an index out of range.
 
         Args:
-            may_fail: whether one can be.
+            may_fail: whether the function checks any.
         """
 
     @property
     def memory(self) -> Memory:
-        """Where ops have their memory."""
+        """The memory of ops."""
 
     def flat(self, array: Any) -> Any:
-        """The elements of an array without gaps, as functions of modules take it."""
+        """The elements of an array without gaps, as functions of modules take them."""
 
     def constant(self, array: Array) -> Any:
-        """A copy of an array where functions of modules read it."""
+        """A constant array, in memory that functions of modules can read."""
 
     def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
         """Put rows in an order in which they are shared out, as `order_rows` of `schedule` does."""
 
     def total(self, array: Any, out: Any) -> Any:
-        """The sum over the first axis of an array, in the memory of another."""
+        """The sum over the first axis of an array, written to `out`."""
 
     def add(self, array: Any, other: Any) -> None:
-        """Add an array to one of the same shape, which has no gaps."""
+        """Add `other` to `array`, which has the same shape and no gaps."""
 
     def references(self, program: Program) -> Mapping[str, Any]:
-        """Runners of ops that are not compiled, by key; the interpreter runs the others."""
+        """Key of an op that is not compiled -> its runner. The interpreter runs ops without one."""
 
 
 class OnHost:
@@ -484,7 +484,7 @@ class Processor(OnHost):
     """Compiled code on the cores of this machine.
 
     Args:
-        openmp: whose threads run it; threads of our own if None.
+        openmp: the runtime whose threads run kernels; None for threads of our own.
     """
 
     tile_rows: int = TILE_ROWS
@@ -560,7 +560,7 @@ class PlainPython(OnOneThread):
 
 
 def was_wrong(work: Work) -> bool:
-    """True if a run has met an index or a label out of range; the next one starts afresh."""
+    """True if a run has found a wrong number, such as an index out of range. Clears the status for the next run."""
     status = work[1]
     wrong = bool(status[0] != 0)
     status[0] = 0

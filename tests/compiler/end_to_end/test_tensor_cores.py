@@ -160,7 +160,7 @@ def test_what_goes_without_precision() -> None:
     net = net_of("lstm")
     with pytest.raises(DeviceError, match=r"weights= and precision= both .* got 'float16' and 'bfloat16'. Leave one"):
         ro.compile(net, "cuda", precision="bfloat16", weights="float16")
-    with pytest.raises(DeviceError, match=r"net 'net': .* take whole warps; wanted lanes by 32; got 3"):
+    with pytest.raises(DeviceError, match=r"net 'net': .* take whole warps; wanted a multiple of 32; got 3"):
         ro.compile(net, "cuda", precision="float16", tuning=Options(device=Cuda(net="net")))(feeds_of(net, 2))
     with pytest.raises(DeviceError, match=r"rounds what would be float32; wanted feeds of float32; got float64"):
         ro.compile(net, "cuda", precision="float16")(in_float64(feeds_of(net, 2)))

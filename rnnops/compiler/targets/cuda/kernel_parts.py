@@ -1,44 +1,43 @@
-"""Kernel IR of what a device's loop does: pointwise kernels, products, work past a barrier, reads before it.
+"""Kernel IR for the loops of a device: pointwise kernels, products, work past a barrier, reads before it.
 
 **Pointwise kernels for a block of CUDA threads**: the same nests, with loops that the lanes of the block share out.
 `lane_nests.py` chooses the loops. If lanes hold parts of a fold, it ends in shared memory: the lanes fold their parts
 together, in one order, and one of them writes the result. If no loop can be shared out (scatters to places that
 iterations may share), all lanes go through the nest, and only lane 0 writes.
 
-After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
-each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done
-by all lanes alike.
+After each nest the block waits, so that the next one may read values that any lane has written. All teams go through
+the same number of iterations, so that all lanes come to each wait. In iterations past the end they do nothing. Limits:
+in a nest without loops, all lanes do the same.
 
 **Pointwise kernels for single features**: the same nests, each lane of a CUDA device going through those of its own. A
 lane calls the function for a row and a feature `u`. It does all nests of the program for them, one after another, and
-needs no other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. If a row has only one number of a
-value, all lanes compute it, and the lane of feature 0 writes it.
+needs no other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`, where P is the period (`loop.py`).
+If a value has only one number for a row, all lanes compute it, and the lane of feature 0 writes it.
 
 **Pointwise kernels for a block that has a part of a row**: some iterations of these nests. If parts share out a nest, a
-block does its part of one axis; of other nests it does all or nothing (`lane_nests.py`). Each part keeps the values
-that all parts compute. The first part writes those that others read.
+block does its part of one axis. Other nests it does as a whole or not at all (`lane_nests.py`). Values that all parts
+compute stay in memory of each part. The first part also writes those that others read.
 
-**Elementwise work that leaves a block's numbers of a product's left side in its shared memory too**. This is done if
-blocks share out the inner axis of a loop's only product. A block then multiplies the numbers that its lanes have just
-written. The product reads them from shared memory, and not from L2, 270 cycles away, where products of the tile will
-find them.
+**Copies of results in shared memory**: elementwise work may store a block's numbers of a product's left side there,
+too. It does so if blocks share out the inner axis of a loop's only product. A block then multiplies the numbers that
+its lanes have just written. The product reads them from shared memory instead of from L2, which is 270 cycles away.
+Products of the tile read them from there.
 
 **Products**: those whose inner axis blocks share out, and those that the driver starts: of a whole tile, or of a step
 if weights leave the chip. Products that do not depend on each other are started together (`loop.py`).
 
-**Elementwise work that no wait needs to wait for**: values that only sums over steps, and products of a tile, will
-read. A region before a wait is split in two. Values that products of this step or later steps read are computed before
-the block says that it has arrived. The rest is computed between that and the wait, when lanes would be idle. LSTM's
-gradient of a bias is such work: each lane adds to numbers in memory, one after another. A block may do it while others
-are past the wait, because it reads nothing that another region of the loop changes. Limits: this is only for work
-feature by feature, with all operands in memory anyway, and only if no product but partial sums is between the region
-and the wait.
+**Deferred elementwise work**: values that only sums over steps, and products of a tile, will read. A region before a
+wait is split in two. Values that products of this step or later steps read are computed before the block signals its
+arrival. The rest is computed between that and the wait, when lanes would be idle. LSTM's gradient of a bias is such
+work: each lane adds to numbers in memory, one after another. A block may do it while others are past the wait, because
+it reads nothing that another region of the loop changes. Limits: this is only for work feature by feature, with all
+operands in memory anyway. Between the region and the wait there may be only products that make partial sums.
 
-**Early reads**: while blocks wait, they fetch values that they will read between this wait and the next one. These are
-values that no block writes in the loop: preactivations that a product is added to, and kept values of the forward pass,
-which elementwise work after the wait reads, of this step or of the next one. They lie in memory far behind L2, whose
-copies of the last step are long gone. Limits: a blob counts if its rows of the batch lie one after the other, with a
-whole number of features in each. Values that are the same at every step are in L2 already.
+**Early reads**: while blocks wait, they fetch values that they will read between this wait and the next one. No block
+writes these values in the loop. They are preactivations that a product is added to, and kept values of the forward pass
+that elementwise work after the wait reads, in this step or the next one. They lie in memory behind L2. Limits: rows of
+such a blob must lie one after another, with a whole number of features in each. Values that are the same at every step
+are in L2 already.
 """
 
 from __future__ import annotations
@@ -71,24 +70,29 @@ from rnnops.kernels.cuda.step_product import TILE, PartialSums, padded, staged_w
 from rnnops.types import BOOL, INTEGERS
 
 LANE, LANES, MATE, MATES, TEAM, TEAMS = map(Name, ("lane", "lanes", "mate", "mates", "team", "teams"))
-FOLDING = {  # who folds: the first of them, how far they are apart, a lane's place among them, how many they are
+FOLDING = {  # lanes that fold together -> the first of them, their distance, this lane's place among them, their count
     "all": (ZERO, ONE, LANE, LANES),
     "team": (LANE - MATE, ONE, MATE, MATES),
     "across": (MATE, MATES, TEAM, TEAMS),
 }
 SYNC = ir.Do("cuda.syncthreads")
 DTYPES = ("float32", "float64", *INTEGERS, BOOL)
-SHARED = {  # what lanes fold in, by name; bools are bytes
+SHARED = {  # shared memory in which lanes fold, by name; bools are bytes
     f"shared_{dtype}": ir.Parameter(f"shared_{dtype}", "uint8[]" if dtype == BOOL else f"{dtype}[]") for dtype in DTYPES
 }
 
 
 class BlockPointwiseWriter(PointwiseWriter):
-    """Writes the nests of one pointwise kernel for the lanes of a block; each lane calls it for the same row."""
+    """Writes the nests of one pointwise kernel for the lanes of a block. All lanes call it for the same row.
+
+    Args:
+        share: of the nest that is being written.
+        inside: whether a team has an iteration of this nest.
+    """
 
     writes_out = False  # lanes share out loops
-    share: Share  # of the nest that is being written
-    inside: Expr  # whether a team has an iteration of it
+    share: Share
+    inside: Expr
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         self.share, self.inside = self._shared(nest), TRUE
@@ -114,7 +118,7 @@ class BlockPointwiseWriter(PointwiseWriter):
         return share_lanes(nest)
 
     def _bounds(self, nest: Nest, depth: int) -> tuple[Expr, Expr]:
-        """First and last, not included, of what a block does of a loop."""
+        """The range of a loop that a block does, without its end."""
         return ZERO, self._size(nest.extents[depth])
 
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
@@ -128,7 +132,7 @@ class BlockPointwiseWriter(PointwiseWriter):
         super()._finish_register(statement, depth, needed)
 
     def _fold_of_lanes(self, statement: Statement) -> str:
-        """The function that folds the lanes' parts; it is written next to the program if no module has it."""
+        """The function that folds the lanes' parts. A fold that not all modules have is added to the kernel."""
         name: str = fold_name(statement.fold)
         if statement.fold not in FOLDS:
             name = f"{self.result.name}_fold_{len(self.result.folds)}"
@@ -137,7 +141,7 @@ class BlockPointwiseWriter(PointwiseWriter):
         return name
 
     def _write(self, depth: int, line: ir.Store) -> None:
-        """A line that writes to memory, for one lane where several would write the same element."""
+        """Add a store. If several lanes would write the same element, only one of them does."""
         share = self.share
         if share.inner is not None and depth > share.inner:
             super()._write(depth, line)
@@ -158,12 +162,18 @@ def _after(first: Expr, place: Expr) -> Expr:
 
 
 class FeaturePointwiseWriter(PointwiseWriter):
-    """Writes a pointwise kernel whose features stand by themselves (`by_features`)."""
+    """Writes a pointwise kernel whose features are independent (`by_features`).
+
+    Args:
+        period: of features.
+        written: owners that the kernel writes, without those that have one number for a row.
+        axis: the axis of features of the nest that is being written.
+    """
 
     writes_out = False
-    period: int  # of features
-    written: Collection[str]  # owners that the program writes
-    axis: int | None  # of the nest that is being written
+    period: int
+    written: Collection[str]
+    axis: int | None
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         self.axis = feature_axis(nest, self.written, self.period)
@@ -189,13 +199,21 @@ PART = "part"  # the number of a block among those of its row
 
 
 class PartPointwiseWriter(BlockPointwiseWriter):
-    """Writes the nests of a region that several blocks do together for one row."""
+    """Writes the nests of a region that several blocks do together for one row.
 
-    work: Mapping[int, RowNest]  # by the nest's `id`
+    Args:
+        work: `id` of a nest -> the nest's share.
+        private: owners that each block has for itself.
+        parts: blocks of a row.
+        bounds: size of an axis -> the range of it that a block has.
+        own: the nest that is being written.
+    """
+
+    work: Mapping[int, RowNest]
     private: Collection[str]
-    parts: int  # blocks of a row
-    bounds: Callable[[int], tuple[Name, Name]]  # of what a block has of an axis of some size
-    own: RowNest  # the nest that is being written
+    parts: int
+    bounds: Callable[[int], tuple[Name, Name]]
+    own: RowNest
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         self.own = self.work[id(nest)]
@@ -229,9 +247,9 @@ class PartPointwiseWriter(BlockPointwiseWriter):
 
 
 class MirroredPointwiseWriter(FeaturePointwiseWriter):
-    """Writes a pointwise kernel for single features, and one owner to shared memory as well."""
+    """Writes a pointwise kernel for single features. It stores the owner `mirrored` in shared memory as well."""
 
-    mirrored: str  # the owner
+    mirrored: str
 
     def _write(self, depth: int, line: ir.Store) -> None:
         super()._write(depth, line)
@@ -242,7 +260,10 @@ class MirroredPointwiseWriter(FeaturePointwiseWriter):
 
 
 def mirrored(loop: Loop, plan: StepPlan, batch: int) -> dict[int, str]:
-    """The region whose result goes to shared memory too, and that; empty where the product reads it from memory."""
+    """Number of a region -> the owner that it also stores in shared memory, where the next product reads it.
+
+    Empty if the product reads its left side from memory.
+    """
     numbers = [number for number, region in enumerate(loop.regions) if region.part == PARTIAL]
     if len(loop.products) != 1 or numbers in ([], [0]):
         return {}
@@ -259,7 +280,7 @@ GROUP, MEMBER = Name("group"), Name("member")
 
 @dataclass(frozen=True)
 class SplitLines:
-    """Lines of one kernel.
+    """Writes lines of a kernel for products whose inner axis blocks share out.
 
     Args:
         rows: of the batch.
@@ -275,7 +296,7 @@ class SplitLines:
     features: Callable[[int], tuple[Name, Name]]
 
     def load(self, node: StepProduct, period: int, weights: str, place: int) -> ir.Do:
-        """Rows of the weights come into shared memory."""
+        """Load a block's rows of the weights into shared memory."""
         layout, size = node.right.layout, self.size
         where = tuple(map(size, (layout.offset, *layout.strides, node.inner, node.columns, period)))
         members, width = size(self.loop.members), size(self._sums(node, period).width)
@@ -283,24 +304,24 @@ class SplitLines:
         return ir.Do("load_rows", (ir.Array(weights), *where, members, width, *self.features(period), kept))
 
     def clear(self, node: StepProduct, period: int) -> ir.Do:
-        """Zeros where a block's numbers of a left side will lie."""
+        """Clear the shared memory for a block's numbers of a left side."""
         rows = padded(self.loop.sharing(self.rows).rows_of(node))
         return ir.Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
 
     def own_row(self, number: int, row: Expr) -> dict[str, ir.Argument]:
-        """The place of a row that region `number` multiplies, and its features, by names in programs."""
+        """Name in kernels -> argument: the place of a row of the left side of region `number`, and its features."""
         node, period = self._region(number)
         first, last = self.features(period)
         place = ir.Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
         return {"own_row": place, "own_first": first, "own_count": last - first}
 
     def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int, there: bool) -> ir.Do:
-        """Partial sums of region `number` of the loop.
+        """Compute the partial sums of region `number`.
 
         Args:
             left: the array in which the left side lies, from `first` on.
             place: of the weights in shared memory.
-            there: whether a block's numbers of the left side are in shared memory.
+            there: whether a block's numbers of the left side are in shared memory already.
         """
         node, period = self._region(number)
         size = self.size
@@ -315,7 +336,7 @@ class SplitLines:
         return ir.Do("partial_product", (*a, *chip, *self._partials(number), *shape, size(period), *own))
 
     def total(self, number: int, target: tuple[ir.Array, Expr], rows: Expr, bias: tuple[ir.Array, Expr]) -> ir.Do:
-        """The total of the partial sums of a product, in region `number`."""
+        """Compute the totals of partial sums, in region `number`."""
         node, period = self._region(number)
         size, sums = self.size, self._shared(self.loop.sums)
         array, start = self._partials(number)
@@ -343,7 +364,7 @@ class SplitLines:
         return self.size(sums.height), self.size(sums.width), MEMBER, self.size(self.loop.members)
 
     def _partials(self, number: int) -> tuple[ir.Array, Expr]:
-        """Where a group's partial sums begin at a step: copies take turns."""
+        """The place of a group's partial sums at a step. Steps use copies in turn."""
         node, period = self._region(number)
         splits = [region.nodes for region in self.loop.regions if region.part == PARTIAL]
         start = self.loop.scratch + self.loop.partials[splits.index(self.loop.regions[number].nodes)]
@@ -356,16 +377,17 @@ class SplitLines:
 
 @dataclass
 class DriverProducts:
-    """Products of a driver.
+    """Writes the products that a driver launches.
 
     Args:
         has_rows: whether blobs of a step have an axis of the batch.
+        summed: owners that earlier products have added to in this tile.
     """
 
     layouts: Layouts
     sizes: SizeArguments
     has_rows: bool
-    summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
+    summed: set[str] = field(default_factory=set)
 
     def of_tile(self, nodes: Sequence[Node]) -> list[ir.Statement]:
         """Products of all steps of a tile."""
@@ -374,11 +396,11 @@ class DriverProducts:
         return lines
 
     def of_step(self, nodes: Sequence[Node]) -> list[ir.Statement]:
-        """Products of the step at hand."""
+        """Products of the current step."""
         return [ir.Do("on.multiply", tuple(map(self._of_step, some))) for some in apart(nodes)]
 
     def bias(self, node: StepProduct) -> tuple[str, Expr]:
-        """The array of a product's bias, and where it begins there; the target's and -1 where it has none."""
+        """The array of a product's bias, and the bias's place in it. Without a bias: the target's array and -1."""
         if not node.bias:
             return self._place(node.target).array, Literal(-1)
         return self.layouts.arrays[node.bias.owner], self.sizes.of(node.bias.layout.offset)
@@ -426,7 +448,7 @@ class DriverProducts:
 
 
 def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopRegion | None]:
-    """Region `number` of a loop in two parts: the first work, and work that may be done while blocks wait after it."""
+    """Region `number` in two parts: work to do first, and work to do while blocks wait. The second may be None."""
     region = loop.regions[number]
     if region.period == BY_ROWS or not region.statements or not _waits_next(loop, number):
         return region, None
@@ -450,7 +472,7 @@ def _waits_next(loop: Loop, number: int) -> bool:
 
 
 def _owners(loop: Loop, plan: StepPlan, region: LoopRegion) -> set[str]:
-    """Buffers that may be written late: in the loop only late work reads them."""
+    """Owners that may be written late: in the loop only late work reads them."""
     others = [node for one in loop.regions if one.nodes != region.nodes for node in one.nodes]
     needed = {owner for node in others for owner in node_reads(node)}
     numbers, read = numbers_of(region.statements, plan), _tensors([*others, *region.nodes], plan, node_reads)
@@ -483,7 +505,7 @@ def _tensors(nodes: Sequence[Node], plan: StepPlan, touched: Callable[[Node], li
 
 
 def _is_own(statement: Statement, changed: Collection[object], region: LoopRegion, plan: StepPlan) -> bool:
-    """True if nothing else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
+    """True if no other node changes a value that a statement reads. Other blocks may be past the wait by then."""
     for access in statement.reads():
         slot = plan.slots.get(access.owner)
         tensor = slot.tensor if slot else access.owner
@@ -500,17 +522,17 @@ M0, M1, N0, N1 = map(Name, ("m0", "m1", "n0", "n1"))
 
 
 def step_of_tile(step: Expr) -> tuple[ir.Statement, ir.Statement]:
-    """Names of a step: which of its tile it is, and which of all."""
+    """Statements that set the numbers of a step: `i` within its tile, and `t` among all steps."""
     return ir.Assign("i", choice(BACKWARDS, STEPS - 1 - step, step)), ir.Assign("t", LOW + Name("i"))
 
 
 @dataclass(frozen=True)
 class FetchLines:
-    """Lines of one kernel.
+    """Writes the early reads of a kernel.
 
     Args:
         size: writes a number of the plan.
-        address: of a row of a place at a step.
+        address: writes the address of a row of a place at a step.
         features: first and last feature of a member, for a period.
     """
 
@@ -523,7 +545,7 @@ class FetchLines:
     features: Callable[[int], tuple[Name, Name]]
 
     def before(self, number: int) -> list[ir.Statement]:
-        """While blocks wait before region `number`."""
+        """The statements for the time in which blocks wait before region `number`."""
         regions, waits = self.loop.regions, sorted(self.loop.waits)
         later = [wait for wait in waits if wait > number]
         lines = list(self._of(regions[number : later[0] if later else None]))
@@ -543,7 +565,7 @@ class FetchLines:
             yield ir.Do("fetch_columns", (*where, *share))
 
     def _owners(self, regions: Sequence[LoopRegion]) -> dict[str, int]:
-        """Distant buffers that regions read, and the period with which a block reads it; one owner a tensor."""
+        """Distant owner that regions read -> the period with which a block reads it. A tensor has one owner here."""
         found: dict[str, int] = {}
         newest: dict[object, str] = {}
         for region in regions:
@@ -561,7 +583,7 @@ class FetchLines:
         return found
 
     def _is_newer(self, owner: str, other: str) -> bool:
-        """True if no step before has read it from their tensor."""
+        """True if an owner is of a newer step than another in the same tensor. No earlier step has read that one."""
         shift, known = (self.plan.slots[name].shift for name in (owner, other))
         return shift < known if self.scan.reverse else shift > known
 
@@ -578,7 +600,7 @@ class FetchLines:
         return lasting and not self._is_written(owner, region)
 
     def _is_written(self, owner: str, region: LoopRegion) -> bool:
-        """True if a step writes it, other than the product that adds to it."""
+        """True if a step writes an owner. A product that adds to it does not count."""
         slot = self.plan.slots.get(owner)
         others = {name for one in self.loop.regions if one.nodes != region.nodes for name in one.written}
         others |= set() if region.product else region.written

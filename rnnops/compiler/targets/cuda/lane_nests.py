@@ -12,9 +12,9 @@ There are three ways. Each block of the row takes a part of one axis of a nest (
 features of a context). Or all blocks do the whole nest, each for itself, in memory of its own. Or only the first block
 does it. Element `e` of a nest in parts belongs to the part that has `e // width % size` of the axis.
 
-**Elements of a tile counted through by all lanes, with columns, rows and steps: no division of 64 bits in a loop**.
-Devices divide 64 bits by some hundred instructions, which elementwise work would wait for. Rows and steps have 32 bits;
-elements may have more, so their columns and rows are counted on by a stride instead.
+**Lanes count through all elements of a tile** and need the column, row and step of each. Dividing numbers of 64 bits
+takes a device some hundred instructions, for which elementwise work would wait. Numbers of rows and steps have 32 bits
+and are divided. Numbers of elements may have more, so that columns and rows are counted on by a stride instead.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rnnops.compiler.lower.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 
 LANES, MATES = 256, 32
-SCATTERED = 4  # accesses to neighbouring numbers that cost as much as one where each lane is elsewhere
-FOLD_OF_TEAM, FOLD_OF_ALL = 4, 6  # what a fold in shared memory costs, in accesses
+SCATTERED = 4  # accesses to neighbouring numbers that cost as much as one to distant numbers
+FOLD_OF_TEAM, FOLD_OF_ALL = 4, 6  # the cost of a fold in shared memory, in accesses
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Share:
     """Axes of a nest that are shared out.
 
     Args:
-        lanes: the axis whose iterations lanes, or lanes of a team, share; None where only lane 0 writes.
-        teams: the axis whose iterations teams share; None where there is one of all lanes.
+        lanes: the axis whose iterations lanes, or lanes of a team, share; None if only lane 0 writes.
+        teams: the axis whose iterations teams share; None if all lanes are one team.
     """
 
     lanes: int | None = None
@@ -57,7 +57,7 @@ class Share:
         return self.lanes if self.lanes is None or self.teams is None else max(self.lanes, self.teams)
 
     def folds(self, statement: Statement) -> str:
-        """Who has parts of a register fold: `""` a lane by itself, `team`, `across` teams, or `all` lanes."""
+        """The lanes that have parts of a register fold: `team`, `across` teams, `all`, or `""` for a single lane."""
         of_lanes, of_teams = (axis is not None and axis in statement.folded_axes() for axis in (self.lanes, self.teams))
         if of_lanes:
             return "team" if self.teams is not None and not of_teams else "all"
@@ -70,7 +70,7 @@ def share_lanes(nest: Nest) -> Share:
 
 
 def cost_of_nest(nest: Nest, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses of a lane one after another, and the cost of folds over lanes, shared out in the cheapest way."""
+    """The cost of a nest that is shared out in the cheapest way: accesses of a lane, and folds over lanes."""
     alone = prod(nest.extents) * sum(1 for statement in nest.statements for _ in statement.accesses())
     return min((_cost(nest, share, lanes, mates) for share in _possible(nest)), default=alone)
 
@@ -89,12 +89,12 @@ def stands_apart(statement: Statement, axis: int) -> bool:
     target = statement.target
     first, last = target.layout.span()
     if target.index is not None and (target.index.layout.strides[axis] != 0 or last - first >= target.index_step):
-        return False  # an index that is met twice, or rows that overlap
+        return False  # an index may come twice, or rows may overlap
     return statement.extents[axis] == 1 or target.layout.strides[axis] != 0
 
 
 def _cost(nest: Nest, share: Share, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses one after another, and what folds of lanes cost besides."""
+    """Accesses of a lane, one after another, and the cost of folds over lanes."""
     assert share.lanes is not None
     together = {share.lanes: lanes} if share.teams is None else {share.lanes: mates, share.teams: lanes // mates}
     rounds = [-(-size // together.get(axis, 1)) for axis, size in enumerate(nest.extents)]
@@ -108,15 +108,15 @@ def _cost(nest: Nest, share: Share, lanes: int = LANES, mates: int = MATES) -> i
     return cost
 
 
-EVERY, FIRST = -1, -2  # for an axis: each part does all of a nest, only the first part does it
+EVERY, FIRST = -1, -2  # in place of an axis: each part does the whole nest, or only the first part does it
 
 
 @dataclass(frozen=True)
 class RowNest:
-    """A nest of a row, and who does it.
+    """A nest of a row, and its share of each part.
 
     Args:
-        axis: whose iterations parts share, `EVERY` or `FIRST`.
+        axis: the axis whose iterations parts share; or `EVERY` or `FIRST`.
     """
 
     nest: Nest
@@ -124,16 +124,16 @@ class RowNest:
 
     @property
     def size(self) -> int:
-        """Of the axis that parts share out."""
+        """The size of the axis that parts share out."""
         return self.nest.extents[self.axis]
 
     def part(self, parts: int) -> Nest:
-        """The nest as one of so many parts has it, for counts of work."""
+        """The nest with the extents that one of so many parts has, for counts of work."""
         sizes = (-(-n // parts) if axis == self.axis else n for axis, n in enumerate(self.nest.extents))
         return Nest(tuple(sizes), self.nest.statements)
 
     def accesses(self) -> Iterator[tuple[Access, bool]]:
-        """All memory it touches, and whether it is written."""
+        """All accesses to memory; True for those that write."""
         for statement in self.nest.statements:
             for access in statement.accesses():
                 yield access, access is statement.target
@@ -141,7 +141,7 @@ class RowNest:
 
 @dataclass(frozen=True)
 class PartShare:
-    """Elements that belong to parts: of what lies `width` numbers for each of `size`, over and over."""
+    """Elements that parts share out: `width` numbers for each position of an axis of `size`, again and again."""
 
     width: int
     size: int
@@ -149,7 +149,7 @@ class PartShare:
 
 @dataclass(frozen=True)
 class OtherShare:
-    """Elements that only the first part of a row touches, or any."""
+    """Elements that only the first part of a row touches, or that any part may touch."""
 
     first: bool
 
@@ -159,7 +159,7 @@ RowShare = PartShare | OtherShare
 
 
 def shares_of_parts(nests: Sequence[RowNest], private: Collection[str]) -> Mapping[str, tuple[RowShare, bool]]:
-    """How each owner is touched that parts do not have for themselves: by whom, and whether it is written."""
+    """Owner -> the share of it that parts touch, and whether they write it. Owners in `private` are left out."""
     found: dict[str, tuple[RowShare, bool]] = {}
     for one in nests:
         for access, writes in one.accesses():
@@ -172,7 +172,7 @@ def shares_of_parts(nests: Sequence[RowNest], private: Collection[str]) -> Mappi
 
 
 def spans_of_parts(nests: Sequence[RowNest]) -> Mapping[str, tuple[int, int]]:
-    """The first and the last element of a row that nests touch of each owner, where no index says more."""
+    """Owner -> the first and last element of a row that nests touch. Owners with an index are left out."""
     found: dict[str, tuple[int, int]] = {}
     indexed = {access.owner for one in nests for access, _ in one.accesses() if access.index is not None}
     for one in nests:
@@ -184,7 +184,7 @@ def spans_of_parts(nests: Sequence[RowNest]) -> Mapping[str, tuple[int, int]]:
 
 
 def _share(one: RowNest, access: Access, writes: bool) -> RowShare:
-    if one.axis == FIRST or (one.axis == EVERY and writes):  # of what all know, the first part tells others
+    if one.axis == FIRST or (one.axis == EVERY and writes):  # all compute it, the first part writes it
         return FIRST_PART
     if one.axis == EVERY:
         return WHOLE_ROW
@@ -193,7 +193,7 @@ def _share(one: RowNest, access: Access, writes: bool) -> RowShare:
 
 
 def _lies_by_parts(access: Access, axis: int) -> bool:
-    """True if the position along an axis says whose an element is."""
+    """True if the position along an axis tells which part an element belongs to."""
     layout = access.layout
     width, size = layout.strides[axis], layout.shape[axis]
     if access.index is not None or width <= 0 or layout.offset % width:
@@ -220,25 +220,25 @@ U, ROW, ONE = Name("u"), Name("row"), Literal(1)
 
 
 def quotient(a: Expr, b: Expr) -> Expr:
-    """`a // b` of numbers of 32 bits."""
+    """`a // b` for numbers of 32 bits."""
     return ScalarCall("quotient", (a, b), dtype=INDEX)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """`a % b` of numbers of 32 bits."""
+    """`a % b` for numbers of 32 bits."""
     return ScalarCall("remainder", (a, b), dtype=INDEX)
 
 
 def step_and_row(row: Expr, rows: Expr) -> list[ir.Statement]:
-    """Lines that find step and row of the batch of a row of all steps."""
+    """Statements that set the step, and the row of the batch, of a row number among all steps."""
     return [ir.Assign("n", remainder(row, rows)), ir.Assign("step", quotient(row, rows))]
 
 
 def columns_and_rows(first: Expr, stride: Expr, columns: Expr) -> tuple[list[ir.Statement], list[ir.Statement]]:
-    """Lines before a loop that find column and row of its first element, and lines that go on by a stride.
+    """Statements before a loop that set column and row of its first element, and others that go on by a stride.
 
     Args:
-        columns: of a row; there may be none, and then the loop has no turn.
+        columns: of a row; if there are none, the loop has no rounds.
     """
     some, over = most(columns, ONE), compare(">=", U, columns)
     rows_on, columns_on = Name("rows_on"), Name("columns_on")

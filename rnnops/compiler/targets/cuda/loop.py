@@ -1,29 +1,28 @@
 """Regions of a loop over steps, the share of each block in their features, and the products that go together.
 
-**Regions of a loop**: what blocks of a CUDA device do together at a step, and which features each of them owns. A
-region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of
-elementwise work is done feature by feature where everything it writes lies so, else row by row. With period P element e
-of a row belongs to the block that owns feature e modulo P: of LSTM's gates [N, 4H] with P = H a block owns all four
-gates of its features, so that what follows the product needs no other block.
+**Regions of a loop**: the work of blocks of a CUDA device at a step, and the features that each block owns. A region is
+a product, or all elementwise work between two products. A block computes columns of a product. Elementwise work is done
+feature by feature if all its results lie so, else row by row. With period P, element e of a row belongs to the block
+that owns feature e modulo P. LSTM's gates are `[N, 4H]`. With P = H, a block owns all four gates of its features, so
+that the work after the product needs no other block.
 
-**Where blocks wait for each other in a loop over steps**: before what reads or writes what other blocks have touched.
-Each region of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
-product reads all of its left side, unless blocks share out its inner axis: then each reads its own features, and
-partial sums go from all to all). Two regions need a wait between them where they touch the same element, one of them
-writing, and not each block its own. Steps are gone through one after another, as they will run; the first region found
-to need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
+**Waits of blocks in a loop over steps** (`place_barriers`). Each region touches memory in shares of blocks: by rows, by
+features with some period, or all of it. A product reads all of its left side. If blocks share out its inner axis, each
+reads its own features instead, and all read partial sums of all. Two regions need a wait between them if they touch the
+same element, one of them writes it, and the element may belong to different blocks. Steps are examined in the order in
+which they run. The first region that needs a wait gets one at every step, until no region needs one. LSTM needs one
+wait a step, before its product.
 
-Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same, but
-where blocks share rows.
+Limits: elements are told apart by owner, by step and by row or feature. Two parts of one blob count as the same, except
+if blocks share rows.
 
-**Which products of a loop have their inner axis shared out by the members of a group, and what that costs**. A block
-reads all of a left side, `rows * inner` numbers, where members own columns of the weights. Where they own rows of them
-instead, each multiplies the numbers of its own features; it writes and reads `rows * columns` partial sums, up to zeros
-that fill tiles. So gate gradients times weights take half of what LSTM's would, as there are four gates to a feature; a
-product with one number to a feature, as a forward pass has, would take more. A wait more or less counts as what could
-be read meanwhile.
+**Split products** have their inner axis shared out by the members of a group. If members own columns of the weights, a
+block reads the whole left side: `rows * inner` numbers. If they own rows of the weights, each multiplies the numbers of
+its own features. It writes and reads `rows * columns` partial sums, and some zeros that fill tiles. For LSTM's gate
+gradients times weights that is half as much, because a feature has four gates. For a product with one number for each
+feature, as in a forward pass, it would be more. The cost of an added wait counts as well (`share_blocks.py`).
 
-Limits: the left side and the result have whole numbers of features in a row, with the period of the loop; one decision
+Limits: the left side and the result have whole numbers of features in a row, with the period of the loop. One decision
 is made for all products of a loop that would read and write less.
 """
 
@@ -52,7 +51,8 @@ from rnnops.util import cached_property
 
 
 def apart(nodes: Sequence[Node]) -> list[list[StepProduct | Contraction]]:
-    """Products in order. Those are together that do not touch each other's results, or go on with the one before."""
+    """Products in order, in groups. In a group, a product may add to the one right before it. Otherwise products do not
+    touch each other's results."""
     groups: list[list[StepProduct | Contraction]] = []
     for node in nodes:
         assert isinstance(node, StepProduct | Contraction)
@@ -76,7 +76,7 @@ def _goes_on(node: StepProduct | Contraction, before: StepProduct | Contraction)
 
 
 BY_ROWS = 0  # the period of a region whose rows blocks share out
-PARTIAL, TOTAL = "partial sums", "total"  # what a region does of a product whose inner axis blocks share out
+PARTIAL, TOTAL = "partial sums", "total"  # the two parts of a product whose inner axis blocks share out
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class LoopRegion:
     """A product, or statements between two products.
 
     Args:
-        period: of features that a block owns; `BY_ROWS` where it owns rows.
-        part: of a product, `PARTIAL` or `TOTAL`; all of it if empty.
-        work: of rows that several blocks share, nest by nest (`share_rows.py`); empty where each row has one block.
-        private: what each of these blocks has for itself.
+        period: of the features that a block owns; `BY_ROWS` if it owns rows.
+        part: the part of a product, `PARTIAL` or `TOTAL`; empty for the whole product.
+        work: the nests of rows that several blocks share (`share_rows.py`); empty if each row has one block.
+        private: owners that each of these blocks has for itself.
     """
 
     nodes: tuple[Node, ...]
@@ -98,7 +98,7 @@ class LoopRegion:
 
     @property
     def product(self) -> StepProduct | None:
-        """The product that it is, if it is one."""
+        """The region's product; None if it is elementwise work."""
         return self.nodes[0] if isinstance(self.nodes[0], StepProduct) else None
 
     @property
@@ -113,7 +113,7 @@ class LoopRegion:
 
 
 def regions_of(stage: Stage, plan: StepPlan, period: int) -> list[LoopRegion]:
-    """The regions of a loop where features are shared out with a period."""
+    """The regions of a loop whose features are shared out with a period."""
     regions = []
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = tuple(group)
@@ -128,12 +128,12 @@ def regions_of(stage: Stage, plan: StepPlan, period: int) -> list[LoopRegion]:
 
 
 def period_of_product(product: StepProduct, period: int) -> int:
-    """The period with which columns of a product are shared out: that of the loop if they are so many times it."""
+    """The period for columns of a product: that of the loop if it divides them, else their number."""
     return period if period and product.columns % period == 0 else product.columns
 
 
 def periods(stage: Stage) -> list[int]:
-    """Periods that a loop may have, the largest first: sizes of what its elementwise work loops over."""
+    """Periods that a loop may have, the largest first: the extents of its elementwise work."""
     statements = [node for node in stage.nodes if isinstance(node, Statement)]
     return sorted({size for nest in fuse_nests(statements) for size in nest.extents if size > 1}, reverse=True)
 
@@ -149,9 +149,9 @@ def by_features(statements: Sequence[Statement], plan: StepPlan, period: int) ->
 
 
 def feature_nests(statements: Sequence[Statement], plan: StepPlan) -> list[Nest]:
-    """The nests of work that is done feature by feature: what a row has one number of comes first.
+    """The nests of work that is done feature by feature. Values with one number for a row come first.
 
-    What has features then seldom needs to be in several nests, with memory between them.
+    Values with features then seldom need several nests, with memory between them.
     """
     early: list[Statement] = []
     rest: list[Statement] = []
@@ -165,18 +165,18 @@ def feature_nests(statements: Sequence[Statement], plan: StepPlan) -> list[Nest]
 
 
 def numbers_of(statements: Sequence[Statement], plan: StepPlan) -> frozenset[str]:
-    """The buffers that statements write with one number a row."""
+    """The owners that statements write with one number for a row."""
     return frozenset(s.target.owner for s in statements if is_number(s.target.owner, statements, plan))
 
 
 def shared_by_rows(written: Collection[str], plan: StepPlan) -> set[str]:
-    """The buffers without rows; each block computes its own copy."""
+    """The owners without rows. Each block computes its own copy of them."""
     owners = {owner for owner in written if owner not in plan.accumulators and owner not in plan.slots}
     return {owner for owner in owners if owner not in plan.batch_axes} if plan.batch_axes else set()
 
 
 def is_number(owner: str, statements: Sequence[Statement], plan: StepPlan) -> bool:
-    """True if a row has one element of it, written once by what loops over nothing."""
+    """True if an owner has one element for a row, and one statement without loops writes it."""
     writers = [statement for statement in statements if statement.target.owner == owner]
     if len(writers) != 1 or writers[0].target.index is not None:
         return False
@@ -190,7 +190,8 @@ def _has_features(nest: Nest, written: Collection[str], numbers: Collection[str]
     """True if a nest can be done for a single feature.
 
     Args:
-        written: owners that the region writes, but for numbers.
+        written: owners that the region writes, without `numbers`.
+        numbers: owners with one number for a row.
     """
     if all(statement.target.owner in numbers for statement in nest.statements):
         read = {access.owner for statement in nest.statements for access in statement.reads()}
@@ -199,7 +200,7 @@ def _has_features(nest: Nest, written: Collection[str], numbers: Collection[str]
 
 
 def feature_axis(nest: Nest, written: Collection[str], period: int) -> int | None:
-    """The axis of a nest along which features lie in everything it writes, None where there is none.
+    """The axis of a nest along which features lie in all its results; None if there is none.
 
     Args:
         written: owners that the region writes; reads of them must be of the same feature.
@@ -218,14 +219,14 @@ def _keeps(statement: Statement, axis: int, written: Collection[str], period: in
 
 
 def lies_by_features(access: Access, axis: int, period: int) -> bool:
-    """True if the position along an axis is the feature, modulo the period, of every element touched."""
+    """True if the position along an axis, modulo the period, is the feature of every element touched."""
     if access.index is not None or access.layout.offset % period or access.layout.strides[axis] != 1:
         return False
     return all(stride % period == 0 for i, stride in enumerate(access.layout.strides) if i != axis)
 
 
-COPIES = 2  # of a blob that lives for a step: the next step writes another one
-EVERYTHING = -1  # how a product's left side is touched: by every block
+COPIES = 2  # of a blob that lives for a step: the next step writes the other one
+EVERYTHING = -1  # the share of memory that every block touches, such as a product's left side
 
 
 @dataclass(frozen=True)
@@ -233,11 +234,11 @@ class Touch:
     """The use of memory by a region.
 
     Args:
-        memory: a tensor, an owner in scratch, or a product whose partial sums lie there.
+        memory: a tensor, an owner in scratch, or a product for its partial sums.
         first, last: positions over time, relative to the step.
-        ring: after how many steps positions come round; 0 where they do not.
-        share: `BY_ROWS`, the period of features, `EVERYTHING`, or how the blocks of a row share it.
-        span: the first and last element of each row, None where it may be any, or of several steps (a window).
+        ring: steps after which memory is used again; 0 if it never is.
+        share: `BY_ROWS`, the period of features, `EVERYTHING`, or the share of the blocks of a row.
+        span: the first and last element of each row; None if it may be any, or for a window of several steps.
     """
 
     memory: TensorName | str | StepProduct
@@ -249,7 +250,7 @@ class Touch:
     span: tuple[int, int] | None = None
 
     def conflicts(self, earlier: Touch, steps: int) -> bool:
-        """True if blocks must wait between this and the work of so many steps (in order of time) before."""
+        """True if blocks must wait between an earlier touch and this one, `steps` steps of time later."""
         if self.memory != earlier.memory or not (self.writes or earlier.writes):
             return False
         if self.span and earlier.span and not max(self.span[0], earlier.span[0]) <= min(self.span[1], earlier.span[1]):
@@ -263,7 +264,7 @@ class Touch:
 
 
 def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion], copies: int = COPIES) -> frozenset[int]:
-    """Numbers of the regions before which all blocks wait.
+    """The numbers of the regions before which all blocks wait.
 
     Args:
         copies: of partial sums of products.
@@ -281,7 +282,7 @@ def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion], co
 def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion]) -> bool:
     """True if steps may run at once: no step touches what another writes, in tensors or in sums over steps.
 
-    What lies in scratch is left out: each step can have its own.
+    Values in scratch are ignored: each step can have its own.
     """
     lasting = {*plan.slots, *plan.accumulators}
     place = Positions(scan, plan)
@@ -296,7 +297,7 @@ def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion])
 
 
 def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: int, direction: int) -> int | None:
-    since: list[tuple[int, Touch]] = []  # what has been touched since the last wait, and at which step
+    since: list[tuple[int, Touch]] = []  # the touches since the last wait, each with its step
     for step in range(steps):
         for number, own in enumerate(touches):
             if number in waits:
@@ -308,7 +309,7 @@ def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: 
 
 
 def _reach(touches: Sequence[Sequence[Touch]]) -> int:
-    """How many steps apart two touches of the same element may be."""
+    """The most steps between two touches of the same element."""
     places: dict[TensorName | str | StepProduct, list[Touch]] = {}
     for touch in (touch for region in touches for touch in region):
         places.setdefault(touch.memory, []).append(touch)
@@ -317,7 +318,7 @@ def _reach(touches: Sequence[Sequence[Touch]]) -> int:
 
 
 def _seen(regions: Sequence[LoopRegion], number: int) -> set[str]:
-    """The buffers that other regions read."""
+    """The owners that other regions read."""
     others = [node for i, region in enumerate(regions) if i != number for node in region.nodes]
     return {owner for node in others for owner in node_reads(node)}
 
@@ -343,7 +344,7 @@ def _touches(
 
 
 def _shares(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[int | lane_nests.RowShare, bool]]:
-    """How each owner that changes is touched: by whom, and whether it is written."""
+    """Owner that steps change -> the share of it that blocks touch, and whether they write it."""
     found = lane_nests.shares_of_parts(region.work, region.private) if region.work else _shares_of_nests(region, plan)
     return {owner: share for owner, share in found.items() if owner not in plan.invariant}
 
@@ -366,13 +367,13 @@ def _shares_of_nests(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[i
 
 
 class Positions:
-    """Where in tensors the owners of a plan lie."""
+    """The positions of a plan's owners in tensors."""
 
     def __init__(self, scan: Scan, plan: StepPlan) -> None:
         self.scan, self.plan = scan, plan
 
     def touch(self, owner: str, share: int | lane_nests.RowShare, writes: bool) -> Touch:
-        """The use of a buffer, shared out so, by a region."""
+        """The use of an owner by a region, with this share."""
         slot = self.plan.slots.get(owner)
         if slot is None:
             lasting = owner in self.plan.accumulators
@@ -387,7 +388,7 @@ class Positions:
 
 
 def _is_alike(share: int | lane_nests.RowShare, numbers: int) -> bool:
-    """True if the same block has an element of several steps wherever it stands among them, so many numbers each."""
+    """True if an element's place in a step decides its block, also in a window of steps of `numbers` numbers each."""
     if isinstance(share, lane_nests.PartShare):
         return numbers % (share.width * share.size) == 0
     return not isinstance(share, int) or share <= 0 or numbers % share == 0
@@ -409,7 +410,7 @@ class Sharing:
     members: int
 
     def rows_of(self, product: StepProduct) -> int:
-        """Of a product's left side that a group has at most: rows that add to one sum stay together."""
+        """The most rows of a product's left side that a group has. Rows that add to one sum stay together."""
         together = rows_of_sum(self.rows)
         parts = -(-self.rows // together)
         own = together * -(-parts // self.groups)
@@ -420,7 +421,7 @@ class Sharing:
         return partial_sums(self.rows_of(product), product.columns, period, self.members)
 
     def numbers(self, region: LoopRegion) -> int:
-        """That a block reads and writes for a region, if that is a product."""
+        """The numbers that a block reads and writes for a region's product; 0 for elementwise work."""
         product = region.product
         if product is None:
             return 0
@@ -433,7 +434,7 @@ class Sharing:
 
 
 def can_split(region: LoopRegion, sharing: Sharing, whatever_it_costs: bool) -> bool:
-    """True if a region is a product whose inner axis may be shared out, with less to read and write then."""
+    """True if a region is a product whose inner axis may be shared out, and blocks then read and write less."""
     product = region.product
     if product is None or region.period == BY_ROWS:
         return False
@@ -446,7 +447,7 @@ def can_split(region: LoopRegion, sharing: Sharing, whatever_it_costs: bool) -> 
 def with_split_products(
     regions: Sequence[LoopRegion], sharing: Sharing, whatever_it_costs: bool = False
 ) -> tuple[LoopRegion, ...]:
-    """Regions with partial sums and totals in the place of products; all are partial before any is a total."""
+    """Regions with split products in place of products. In a group, all partial sums come before all totals."""
     found: list[LoopRegion] = []
     for splits, group in groupby(regions, key=lambda region: can_split(region, sharing, whatever_it_costs)):
         found += (half for some in members_apart(list(group)) for half in halves(some)) if splits else group
@@ -460,7 +461,7 @@ def halves(regions: Sequence[LoopRegion]) -> Iterator[LoopRegion]:
 
 
 def members_apart(regions: Sequence[LoopRegion]) -> Iterator[list[LoopRegion]]:
-    """Products in order, those together that read no result of each other on their left."""
+    """Products in order, in groups. Products of a group do not read each other's results as their left side."""
     group: list[LoopRegion] = []
     for region in regions:
         left = region.product.left if region.product else ""
@@ -472,13 +473,13 @@ def members_apart(regions: Sequence[LoopRegion]) -> Iterator[list[LoopRegion]]:
 
 
 def copies_of_sums(regions: Sequence[LoopRegion], sharing: Sharing, itemsize: int) -> int:
-    """How many copies of partial sums L2 holds, at most two: then no step waits for readers of the one before."""
+    """The copies of partial sums that L2 holds, at most two. With two, no step waits for readers of the last step."""
     nbytes = places_of_sums(regions, sharing, 1)[-1] * itemsize
     return 2 if 2 * nbytes <= L2_BYTES else 1 if nbytes <= L2_BYTES else 0
 
 
 def places_of_sums(regions: Sequence[LoopRegion], sharing: Sharing, copies: int) -> tuple[int, ...]:
-    """Where partial sums of each product begin, counted in numbers from the first one on; and their end."""
+    """The places of each product's partial sums, counted in numbers from the first one on, and their end."""
     places = [0]
     for region in regions:
         if region.product and region.part == PARTIAL:
@@ -499,16 +500,17 @@ class Loop:
         apart: whether its steps do not depend on each other, and run at once.
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
-        parts: blocks that share a row where work goes by rows (`share_rows.py`).
-        over: what blocks do instead at a step when all rows of their group are over; empty where that is all of it.
-        lengths: the reference by which rows end, of `over`.
-        weights: of each product, where its columns or rows begin in shared memory, counted in weights.
-        staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
-        sums: where lanes leave their sums.
-        numbers: that shared memory holds in all.
+        parts: blocks that share a row in work by rows (`share_rows.py`).
+        over: regions of a step at which all rows of a group are over; empty if such a step runs like others.
+        lengths: the reference with the lengths of rows, for `over`.
+        weights: the place of each product's columns or rows in shared memory, counted in weights.
+        staged: the place of rows of a product's left side there.
+        depth: numbers of each such row that are there at a time.
+        sums: the place of lanes' sums there.
+        numbers: the size of that memory, counted in numbers.
         copies: of partial sums of products, used in turn.
-        partials: of each product whose inner axis members share out, where its partial sums begin, and where all end.
-        scratch: where the first of them begins in scratch of the dtype of products.
+        partials: the place of each split product's partial sums, and the end of all.
+        scratch: the place of the first partial sums in scratch of the products' dtype.
     """
 
     regions: tuple[LoopRegion, ...]
@@ -530,12 +532,12 @@ class Loop:
     lengths: str = ""
 
     def sharing(self, rows: int) -> Sharing:
-        """Its groups and members, for so many rows of the batch."""
+        """The groups and members, for so many rows of the batch."""
         return Sharing(rows, self.groups, self.members)
 
     @property
     def blocks(self) -> int:
-        """Of a launch."""
+        """The blocks of a launch."""
         return self.groups * self.members
 
     @property
@@ -544,20 +546,20 @@ class Loop:
         return max((region.period for region in self.regions), default=BY_ROWS)
 
     def lines(self, itemsize: int) -> list[str]:
-        """The lines of a plan about it.
+        """The lines about the loop in a printed plan.
 
         Args:
             itemsize: bytes of a number.
         """
         if not self.persistent:
-            return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
+            return ["weights do not fit on chip: each step launches its products, and the work between them"]
         waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
         members = f"{self.members} block{'s' if self.members != 1 else ''}"
         groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
         groups += f", {self.parts} blocks a row" if self.parts > 1 else ""
         sums = f", {self.partials[-1] * itemsize} bytes of partial sums" if self.partials else ""
         weights = f"{self.staged * itemsize} bytes of weights on chip in each block"
-        over = ["groups whose rows are all over leave products and waits"] if self.over else []
+        over = ["groups whose rows are all over skip products and waits"] if self.over else []
         return [f"one launch a tile: {groups}, {waits}, {weights}{sums}", *over]
 
     @property

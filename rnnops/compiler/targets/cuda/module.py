@@ -1,10 +1,11 @@
 """A step plan as kernel IR for a CUDA device: kernels for its loops over steps, and a driver that launches them.
 
-For each tile of steps the driver launches the stages of the plan. Products of a whole tile are launched one by one.
-Each loop is one kernel that runs all its steps, and `share_blocks.py` says how its blocks share it out. If weights do
-not fit in shared memory, the loop goes step by step, with kernels for products and for the elementwise work between
-them.
-The last section writes kernel IR of a device as a module of numba.cuda.
+For each tile of steps the driver launches the stages of the plan. Products over a whole tile are launched by
+themselves. Each loop is one kernel that runs all its steps; `share_blocks.py` chooses the shares of its blocks. If
+weights do not fit in shared memory, the loop goes step by step, with kernels for products and for the elementwise work
+between them.
+
+The last section (`cuda_text`) writes kernel IR of a device as a module of numba.cuda.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class CudaScanWriter:
     """Writes the module of a scan for a CUDA device.
 
     Args:
-        loops: how blocks share out each stage that is a loop, by its number.
-        weights: the dtype in which shared memory keeps them.
+        loops: number of a stage that is a loop -> the shares of its blocks.
+        weights: the dtype in which shared memory keeps weights.
+        shared: period of features -> number of the lane's share of them.
+        part_sizes: size of an axis that parts of a row share out -> its number.
     """
 
     scan: Scan
@@ -62,8 +65,8 @@ class CudaScanWriter:
     constants: Constants = field(default_factory=Constants)
     sizes: SizeArguments = field(default_factory=SizeArguments)
     programs: list[PointwiseKernel] = field(default_factory=list)
-    shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
-    part_sizes: dict[int, int] = field(default_factory=dict)  # of axes that parts of a row share out -> their number
+    shared: dict[int, int] = field(default_factory=dict)
+    part_sizes: dict[int, int] = field(default_factory=dict)
     kernels: list[ir.DeviceKernel] = field(default_factory=list)
 
     def written(self) -> ScanModule:
@@ -169,12 +172,12 @@ class CudaScanWriter:
         return [*lines, ir.For("step", BEGIN, END, ONE, (*STEP_OF_TILE, *steps))]
 
     def _own_rows(self, members: Expr, together: Expr) -> list[ir.Statement]:
-        """The rows of a block, where each has one."""
+        """The rows of a block, if no row has several blocks."""
         share = _share((N0, N1), MEMBER, members, M1 - M0, together)
         return [*share, ir.Assign("n0", M0 + N0), ir.Assign("n1", M0 + N1)]
 
     def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[ir.Statement]:
-        """The row of a block, if blocks share rows, and the part of it that the block does; some may have none."""
+        """The row of a block, if blocks share rows, and the block's part of it. A block may have no row."""
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
         lines: list[ir.Statement] = [
@@ -206,10 +209,10 @@ class CudaScanWriter:
         return lines
 
     def _wait(self, loop: Loop, number: int, meanwhile: Sequence[ir.Statement]) -> list[ir.Statement]:
-        """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile.
+        """The blocks of a group wait for each other before a region, and fetch values early in that time.
 
         Args:
-            meanwhile: what else is done until all have come.
+            meanwhile: other work until all blocks have arrived.
         """
         begin = GROUP_BEGIN if loop.over else BEGIN
         before = (STEP - begin) * len(loop.waits) + sum(other < number for other in loop.waits)
@@ -218,7 +221,7 @@ class CudaScanWriter:
         return self._waited(loop, before + first_wait() if loop.over else before, [*fetched, *meanwhile])
 
     def _waited(self, loop: Loop, before: Expr, meanwhile: Sequence[ir.Statement] = ()) -> list[ir.Statement]:
-        """The blocks of a group wait for each other, so many waits after the first one."""
+        """The blocks of a group wait for each other, `before` waits after the first wait of the launch."""
         members, group = self._size(loop.members), (ir.Array("counters"), LINE)
         turns = TURN + before
         return [ir.Do("arrive", (*group, MEMBER, members)), *meanwhile, ir.Do("await_group", (*group, members, turns))]
@@ -266,7 +269,7 @@ class CudaScanWriter:
         return ir.Do("step_product", (*a, *rows, *kept, *c, *bias))
 
     def _half(self, number: int, node: StepProduct, loop: Loop, weights: int) -> ir.Statement:
-        """Partial sums of a product, or what they add up to."""
+        """Partial sums of a product, or their totals."""
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         left, target, rows = self._place(node.left), self._place(node.target), (M1 - M0) * self._size(each)
         lines = self._split(loop)
@@ -286,11 +289,11 @@ class CudaScanWriter:
     def _region(
         self, region: LoopRegion, loop: Loop, mirror: str = "", own_row: Mapping[str, ir.Argument] = NOWHERE
     ) -> list[ir.Statement]:
-        """Lines of elementwise work.
+        """Statements for elementwise work.
 
         Args:
-            mirror: the owner that goes to shared memory too.
-            own_row: what the program is told of its place there.
+            mirror: the owner that is also stored in shared memory.
+            own_row: arguments of the kernel for the place there.
         """
         together = self._rows_and_together()[1]
         if region.period == BY_ROWS:
@@ -308,7 +311,7 @@ class CudaScanWriter:
         return [ir.For("e", LANE, (P1 - P0) * width, LANES, body)]
 
     def _steps_apart(self, loop: Loop) -> list[ir.Statement]:
-        """A stage whose steps and rows do not depend on each other: all at once."""
+        """A stage whose steps and rows do not depend on each other. All run at once."""
         region = loop.regions[0]
         rows = self._rows_and_together()[0]
         if region.period == BY_ROWS:
@@ -393,18 +396,18 @@ class CudaScanWriter:
         return self._size(-(-batch // rows_of_sum(batch))) if self.plan.batch_axes else ONE
 
     def _features(self, period: int) -> tuple[Name, Name]:
-        """First and last feature of a member's share."""
+        """The range of features that a member has."""
         number = self.shared.setdefault(period, len(self.shared))
         return Name(f"a{number}"), Name(f"b{number}")
 
     def _part_of(self, size: int) -> tuple[Name, Name]:
-        """First and last of a block's part of an axis of a row."""
+        """The range of an axis of a row that a block has."""
         number = self.part_sizes.setdefault(size, len(self.part_sizes))
         return Name(f"f{number}"), Name(f"g{number}")
 
 
 class DeviceAddresses(Addresses):
-    """Addresses in kernels, where 64 bits are divided by some hundred instructions; steps and rows have 32."""
+    """Addresses in kernels. Steps and rows are divided as numbers of 32 bits, which is much faster than 64 bits."""
 
     def _quotient(self, a: Expr, b: Expr) -> Expr:
         return lane_nests.quotient(a, b)
@@ -416,13 +419,13 @@ class DeviceAddresses(Addresses):
 def _share(
     names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr
 ) -> tuple[ir.Statement, ir.Statement]:
-    """First and last of what one of several takes."""
+    """The statements that set the range of things that one of several ranks takes."""
     first, last = share_of(rank, parts, count, block)
     return ir.Assign(names[0].name, first), ir.Assign(names[1].name, last)
 
 
 def _places_of_weights(loop: Loop) -> dict[tuple[Node, ...], int]:
-    """Nodes of a region with a product -> where its weights begin in shared memory."""
+    """Nodes of a region with a product -> the place of its weights in shared memory."""
     own = [region.nodes for region in loop.regions if region.product and region.part != TOTAL]
     return dict(zip(own, loop.weights, strict=False))
 
@@ -430,20 +433,20 @@ def _places_of_weights(loop: Loop) -> dict[tuple[Node, ...], int]:
 def write_cuda_scan(
     scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop], weights: str
 ) -> ScanModule:
-    """Write a plan as a module whose function `scan(on, sizes, *arrays)` launches all that it takes.
+    """Write a plan as a module. Its function `scan(on, sizes, *arrays)` launches all kernels of a scan.
 
     Args:
-        loops: how blocks share out each stage that is a loop, by its number.
-        weights: the dtype in which shared memory keeps them.
+        loops: number of a stage that is a loop -> the shares of its blocks.
+        weights: the dtype in which shared memory keeps weights.
     """
     return CudaScanWriter(scan, plan, layouts, dtype, loops, weights).written()
 
 
 def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> set[str]:
-    """Buffers that products or pointwise kernels access in memory; pointwise kernels keep all else in registers.
+    """Owners that products or pointwise kernels access in memory. Others stay in registers of pointwise kernels.
 
     Args:
-        layouts: with a place for everything.
+        layouts: places for all owners.
     """
     writer = CudaScanWriter(scan, plan, layouts, dtype, loops, dtype)
     writer.written()
@@ -470,11 +473,9 @@ from rnnops.kernels.cuda.lane_functions import add_products, clear_tile, keep_ti
 {functions}
 
 device_function = cuda.jit(device=True)"""
-DEVICE, HOME = choose(
-    ("cuda", "cuda.device_scalars"), ("cpu", "cpu.pointwise")
-)  # the simulator has processors' numbers
+DEVICE, HOME = choose(("cuda", "cuda.device_scalars"), ("cpu", "cpu.pointwise"))  # or the simulator's
 PLACE = ("rank, blocks = cuda.blockIdx.x, cuda.gridDim.x", "lane, lanes = cuda.threadIdx.x, cuda.blockDim.x")
-TEAMS = (  # lanes that are over are in a team without work
+TEAMS = (  # lanes that do not fill a team are in a team without work
     f"mates = min({choose(lane_nests.MATES, 2)}, lanes)",
     "teams, mate = lanes // mates, lane % mates",
     f"team = lane // mates if lane < teams * mates else {1 << 40}",
@@ -486,7 +487,7 @@ def cuda_text(module: ir.DeviceModule, constants: Sequence[str], for_people: boo
 
     Args:
         constants: lines that define the numbers it uses.
-        for_people: whether comments say whose memory arrays of kernels are; no text that runs may have them.
+        for_people: whether comments name the blobs in arrays. A text that runs may not have such comments.
     """
     head = HEAD.format(home=HOME, functions="\n".join(import_lines(DEVICE)))
     parts = [
@@ -505,7 +506,7 @@ def cuda_text(module: ir.DeviceModule, constants: Sequence[str], for_people: boo
 
 
 def programs_text(folds: Sequence[ir.LaneFold], programs: Sequence[ir.Function]) -> list[str]:
-    """The texts of functions of the device."""
+    """The texts of the device's functions."""
     texts = [lane_functions.fold_text(fold.name, str(fold.joined)) for fold in folds]
     return [*texts, *("\n".join(_function(program)) for program in programs)]
 
@@ -517,7 +518,8 @@ def _function(program: ir.Function) -> Iterator[str]:
 
 
 def _lines(body: Sequence[ir.Statement]) -> Iterator[str]:
-    """Statements of kernels, indented: `range` would divide 64 bits to count by a step that is known late."""
+    """The lines of statements, indented. A step that is not constant makes a `while` loop: `range` would divide numbers
+    of 64 bits."""
     for statement in body:
         if isinstance(statement, ir.If):
             yield f"{ir.INDENT}if {statement.test}:"

@@ -1,27 +1,27 @@
-"""How blocks share out a loop over steps, by what a step should cost, and what each keeps in shared memory.
+"""How blocks share out a loop over steps, by the predicted cost of a step, and the contents of their shared memory.
 
 **Blocks** form groups. A group owns rows of the batch, and its members share out the features that these rows need. A
 member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
 weights are best, since each reads the whole state of its group's rows at every step. The remaining blocks form further
 groups, of four rows at least, as many as a lane multiplies at once. If all blocks together cannot hold the weights, the
 loop goes step by step from the host, with a launch for each product and for the elementwise work after it. The number
-of members is the smallest that shares features as evenly. If steps should take less time so, members share out the
-inner axis of products (`loop.py`).
+of members is the smallest that shares features as evenly as the largest possible number. If the predicted time of a
+step is shorter so, members share out the inner axis of products (`loop.py`).
 
 The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by rows, then the
 largest. Limits: one loop at a time is planned, from its sizes only.
 
-**Loops whose products round their operands, and run on tensor cores**, are shared out like others, except for what a
-block reads. Weights for tensor cores lie as fragments, 16 bits each if they are rounded to bfloat16 or float16, and
-rows are multiplied 16 at once. The cost of a step decides how many groups there are. With more groups a block reads
-fewer rows, and has more columns. Products of such a loop that round nothing keep their weights as they are. Limits:
-members share out only columns, and each reads the whole left side of its group's rows.
+**Loops with products on tensor cores**, which round their operands, are shared out like others, except for the numbers
+that a block reads. Weights for tensor cores lie as fragments, 16 bits each if they are rounded to bfloat16 or float16,
+and 16 rows are multiplied at once. The predicted cost of a step decides the number of groups. With more groups a block
+reads fewer rows, and has more columns. Products of such a loop that round nothing keep their weights as they are.
+Limits: members share out only columns, and each reads the whole left side of its group's rows.
 
 **The predicted cost of a step, in microseconds**: a model, for devices that are not at hand. A step is a sum of parts
 that follow each other. Each product reads its left side from L2 into shared memory, a slice while the one before is
 multiplied. If blocks share out its inner axis, a product reads a block's own numbers instead, writes partial sums to L2
 and reads those of others. Blocks wait for each other, and the rest takes some time. On tensor cores a product takes the
-longest of three times: reads of shared memory, multiply-adds, and the way of a warp from one chunk of k to the next.
+longest of three times: reads of shared memory, multiply-adds, and a warp's latency from one chunk of k to the next.
 The source of every constant stands next to it. The model is for an H100 and float32, and it is optimistic. Limits: of
 all parts, only the writes of a block hide behind another part. Blocks are as busy as the busiest. L2 has its latency
 and its bandwidth, for reads and for writes, whatever the traffic.
@@ -85,15 +85,15 @@ from rnnops.sizes import guarded
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM
-SHARED_BYTES = 232448  # of shared memory a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
-NUMBERS = 7  # that the cycles of a product depend on
+SHARED_BYTES = 232448  # of shared memory that a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
+NUMBERS = 7  # numbers that the cycles of a product depend on
 ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmarks
-L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
+L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: NVIDIA's A100 whitepaper about its L2
 FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
 BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guide)
 SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
-GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes have reached L2, its addition does, a read comes back
-PREACTIVATION = ROUND_TRIP / CLOCK  # from L2, where it was fetched to; some 600 cycles from memory behind it
+GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes reach L2, then its addition does, then a read comes back
+PREACTIVATION = ROUND_TRIP / CLOCK  # a read from L2, into which it was fetched; from memory it takes some 600 cycles
 
 
 REST = SMALL_WORK + PREACTIVATION
@@ -103,7 +103,7 @@ def step_time(loop: Loop, batch: int) -> float:
     """Microseconds of a step.
 
     Args:
-        loop: as blocks share it out.
+        loop: with the shares of blocks.
         batch: rows of all groups.
     """
     cycles = sum(region_cycles(region.part, numbers) for region, numbers in _products(loop, batch))
@@ -111,7 +111,7 @@ def step_time(loop: Loop, batch: int) -> float:
 
 
 def cheapest(loops: Sequence[Loop], batch: int) -> Loop:
-    """The loop whose steps take least time."""
+    """The loop whose steps take the least predicted time."""
     products = [[(region.part, numbers) for region, numbers in _products(loop, batch)] for loop in loops]
     parts = [[part for part, _ in some] for some in products]
     waits = [len(loop.waits) for loop in loops]
@@ -121,7 +121,7 @@ def cheapest(loops: Sequence[Loop], batch: int) -> Loop:
 
 
 def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Sequence[int]) -> tuple[int, bool]:
-    """The number of the loop, and that costs are not linear in sizes."""
+    """The number of the cheapest loop, and False because costs are not linear in sizes."""
     given, times = iter(numbers), []
     for some, count in zip(parts, waits, strict=True):
         cycles = sum(region_cycles(part, [next(given) for _ in range(NUMBERS)]) for part in some)
@@ -130,7 +130,7 @@ def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Seq
 
 
 def _products(loop: Loop, batch: int) -> Iterator[tuple[LoopRegion, tuple[int, ...]]]:
-    """Regions with a product, and what that costs depends on."""
+    """Regions with a product, and the numbers that its cost depends on."""
     sharing = loop.sharing(batch)
     for number, region in enumerate(loop.regions):
         product = region.product
@@ -144,8 +144,8 @@ def region_cycles(part: str, numbers: Sequence[int]) -> float:
     """Cycles of a product, or of a half of it.
 
     Args:
-        numbers: rows, inner, columns, period of features, members, numbers of a slice of k, and 1 where a block's
-            numbers of the left side are in shared memory.
+        numbers: rows, inner, columns, period of features, members, numbers of a slice of k, and 1 if a block's
+            numbers of the left side are in shared memory already.
     """
     rows, inner, columns, period, members, depth, stays = numbers
     own = -(-period // members)
@@ -159,11 +159,11 @@ def region_cycles(part: str, numbers: Sequence[int]) -> float:
 def partial_cycles(inner: int, sums: PartialSums, stays: bool) -> float:
     """Cycles in which a block reads its own numbers of a left side, multiplies them and writes partial sums.
 
-    Those of some tiles are on their way while others are multiplied.
+    Partial sums of some tiles are being written while others are multiplied.
 
     Args:
-        inner: numbers of a row that it has.
-        stays: whether they are in shared memory.
+        inner: numbers of a row that the block has.
+        stays: whether these are in shared memory already.
     """
     read = 0.0 if stays else ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
     passes = -(-sums.members * sums.of_member // TILE**2 // LANES)
@@ -174,7 +174,8 @@ def partial_cycles(inner: int, sums: PartialSums, stays: bool) -> float:
 
 
 def total_cycles(sums: PartialSums) -> float:
-    """Cycles in which a block reads partial sums of all members for its features; lanes share out fours and members."""
+    """Cycles in which a block reads partial sums of all members for its features. Lanes share out members, and numbers
+    in groups of four."""
     batches, left = 0, sums.of_member // TILE
     while left > 0:
         together = min(LANES, left)
@@ -185,10 +186,10 @@ def total_cycles(sums: PartialSums) -> float:
 
 
 def product_cycles(rows: int, inner: int, depth: int, multiply: float) -> float:
-    """Cycles of a block's product and of what it reads, slice by slice of k: the next comes while one is multiplied.
+    """Cycles of a block's product and its reads, in slices of k: the next slice is read while one is multiplied.
 
     Args:
-        multiply: cycles that all slices are multiplied in.
+        multiply: cycles in which all slices are multiplied.
     """
     slices = -(-inner // depth)
     read = read_cycles(rows, inner, depth) / slices
@@ -196,7 +197,7 @@ def product_cycles(rows: int, inner: int, depth: int, multiply: float) -> float:
 
 
 def read_cycles(rows: int, inner: int, depth: int) -> float:
-    """Cycles in which a block reads a left side, a slice of k after the other: the reads of a slice are in flight."""
+    """Cycles in which a block reads a left side, slice after slice of k. All reads of a slice are in flight at once."""
     return -(-inner // depth) * ROUND_TRIP + rows * inner * 4 / L2_BYTES
 
 
@@ -220,7 +221,7 @@ TENSOR_FMAS = {
     4: 512,
     2: 1024,
 }  # a cycle and multiprocessor by bytes of an operand: NVIDIA's A100 whitepaper, without sparsity
-CHUNK_CYCLES = 65  # two at a time: a read of shared memory, rounding, instructions that wait for each other: a guess
+CHUNK_CYCLES = 65  # of two chunks: a read of shared memory, rounding, instructions that wait for each other (a guess)
 
 
 def tensor_step_time(loop: Loop, batch: int) -> float:
@@ -267,7 +268,7 @@ def tensor_cycles(rows: int, inner: int, width: int, itemsize: int) -> float:
 
 @dataclass(frozen=True)
 class OnChip:
-    """Places in shared memory, counted in numbers; the fields of `Loop` that have these names."""
+    """Places in shared memory, counted in numbers. They become the fields of `Loop` with these names."""
 
     weights: tuple[int, ...]
     staged: int
@@ -280,8 +281,8 @@ def on_chip(regions: Sequence[LoopRegion], sharing: Sharing, lanes: int, room: i
     """Lay out the memory of a block.
 
     Args:
-        room: numbers that there are.
-        per_number: weights that take the place of one.
+        room: numbers for which there is memory.
+        per_number: weights that take the place of one number.
     """
     products = [(region, region.product) for region in regions if region.product and region.part != TOTAL]
     places, end = [], 0
@@ -302,7 +303,7 @@ def on_chip(regions: Sequence[LoopRegion], sharing: Sharing, lanes: int, room: i
 
 
 def _weights(region: LoopRegion, product: StepProduct, sharing: Sharing) -> int:
-    """Of a member."""
+    """The count of weights that a member keeps."""
     width = product.columns // region.period * -(-region.period // sharing.members)
     count: int = shared_numbers(0, product.inner, width, 0).weights
     if region.part:
@@ -310,9 +311,9 @@ def _weights(region: LoopRegion, product: StepProduct, sharing: Sharing) -> int:
     return count
 
 
-STAGED = 16384  # numbers of a left side that are staged at once, at most
-LEAST_ROWS = 4  # of a group: where it has fewer, rows that are missing are most of what is multiplied
-WORDS_OF_FRAGMENTS = "fragments"  # what kernels call them
+STAGED = 16384  # the most numbers of a left side that are staged at once
+LEAST_ROWS = 4  # the least rows of a group: with fewer, most multiplied rows would be missing ones
+WORDS_OF_FRAGMENTS = "fragments"  # their name in kernels
 ITEMSIZE = np.dtype("float32").itemsize
 
 
@@ -333,25 +334,26 @@ def rounding_of(nodes: Sequence[Node]) -> str:
 
 
 def rounding_of_plan(plan: StepPlan) -> str:
-    """The same for all products of a plan, those that are loops over elements as well."""
+    """The same for all products of a plan, including those that are loops over elements."""
     return rounding_of([node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes])
 
 
 def check_lanes(plan: StepPlan, lanes: int, net: str) -> None:
-    """Raise DeviceError where blocks are not whole warps, and products are on tensor cores."""
+    """Raise DeviceError if products run on tensor cores, but blocks are not whole warps."""
     products = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, StepProduct)]
     if rounding_of(products) and lanes % WARP:
         raise DeviceError(
-            "products of rounded operands take whole warps", net=net, wanted=f"lanes by {WARP}", came=str(lanes)
+            "products of rounded operands take whole warps", net=net, wanted=f"a multiple of {WARP}", came=str(lanes)
         )
 
 
 def share_tensor_loop(loop: Loop, rows: int, blocks: Blocks) -> Loop:
-    """The groups whose steps should take least time; step by step where all blocks cannot hold the weights.
+    """The loop with the groups whose steps take the least predicted time. It goes step by step if all blocks together
+    cannot hold the weights.
 
     Args:
         loop: its regions and waits.
-        rows: of the batch, 1 where no axis is one.
+        rows: of the batch; 1 if there is no axis of the batch.
     """
     rows = index(rows)  # kernels are made for sizes
     parts = -(-rows // rows_of_sum(rows))
@@ -359,7 +361,7 @@ def share_tensor_loop(loop: Loop, rows: int, blocks: Blocks) -> Loop:
     possible = []
     for groups in range(1, max(1, min(blocks.count, parts, -(-rows // LEAST_ROWS))) + 1):
         wide = min(widest, blocks.count // groups)
-        members = -(-widest // -(-widest // wide))  # as many as share features as evenly as all would
+        members = -(-widest // -(-widest // wide))  # the fewest that share features as evenly as `wide` members
         found = with_fragments(replace(loop, groups=groups, members=members), rows, blocks)
         if found.numbers * ITEMSIZE <= blocks.shared_bytes:
             possible.append(found)
@@ -372,7 +374,7 @@ def share_tensor_loop(loop: Loop, rows: int, blocks: Blocks) -> Loop:
 def with_fragments(loop: Loop, rows: int, blocks: Blocks) -> Loop:
     """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes.
 
-    Sums lie where the left side was, unless a product that rounds nothing is among the others.
+    Sums lie in the place of the left side, unless one of the products rounds nothing.
     """
     needs = _needs(loop, rows, blocks.lanes)
     places, end = [], 0
@@ -391,12 +393,12 @@ def with_fragments(loop: Loop, rows: int, blocks: Blocks) -> Loop:
 
 
 def width_of(loop: Loop, product: StepProduct, period: int) -> int:
-    """Columns of the member that has most."""
+    """The most columns that a member has."""
     return product.columns // period * -(-period // loop.members)
 
 
 def warps_of(loop: Loop, product: StepProduct, period: int, rows: int) -> tuple[int, int, int]:
-    """Tiles of a warp, how many times 16 rows it has, and how many groups of tiles lie in shared memory.
+    """Tiles of a warp, its rows divided by 16, and the groups of tiles in shared memory.
 
     Args:
         rows: of the batch.
@@ -406,7 +408,7 @@ def warps_of(loop: Loop, product: StepProduct, period: int, rows: int) -> tuple[
 
 
 def fragments_of(products: Iterable[StepProduct | None]) -> tuple[Parameter, ...]:
-    """The memory of kernels with such products: words of fragments, sums to begin with."""
+    """The memory of kernels with products on tensor cores: fragments of weights, and sums that begin with zeros."""
     rounding = rounding_of([product for product in products if product])
     if not rounding:
         return ()
@@ -415,14 +417,14 @@ def fragments_of(products: Iterable[StepProduct | None]) -> tuple[Parameter, ...
 
 
 def instruction_lines(loop: Loop) -> Iterator[str]:
-    """The lines of a plan about the products of a loop."""
+    """The lines about a loop's products in a printed plan."""
     rounding = rounding_of(loop.products)
     if rounding:
         yield f"products of a step: {INSTRUCTIONS[rounding].short}, sums in float32"
 
 
 def rows_of(loop: Loop, product: StepProduct, rows: int) -> int:
-    """Rows of a product's left side in the group that has most."""
+    """The most rows of a product's left side that a group has."""
     together = rows_of_sum(rows)
     parts = -(-rows // together)
     each = min(rows, -(-parts // loop.groups) * together)
@@ -444,12 +446,12 @@ def _needs(loop: Loop, rows: int, lanes: int) -> list[Need]:
 
 
 def _slices(inner: int, row: int, room: int, unit: int, gap: int) -> tuple[int, int]:
-    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory.
+    """The numbers of each row in a slice, and the count of slices in shared memory.
 
-    Two where they are not all of the row: one comes while the other is multiplied.
+    If a slice is not the whole row, there are two: one is read while the other is multiplied.
 
     Args:
-        row: numbers of one more k of a slice.
+        row: numbers that one more k adds to a slice.
         unit, gap: a slice is a multiple of `unit`, and its rows lie `gap` more numbers apart.
     """
     for slices in (1, 2):
@@ -459,8 +461,8 @@ def _slices(inner: int, row: int, room: int, unit: int, gap: int) -> tuple[int, 
     return max(unit, depth), 2
 
 
-WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap
-NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
+WAVES = choose(8, 1)  # blocks for each one that runs at a time, if none waits: reads and writes of memory overlap
+NARROW = 8  # a period that is this many times smaller than the widest leaves blocks without work
 
 
 @dataclass(frozen=True)
@@ -471,7 +473,7 @@ class Blocks:
         count: blocks that run at the same time.
         lanes: threads of a block.
         shared_bytes: of shared memory that a block may ask for.
-        split: whether members share out the inner axis of products wherever they can; None where it is cheaper.
+        split: whether members share out the inner axis of products wherever they can; None to do so if it is cheaper.
     """
 
     count: int
@@ -481,17 +483,17 @@ class Blocks:
 
 
 def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
-    """Share out a loop.
+    """The loop of a stage, with the shares of its blocks.
 
     Args:
         dtype: of products.
-        weights: the dtype in which shared memory keeps them.
+        weights: the dtype in which shared memory keeps weights.
     """
     itemsize, per_number = np.dtype(dtype).itemsize, np.dtype(dtype).itemsize // np.dtype(weights).itemsize
     regions, waits = _with_fewest_waits(scan, plan, stage)
     rows = scan.batch if plan.batch_axes else 1
     parts = -(-rows // rows_of_sum(rows))
-    if any(shared_by_rows(region.written, plan) for region in regions):  # a block without rows would have no copy of it
+    if any(shared_by_rows(region.written, plan) for region in regions):  # a block without rows would have no copy
         blocks = replace(blocks, count=min(blocks.count, parts))
     products = [region for region in regions if region.product]
     widest = max((region.period for region in regions), default=1) or 1
@@ -514,7 +516,7 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
 def _shared(
     regions: tuple[LoopRegion, ...], waits: frozenset[int], rows: int, blocks: Blocks, itemsize: int, per_number: int
 ) -> Loop:
-    """Groups and members for a loop with products; step by step where all blocks together cannot hold the weights."""
+    """A loop with products, its groups and members. It goes step by step if all blocks cannot hold the weights."""
     parts = -(-rows // rows_of_sum(rows))
     widest = max((region.period for region in regions), default=1) or 1
     for members in range(1, min(blocks.count, widest) + 1):
@@ -533,7 +535,7 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_numbe
 
     Args:
         itemsize: bytes of a number.
-        per_number: weights that take the place of one.
+        per_number: weights that take the place of one number.
     """
     room = blocks.shared_bytes // itemsize
     return replace(loop, **vars(on_chip(loop.regions, loop.sharing(rows), blocks.lanes, room, per_number)))
@@ -542,7 +544,7 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_numbe
 def _split(
     scan: Scan, plan: StepPlan, whole: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int
 ) -> Loop | None:
-    """The loop with the inner axis of products shared out, None where none is, or memory does not suffice."""
+    """The loop with the inner axis of products shared out. None if no product is split, or memory is too small."""
     sharing = whole.sharing(rows)
     regions = with_split_products(whole.regions, sharing, whatever_it_costs=bool(blocks.split))
     copies = copies_of_sums(regions, sharing, itemsize)

@@ -1,25 +1,26 @@
 """Rows that several blocks share, and steps at which all rows of a group are finished.
 
-**Steps at which all rows of a group of blocks are over**: they leave products and waits, and do what is left of a step.
-What is left is the step simplified for rows that are over (`schedule/rows.py`): states stay or are zeros, gradients go
-on, and what the backward pass will read is computed as ever, since another group may be one of longer rows there. It is
-only elementwise work, in which blocks own what they own at other steps, so that no block waits. Between the two kinds
-of steps a group waits once.
+**Steps at which all rows of a group of blocks are over**: the group skips products and waits, and does the rest of the
+step. The rest is the step simplified for rows that are over (`schedule/rows.py`): states stay or are zeros, and
+gradients go on. Values for the backward pass are computed as always, because groups may have other rows there. Only
+elementwise work is left, in which blocks own the same elements as at other steps, so that no block waits. Between the
+two kinds of steps a group waits once.
 
-Limits: of steps that have a product or a wait left, like those of attention whose context goes on, no group leaves
-anything; a group whose last row is not over does all of a step for all its rows.
+Limits: if a product or a wait is left in such a step, as in attention whose context goes on, no group skips anything. A
+group with one row that is not over does the whole step for all its rows.
 
-**Rows that several blocks share**: what is done row by row, with more blocks in a group than it has rows. Nests of a
-row's work are shared out along an axis, each block of the row its part, so that all blocks of a group read an encoder
-at once. A wait comes between two nests where one reads what other parts have written. Small nests whose results all
-parts need (a softmax over the positions of an encoder) are done by all of them, each for itself, where that costs less
-than waiting; of what outlasts the step each then writes its part. Which nests those are a count decides, of accesses
-one after another and of waits, and rows stay with one block each where waits do not save twice their cost.
+**Rows that several blocks share**: work that goes row by row, in a group with more blocks than rows. Nests of a row's
+work are shared out along an axis, with a part for each block of the row. So all blocks of a group read an encoder at
+once. A wait comes between two nests if one reads values that other parts have written. Some small nests have results
+that all parts need (a softmax over the positions of an encoder). All parts do these nests, each for itself, if that
+costs less than waiting. Of results that outlast the step, each then writes its part. A count of successive accesses and
+of waits decides which nests these are. Rows stay with one block each unless added waits save over twice their cost.
 
-Attention so has its energies by positions, its softmax by all and its context by features: one wait more a step.
+So attention has its energies by positions, its softmax in all parts and its context by features. That takes one more
+wait a step.
 
-Limits: rows of a batch of more than 64, where several add to one sum, stay with one block each; so does what has no
-rows. A fold over all of a row is done by all parts alike.
+Limits: if several rows add to one sum (in batches above 64), each row stays with one block. So does work without rows.
+A fold over all of a row is done by all parts alike.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def let_finished_rows_leave(scan: Scan, plan: StepPlan, number: int, loop: Loop)
 
 
 def _left(scan: Scan, plan: StepPlan, number: int, lengths: str) -> list[Node] | None:
-    """The nodes of a loop that rows need which are over: what lasts, what other stages read, what may be wrong."""
+    """The nodes of a loop that are needed for rows that are over: for values that last, that other stages read, or that
+    are checked. None if earlier stages are not simplified alike."""
     assert scan.timestep is not None
     before, through = (
         simplify_rows(replace(plan, stages=plan.stages[:count]), lengths, scan.timestep, True)
@@ -102,7 +104,7 @@ def _left(scan: Scan, plan: StepPlan, number: int, lengths: str) -> list[Node] |
 
 
 def _without_product(node: Node, plan: StepPlan, nodes: Sequence[Node]) -> Node:
-    """A product of zeros with a bias becomes the bias; products add it for nothing."""
+    """The bias in place of a product of zeros that adds one. Other nodes stay."""
     if not isinstance(node, StepProduct) or node.bias is None or node.accumulate:
         return node
     kind, size = plan.types[node.target], node.bias.layout
@@ -119,7 +121,7 @@ def _is_zeros(node: Node) -> bool:
 
 
 def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> tuple[LoopRegion, ...]:
-    """Their regions; of a row that several blocks share the first block does it."""
+    """The regions of nodes. If several blocks share a row, only the first of them does its work."""
     stage = Stage(tuple(nodes), True, plan.stages[number].cyclic)
     regions = regions_of(stage, plan, loop.period)
     if loop.parts == 1:
@@ -130,7 +132,11 @@ def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> 
 
 
 def _of_first(region: LoopRegion, private: frozenset[str]) -> LoopRegion:
-    """Args: private: what each block of a row has for itself at other steps."""
+    """The region as work of the first block of each row.
+
+    Args:
+        private: owners that each block of a row has for itself at other steps.
+    """
     nests = fuse_nests(region.statements, folds_last=True)
     work = tuple(lane_nests.RowNest(nest, lane_nests.FIRST) for nest in nests)
     return LoopRegion(region.nodes, BY_ROWS, work=work, private=private & region.written)
@@ -140,10 +146,10 @@ def _of_first(region: LoopRegion, private: frozenset[str]) -> LoopRegion:
 
 
 def steps_of_group(lengths: Load) -> list[ir.Statement]:
-    """From which step to which, not included, a row of a group is not over.
+    """Statements that set the range of steps at which some row of a group is not over.
 
     Args:
-        lengths: that of row `n`.
+        lengths: the length of row `n`.
     """
     longer = ir.Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
     begin = least(END, most(BEGIN, LOW + STEPS - LONGEST))
@@ -157,17 +163,19 @@ def steps_of_group(lengths: Load) -> list[ir.Statement]:
 
 
 def first_wait() -> Expr:
-    """1 where a group has waited once before its first step with waits."""
+    """1 if a group waits once before its first step with waits, else 0."""
     return choice(GROUP_BEGIN > BEGIN, ONE, ZERO)
 
 
 def two_kinds(
     steps: Sequence[ir.Statement], over: Sequence[ir.Statement], wait: Sequence[ir.Statement]
 ) -> list[ir.Statement]:
-    """A step, or what is left of it; a group waits where one kind follows the other.
+    """A step of either kind: the whole step, or the rest for rows that are over. A group waits where the kind changes.
 
     Args:
-        wait: for the others of the group.
+        steps: the whole step.
+        over: the rest.
+        wait: statements that wait for the other blocks of the group.
     """
     inside = both(compare(">=", STEP, GROUP_BEGIN), STEP < GROUP_END)
     outside = any_of(STEP < GROUP_BEGIN, compare(">=", STEP, GROUP_END))
@@ -182,11 +190,11 @@ WAIT: int = choose(64, 20)  # accesses of a lane, one after another, that take a
 def share_rows(
     scan: Scan, plan: StepPlan, loops: Mapping[int, Loop], blocks: Blocks
 ) -> tuple[StepPlan, dict[int, Loop]]:
-    """Let blocks share rows in loops where that costs less; the plan then has what parts keep for themselves.
+    """Let blocks share rows in loops where that costs less. The plan then has owners that parts keep for themselves.
 
     Args:
-        loops: as blocks share them out, by the number of their stage.
-        blocks: what the device offers to one launch.
+        loops: number of a stage -> its loop.
+        blocks: the resources of a launch.
     """
     found = dict(loops)
     for number, loop in loops.items():
@@ -199,7 +207,7 @@ def share_rows(
 
 
 def parts_of_rows(scan: Scan, plan: StepPlan, loop: Loop, members: int) -> int:
-    """How many blocks a row of a loop may have.
+    """The most blocks that a row of a loop may have.
 
     Args:
         members: blocks of a group.
@@ -240,12 +248,12 @@ class _Known:
         return [region for region in self.loop.regions if region.period == BY_ROWS]
 
     def cost(self) -> int:
-        """Accesses of a lane one after another, and waits, where there are any."""
+        """The cost of a step: accesses of a lane, one after another, and waits."""
         nests = [nest for region in self.by_rows() for nest in fuse_nests(region.statements, folds_last=True)]
         return _cost(nests, self.lanes) + (WAIT * len(self.loop.waits) if self.loop.members > 1 else 0)
 
     def is_public(self, owner: str) -> bool:
-        """True if others than one region of rows read an owner, or it outlasts the step."""
+        """True if several regions or stages use an owner, or it outlasts the step."""
         if owner in self.plan.slots or owner in self.plan.accumulators:
             return True
         users = [region for region in self.loop.regions if _uses(region.nodes, owner)]
@@ -253,7 +261,7 @@ class _Known:
         return len(users) > 1 or any(_uses(stage.nodes, owner) for stage in others)
 
     def may_be_own(self, owner: str) -> bool:
-        """True if each part can have an owner for itself: it is written once, all of it, and not added to."""
+        """True if each part can have an owner for itself: one statement writes all of it, and adds to nothing."""
         writers = [node for node in self.stage.nodes if node_writes(node) == owner]
         one = writers[0] if len(writers) == 1 else None
         if not isinstance(one, Statement):
@@ -263,9 +271,9 @@ class _Known:
         return whole and not _adds(one) and prod(kept) == self.plan.types[owner].size
 
     def numbers(self) -> Iterator[str]:
-        """Numbers of a row that its blocks need again: all of them have them, as they come from folds.
+        """Owners with one number for a row that its blocks read again. All parts compute them, as they are folds.
 
-        Sums over steps are not among them: what is added to has one place, and the first part adds.
+        Sums over steps are not among them: these have one place, and only the first part adds to it.
         """
         for region in self.by_rows():
             read = {owner for statement in region.statements for owner in node_reads(statement)}
@@ -299,12 +307,12 @@ class _Shared:
 
     @cached_property
     def cost(self) -> int:
-        """Accesses of a lane one after another, and waits."""
+        """The cost of a step: accesses of a lane, one after another, and waits."""
         nests = [one.part(self.known.parts) for region in self.loop.regions for one in region.work]
         return _cost(nests, self.known.lanes) + WAIT * len(self.loop.waits)
 
     def candidates(self) -> Iterator[frozenset[str]]:
-        """Buffers written by nests that parts share out, where each part could hold a copy."""
+        """For each nest that parts share out, its results, if each part could compute them for itself."""
         for region in self.loop.regions:
             for one in region.work:
                 owners = lane_nests.owners_written([one])
@@ -315,13 +323,13 @@ class _Shared:
 
     @cached_property
     def _twins(self) -> dict[str, str]:
-        """Owner that others read too -> its twin, which each part has for itself."""
+        """Owner that is read elsewhere, too -> its twin, which each part has for itself."""
         chosen = sorted({*self.every, *self.known.numbers()})
         return {owner: f"{owner}/part" for owner in chosen if self.known.is_public(owner)}
 
     @cached_property
     def plan(self) -> StepPlan:
-        """The plan with twins, and copies of them."""
+        """The plan with twins, and with copies of twins to their owners."""
         plan, twins = self.known.plan, self._twins
         stages = list(plan.stages)
         nodes = tuple(node for region in self._regions for node in region.nodes)
@@ -352,7 +360,7 @@ class _Shared:
 
     @cached_property
     def loop(self) -> Loop:
-        """The loop with a region for all nests that follow each other without a wait."""
+        """The loop. Nests that follow each other without a wait are one region."""
         regions = [piece for region in self._regions for piece in self._pieces(region)]
         waits = place_barriers(self.known.scan, self.plan, regions)
         joined: list[LoopRegion] = []
@@ -379,7 +387,7 @@ class _Shared:
         return [LoopRegion(tuple(one.nest.statements), BY_ROWS, work=(one,), private=private) for one in work]
 
     def _work(self, statements: Sequence[Statement]) -> list[lane_nests.RowNest]:
-        """Who does each nest of a region."""
+        """The nests of a region, each with its share."""
         nests = fuse_nests(statements, folds_last=True)
         work = [lane_nests.RowNest(nest, self._axis(nest)) for nest in nests]
         while (i := self._of_first(work, statements)) is not None:
@@ -393,7 +401,7 @@ class _Shared:
         return work
 
     def _axis(self, nest: Nest) -> int:
-        """The longest axis that parts share out; `EVERY` where there is none, or all are to have what it makes."""
+        """The longest axis that parts can share out. `EVERY` if there is none, or if all parts need the results."""
         own = {*self.every, *self._twins.values()} - self._twins.keys()
         if {statement.target.owner for statement in nest.statements} <= own:
             return lane_nests.EVERY
@@ -401,7 +409,7 @@ class _Shared:
         return max(axes, key=lambda axis: nest.extents[axis], default=lane_nests.EVERY)
 
     def _of_first(self, work: Sequence[lane_nests.RowNest], statements: Sequence[Statement]) -> int | None:
-        """A nest that all would do although others see what it writes, element by element."""
+        """The number of a nest that all parts do, although its results have elements that others read; else None."""
         others = lane_nests.owners_written([one for one in work if one.axis != lane_nests.EVERY])
         for i, one in enumerate(work):
             for statement in one.nest.statements if one.axis == lane_nests.EVERY else ():

@@ -1,27 +1,27 @@
-"""The CUDA device as a target: how scans are written, where memory lies, what is interpreted, launches and graphs.
+"""The CUDA device as a target: writing of scans, memory, interpreted ops, launches and graphs.
 
-**Whether an index was out of range in a pass**: asked once, at its end, as the host waits for the answer. Kernels go on
-with the nearest index that is not, and note that one was. Without an open check, each scan that may meet such an index
-is asked by itself.
+**Checks of numbers in a pass** (`LateCheck`). Kernels replace an index out of range by the nearest valid one, and note
+it. The host asks for the note only at the end of a pass, because it must wait for the answer. Without an open check,
+each scan with checked numbers is asked by itself.
 
-**Ops that are not compiled, on arrays of a CUDA device**: what moves elements is a view there, or copied.
+**Ops that are not compiled, on arrays of a CUDA device** (`DeviceReference`): an op that only moves elements is a view
+there, or a copy. Limit: other ops without a compiled form go through the host, and so do arrays without elements.
 
-Limit: all else goes through the host: arrays without elements, ops without a compiled form.
+**The CUDA device as a target of scans** (`Cuda`): loops over steps are kernels, products over tiles are launched by
+themselves. Arrays stay on the device from the first op to the last, also those of recurrences that Python steps
+through.
 
-**The CUDA device as a target of scans**: loops over steps are kernels, products of tiles are launched by themselves.
-Arrays lie on the device from the first op to the last, those of recurrences that Python steps through too.
+**CUDA graphs** (`Replays`): runs with many launches are recorded. A recorded run is launched by one call if arrays have
+the same addresses again. Python takes longer to launch a small kernel than a device to run it. The first run with
+certain arrays launches as usual, the second is recorded, and from the third on one call launches all. In a loop of
+training, memory pools give the same addresses again and again. Kernels read numbers that change from run to run (seeds)
+from an array that is written anew.
 
-**CUDA graphs**: runs that launch much are recorded, and put into a stream at once when arrays lie where they lay
-before. Python takes longer to launch a kernel than a device to run a small one. The first run with certain arrays
-launches as usual, the second is recorded, and from the third on one call launches all: in a loop of training, memory
-pools give the same addresses again and again. What changes from run to run (seeds) kernels read from an array that is
-written anew.
+Limits: recording needs CuPy, for its binding of CUDA graphs. The last `KEPT` sets of addresses of each driver are
+remembered. A run that cannot be recorded is launched as before, and `Replays.refused` has the reason.
 
-Limits: needs CuPy, whose binding of CUDA graphs this is. Of each driver the `KEPT` addresses that were used last are
-remembered. What cannot be recorded is launched, as before, and `Replays.refused` says why.
-
-**What the driver of a generated module calls**: launches of its kernels, and products of whole tiles. Everything that a
-scan does on a device goes through one object, so that launches can be counted and all of them wait in one stream.
+**Calls of a generated module's driver** (`Launches`): launches of its kernels, and products over whole tiles. All work
+of a scan on a device goes through one object, so that launches are counted and go into one stream.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ from rnnops.util import cached_property
 
 LEAST = 32  # launches of a run that is worth recording
 KEPT = 8  # recorded runs of a driver
-KNOWN = 256  # numbers of a driver that are on the device, some two hundred bytes each: those of all parts of a schedule
+KNOWN = 256  # arrays of a driver's numbers on the device, some 200 bytes each: enough for all parts of a schedule
 SEEN, PLAIN = "seen", "plain"
 
 
 class RecordedGraph:
-    """A recorded run."""
+    """A run that was recorded as a CUDA graph."""
 
     def __init__(self, run: ScanRun, sizes: Any) -> None:
         self.sizes, self.written = on_device(sizes), sizes.tobytes()
         self.replay = record(lambda stream: run.start(self.sizes, stream))
 
     def start(self, sizes: Any, stream: Any) -> None:
-        """Launch it all, with other numbers for kernels."""
+        """Launch the graph, after the numbers that kernels read are renewed."""
         numbers, lent = sizes.tobytes(), current_lender() is not None
         if lent or self.written != numbers:
             renew(self.sizes, sizes, stream)
-            self.written = b"" if lent else numbers  # a graph that has captured this may write them at any time
+            self.written = b"" if lent else numbers  # a graph that has captured this may rewrite them at any time
         self.replay(stream)
 
 
@@ -97,15 +97,15 @@ class Replays:
     """The runs of one driver."""
 
     def __init__(self) -> None:
-        self.launches: int | None = None  # of the longest run as usual, once there was one
-        self.recorded = 0  # runs that were
-        self.refused = ""  # why the last run that was to be recorded was not
+        self.launches: int | None = None  # the most launches of a run that was not recorded; None before the first
+        self.recorded = 0  # runs that were recorded
+        self.refused = ""  # the reason why recording failed last
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
-        self._sizes: OrderedDict[Hashable, Any] = OrderedDict()  # numbers that are on the device already, by stream
+        self._sizes: OrderedDict[Hashable, Any] = OrderedDict()  # numbers that are on the device, by stream and value
         self._lock = threading.Lock()
 
     def start(self, run: ScanRun, sizes: Any, stream: Any) -> None:
-        """Launch a run as usual, record it, or launch what was recorded.
+        """Launch a run as usual, record it, or launch its recorded graph.
 
         Args:
             sizes: numbers that kernels read, as a NumPy array.
@@ -119,10 +119,11 @@ class Replays:
             self.launches = max(self.launches or 0, run.start(self._on_device(sizes, stream), stream))
 
     def _on_device(self, sizes: Any, stream: Any) -> Any:
-        """Numbers that kernels read, copied when they are new: those of most runs are the same at every call."""
-        if current_lender() is not None:  # which may capture a graph, and owns what a run takes
+        """Numbers that kernels read, on the device. Most runs have the same numbers at every call: only new ones are
+        copied."""
+        if current_lender() is not None:  # it may capture a graph, and owns the memory of a run
             return written(sizes.tolist(), stream)
-        key = address_of(stream), sizes.tobytes()  # memory is used again only in its stream
+        key = address_of(stream), sizes.tobytes()  # memory is reused only in its stream
         with self._lock:
             found = self._sizes.pop(key, None)
             found = self._sizes[key] = on_device(sizes) if found is None else found
@@ -142,10 +143,10 @@ class Replays:
         return found
 
     def _recorded(self, run: ScanRun, sizes: Any) -> Any:
-        """A recorded run; `PLAIN` where none can be had, with the reason."""
+        """A recorded run. `PLAIN` if recording fails; `refused` then has the reason."""
         try:
             found = RecordedGraph(run, sizes)
-        except Exception as error:  # of CuPy, cuBLAS and the driver: what they do not record, they launch
+        except Exception as error:  # of CuPy, cuBLAS or the driver: the run is launched as usual
             self.refused = f"{type(error).__name__}: {error}"
             return PLAIN
         if found.replay is None:
@@ -160,8 +161,8 @@ class Launches:
 
     Args:
         sizes: numbers that kernels read, on the device.
-        status: where kernels note that an index was out of range, on the device.
-        counters: by which groups of blocks wait for each other, on the device.
+        status: an array on the device in which kernels note a wrong number, such as an index out of range.
+        counters: words on the device by which the blocks of a group wait for each other.
         lanes: threads of a block.
         stream: of the device.
     """
@@ -169,7 +170,7 @@ class Launches:
     def __init__(self, sizes: Any, status: Any, counters: Any, lanes: int, stream: Any = 0) -> None:
         self.sizes, self.status, self.counters, self.lanes, self.stream = sizes, status, counters, lanes, stream
         self.count = 0
-        self._prepared: dict[int, tuple[Any, Any]] = {}  # by id, with the array itself, so that the id stays its own
+        self._prepared: dict[int, tuple[Any, Any]] = {}  # by id; the array is kept alive, so that its id stays unique
 
     def launch(
         self, kernel: Any, blocks: int, shared_bytes: int, low: int, begin: int, end: int, steps: int, *arrays: Any
@@ -177,7 +178,7 @@ class Launches:
         """Run a kernel for steps `begin ... end - 1` of a tile.
 
         Args:
-            shared_bytes: that a block keeps in shared memory.
+            shared_bytes: bytes of shared memory for a block.
             low: the first step of the tile.
             steps: of the tile.
         """
@@ -200,15 +201,15 @@ class Launches:
 
 @dataclass(frozen=True)
 class ScanRun:
-    """One run of a driver, which launches all that it takes.
+    """One run of a driver.
 
     Args:
         driver: `scan(on, numbers, *arrays)` of a generated module.
-        numbers: that it reads.
-        fixed: those of them that what it launches depends on.
-        status: where kernels note that an index was out of range, on the device.
+        numbers: the numbers that the driver reads.
+        fixed: those numbers on which its launches depend.
+        status: as of `Launches`.
         lanes: threads of a block.
-        counters: by which groups of blocks wait for each other, on the device; of the stream, which keeps runs apart.
+        counters: as of `Launches`. They belong to the stream, in which runs follow each other.
     """
 
     driver: Callable[..., None]
@@ -220,7 +221,7 @@ class ScanRun:
     counters: Any
 
     def start(self, sizes: Any, stream: Any) -> int:
-        """Launch it; how many launches that took.
+        """Launch the run. Returns the count of launches.
 
         Args:
             sizes: numbers that kernels read, on the device.
@@ -239,26 +240,26 @@ _STATE = threading.local()
 
 
 class LateCheck:
-    """One pass, in one stream."""
+    """The check of one pass, in one stream."""
 
     @cached_property
     def status(self) -> DeviceArray:
-        """Where kernels note it; made for the first scan that may have to."""
+        """The array in which kernels note a wrong number. The first scan that checks numbers makes it."""
         return zeros((4,), "int64")
 
     def failed(self) -> bool:
-        """True if an index was out of range; waits for all work so far, where there was a scan that may meet one."""
+        """True if a number was wrong. Waits for all work so far, if a scan has checked numbers."""
         return "status" in self.__dict__ and bool(self.status.to_host()[0] != 0)
 
 
 def current_check() -> LateCheck | None:
-    """The check of the pass that this thread is in, None where there is none."""
+    """The check of the pass that this thread runs; None if there is none."""
     return getattr(_STATE, "check", None)
 
 
 @contextmanager
 def checked_late() -> Iterator[LateCheck]:
-    """Let scans of a pass leave the question to its end."""
+    """Scans within this context leave the question for wrong numbers to its end."""
     before, _STATE.check = current_check(), LateCheck()
     try:
         yield _STATE.check
@@ -273,7 +274,7 @@ class DeviceBlock:
         self.memory = empty((nbytes,), "uint8")
 
     def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, DeviceArray]:
-        """The buffers that a user wants, side by side from an offset on."""
+        """The buffers that a user wants, one after another from an offset on."""
         parts = {}
         for name, buffer in wanted.items():
             parts[name] = self.memory[offset : offset + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
@@ -282,9 +283,10 @@ class DeviceBlock:
 
 
 class DeviceMemory(Memory):
-    """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order.
+    """Memory of the device: a new array for each buffer, scratch from a pool of the current stream.
 
-    A lender has a pool itself, and owns what its graphs use: what it lends goes back to it.
+    Work in one stream keeps its order, so that scratch may be reused at once. A lender has a pool of its own, and owns
+    the memory of its graphs: its memory goes back to it.
     """
 
     def __init__(self) -> None:
@@ -336,7 +338,7 @@ class DeviceReference:
         return tuple(on_device(result) if isinstance(result, np.ndarray) else result for result in results)
 
     def _constants(self, context: RunContext) -> tuple[Any, ...]:
-        """Constants, which are copied to the device once and only read."""
+        """Constants, copied to the device once, and read-only."""
         if "constants" not in self.call.derived:
             results = run_reference(self.call, schema_of(self.call.op.type), [], context)
             made = tuple(settled(on_device(result)) for result in results)
@@ -348,7 +350,7 @@ class DeviceReference:
 
 
 def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
-    """Arrays one behind the other along the axis of a Concat."""
+    """Arrays joined along the axis of a Concat."""
     kind = call.output_types[0]
     made, end = empty(kind.shape, kind.dtype), 0
     before = (slice(None),) * (call.attr("axis") % len(kind.shape))
@@ -359,11 +361,11 @@ def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
     return made
 
 
-FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
-READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on
-TENSOR_CORES = 8, 0  # compute capability that `mma.sync` of all formats takes
+FIXED_BYTES = 8192  # of shared memory: for folds of lanes, and for the device itself
+READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that only kernels read, so that no launch depends on them
+TENSOR_CORES = 8, 0  # the least compute capability that has `mma.sync` for all formats
 WITHOUT_TENSOR_CORES, WITH_TENSOR_CORES = ("float32",), ("float32", *INSTRUCTIONS)  # precisions
-TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
+TILE_ROWS = choose(16384, 512)  # rows of a tile: many, because each launch of a loop reads the recurrent weights
 
 
 @dataclass(frozen=True)
@@ -372,11 +374,11 @@ class Cuda:
 
     Args:
         lanes: threads of a block.
-        blocks: that run at the same time.
-        shared_bytes: of shared memory that a block may ask for.
-        weights: the dtype in which loops keep weights on chip, `"float16"` of float32 weights; as they are if empty.
-        net: that is compiled, for errors.
-        split: as of `Blocks`.
+        blocks: blocks that run at the same time.
+        shared_bytes: bytes of shared memory that a block may ask for.
+        weights: the dtype in which loops keep weights on chip: `"float16"` for float32 weights, or empty for their own.
+        net: the name of the compiled net, for errors.
+        split: as in `Blocks`.
     """
 
     lanes: int = 3
@@ -454,7 +456,7 @@ class Cuda:
     def _capture(self, function: Any, sizes: Any, arrays: Sequence[Any], stream: Any) -> None:
         """Launch into a stream that is being captured, with memory that belongs to the graph.
 
-        An index out of range is not reported: kernels take the nearest that is not.
+        An index out of range is not reported: kernels take the nearest valid one.
         """
         if function not in self.replays or self.replays[function].launches is None:
             refuse_in_graph("a kernel would have to be loaded, as it has not run yet")
@@ -463,7 +465,7 @@ class Cuda:
         run.start(numbers_on_device(sizes, stream), stream)
 
     def _counters(self, stream: Any) -> DeviceArray:
-        """Words by which groups of blocks wait for each other; what goes into one stream uses them in turn."""
+        """Words by which the blocks of a group wait for each other. Runs in one stream use the same words in turn."""
         address = address_of(stream)
         if address not in self.counters:
             made = empty((WORDS * self.blocks,), "uint32")
@@ -479,7 +481,7 @@ class Cuda:
         return settled(on_device(array))
 
     def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
-        raise NotImplementedError("rows that are over stay in products here, so that nothing asks for an order")
+        raise NotImplementedError("products on a CUDA device take all rows, so that rows need no order")
 
     def total(self, array: Any, out: Any) -> Any:
         return array.sum(axis=0, out=out)
@@ -492,7 +494,8 @@ class Cuda:
 
 
 def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
-    """The least extents that memory must serve: lanes by features work on many rows at once, some on many steps."""
+    """Owner -> the least extent of its scratch, `step` or `tile`. Lanes by features work on many rows, or steps, at
+    once."""
     least: dict[str, str] = {}
     for loop in loops.values():
         for region in (*loop.regions, *loop.over):
@@ -504,7 +507,7 @@ def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
 
 
 def with_scratch(loops: Mapping[int, Loop], layouts: Layouts, dtype: str) -> dict[int, Loop]:
-    """Loops with a place in scratch for partial sums of products, the same for all: one loop runs at a time."""
+    """Loops with a place in scratch for partial sums. All have the same place, because one loop runs at a time."""
     numbers = max((loop.partials[-1] for loop in loops.values() if loop.partials), default=0)
     if not numbers:
         return dict(loops)
@@ -515,12 +518,12 @@ def with_scratch(loops: Mapping[int, Loop], layouts: Layouts, dtype: str) -> dic
 
 
 def cuda_target(net: str, weights: str | None, precision: str = "float32") -> Cuda:
-    """The target of device `"cuda"`: the card that is current. Raises DeviceError where there is none.
+    """The target of device `"cuda"`: the current card. Raises DeviceError if there is none.
 
     Args:
-        net: that is to be compiled, for the error.
-        weights: as of `Cuda`.
-        precision: that operands of products are rounded to.
+        net: the name of the net to be compiled, for errors.
+        weights: as in `Cuda`.
+        precision: the dtype that operands of products are rounded to.
     """
     found = card(net)
     if weights not in (None, "float16"):
@@ -528,7 +531,7 @@ def cuda_target(net: str, weights: str | None, precision: str = "float32") -> Cu
         raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
     rounds = precision in INSTRUCTIONS
     if rounds and weights:
-        problem, hint = "weights= and precision= both say what weights are rounded to", "Leave one of them out."
+        problem, hint = "weights= and precision= both give the dtype of weights", "Leave one of them out."
         raise DeviceError(problem, net=net, came=f"{weights!r} and {precision!r}", hint=hint)
     if SIMULATED:
         lanes, precisions = (WARP, WITH_TENSOR_CORES) if rounds else (3, WITHOUT_TENSOR_CORES)
