@@ -69,7 +69,7 @@ class Once:
 
 
 Made = TypeVar("Made")
-TO_PACK = HEADER_SIZES.index("to_pack")  # here begins what differs from call to call
+TO_PACK = HEADER_SIZES.index("to_pack")  # from this place on, sizes differ from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
 FEW_RESULTS = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
 
@@ -80,7 +80,8 @@ class Options:
 
     Args:
         threads: at most so many.
-        width: of vectors in bits, the host's if None.
+        width: of vectors in bits, the host's if None. It chooses only the library of products; LLVM chooses the width
+            of pointwise loops.
         compiled: whether kernels are compiled, or plain Python.
         device: what else they are made for, in place of processors.
         tile: steps of a tile, None for a choice by size.
