@@ -99,7 +99,7 @@ ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, the length of each
 # the rows and columns of a result that the micro-kernel computes at once.
 COLUMNS = 48  # columns of a product: a panel of three vectors of 64 bytes
 LINES = 16  # columns of a sum over a tile of steps: a line of float32 numbers, whole vectors
-ROWS = 8  # rows of a product over a tile of steps: as many as a tile of the micro-kernel has
+ROWS = 8  # rows of a product over a tile of steps: as many as the largest tile of the micro-kernel has
 AHEAD, LINE, MOST_LINES = 2, 64, 16  # steps of prefetching ahead; bytes of a line; the most lines that a row takes
 PACK_BITS = 60  # matrices with a bit in `to_pack`. The driver packs those whose bit is set, and those without a bit.
 

@@ -1,14 +1,14 @@
 """The costs of a run: measured op by op, and predicted for byte budgets.
 
-**Events of a profile as a file that Perfetto and Chrome show**: what ran when, and for how long. The format is that of
-the Trace Event Format document ("complete" events), times in microseconds.
+**Events of a profile as a file that Perfetto and Chrome show**: the ops that ran, their starts and their times. The
+format is that of the Trace Event Format document ("complete" events), with times in microseconds.
 
-**Profiles**: how long each op of a run takes, how often it runs, and how many bytes it makes. Ops are measured from
-outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to warm up, which also
-plan and compile, are not in the averages.
+**Profiles**: the time of each op of a run, its calls, and the bytes of its results. Ops are measured from outside, as
+the run calls them. A recurrence is one op, and so is a group of fused ops. Rounds to warm up, which also plan and
+compile, are not in the averages.
 
-**The budget curve**: what byte budgets make of a training step, from the most that is kept to the least that is enough.
-Each point is what `memory_budget=` takes; between two of them others may lie that differ by little in bytes.
+**The budget curve**: the predicted time of a training step for byte budgets, from the most bytes to the least that are
+enough. Each point is a choice of `memory_budget=`. Between two points there may be others that differ by few bytes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ MICROSECONDS = 1e6  # in a second
 
 @dataclass(frozen=True)
 class Event:
-    """Something that ran.
+    """A pass or an op that ran.
 
     Args:
         kind: `pass`, `compiled` or `interpreter`.
-        start, seconds: when, by the clock of the profile, and for how long.
-        more: what else is shown of it.
+        start, seconds: its start, by the clock of the profile, and its time.
+        more: further facts to show.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Event:
 
 
 def write_trace(path: str | os.PathLike[str], events: Iterable[Event], title: str) -> None:
-    """Write events; the first is at 0. Raises OSError where no file can be written; an old one stays then."""
+    """Write events. The first is at 0. Raises OSError if the file cannot be written; an old file then stays."""
     listed = sorted(events, key=lambda event: (event.start, -event.seconds))
     first = listed[0].start if listed else 0.0
     place = {"pid": 1, "tid": 1}
@@ -94,9 +94,9 @@ class OpProfile:
         op: its type.
         result: its first result.
         runs: `compiled` or `interpreter`.
-        calls: in all rounds.
-        seconds: of one call, on average.
-        nbytes: of the memory that its results lie in.
+        calls: the count of calls in all rounds.
+        seconds: the time of one call, on average.
+        nbytes: bytes of the memory that its results lie in.
     """
 
     op: str
@@ -113,7 +113,7 @@ class PassProfile:
 
     Args:
         name: `forward` or `backward`.
-        seconds: of one pass, on average, with what is around its ops: checks of feeds, copies of outputs.
+        seconds: the time of one pass, on average, with checks of feeds and copies of outputs.
         ops: an `OpProfile` for each.
     """
 
@@ -147,11 +147,11 @@ class Profile:
     """The result of `run.profile`; it prints as tables.
 
     Args:
-        rounds: that were timed.
-        warm_up: rounds before them, which were not.
+        rounds: rounds that were timed.
+        warm_up: rounds before them, which were not timed.
         forward: the forward pass.
-        backward: None where only forward passes ran.
-        events: each pass and op of the rounds that were timed, as it ran.
+        backward: the backward pass; None if only forward passes ran.
+        events: each pass and op of the timed rounds.
     """
 
     rounds: int
@@ -165,7 +165,7 @@ class Profile:
         return asdict(replace(self, events=()))
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Write what ran when as a JSON file for Perfetto or Chrome's tracing.
+        """Write the passes and ops over time as a JSON file for Perfetto or Chrome's tracing.
 
         Args:
             path: of the file; an old one is replaced.
@@ -182,7 +182,7 @@ class Profile:
 
     @property
     def head(self) -> str:
-        """How many rounds there were, as a line."""
+        """The count of rounds, as a line."""
         return f"averages of {counted(self.rounds, 'round')} after {self.warm_up} to warm up"
 
     def __str__(self) -> str:
@@ -200,9 +200,9 @@ class OpTimer:
     """Runs one op and notes the time.
 
     Args:
-        kernel: what runs the op; None for its reference.
+        kernel: runs the op; None for its reference.
         runs: `compiled` or `interpreter`.
-        demands: what ops ask for, by key; nothing where the interpreter, or parts of a recurrence, ask for it.
+        demands: key of an op -> the memory that it asks for. Interpreted ops and recurrences in parts are not there.
     """
 
     def __init__(self, call: Call, kernel: Any, runs: str, demands: Mapping[str, Demand], clock: Clock) -> None:
@@ -223,20 +223,20 @@ class OpTimer:
         return results
 
     def profile(self) -> OpProfile:
-        """The profile of the ops it has seen."""
+        """The profile of the op."""
         nbytes = sum(one.nbytes for one in allocations_by(0, self.call, self.demands, {}) if one.blobs)
         op, calls = self.call.op, len(self.events)
         return OpProfile(op.type, op.key, self.runs, calls, self.seconds / max(calls, 1), nbytes)
 
     def traced(self) -> Iterator[Event]:
-        """Each call."""
+        """An event for each call."""
         op = self.call.op
         for start, seconds in self.events:
             yield Event(f"{op.type} {op.key}", self.runs, start, seconds, {"net": self.call.net})
 
 
 class WatchedPlans(PlanCache[Any]):
-    """The plans of another cache, all of whose ops are watched."""
+    """The plans of another cache, with a timer for each op."""
 
     def __init__(self, plans: PlanCache[Any], clock: Clock, reference: Callable[[Call], Any]) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class WatchedPlans(PlanCache[Any]):
         self.plan: Plan | None = None
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The plan that the other cache has or makes, watched."""
+        """The plan of the other cache, with timers."""
         return super().get(key, lambda: self._watched(self.plans.get(key, make)))
 
     def _watched(self, plan: Plan) -> Plan:
@@ -266,7 +266,7 @@ class WatchedPlans(PlanCache[Any]):
         return watches
 
     def forget(self) -> None:
-        """Forget what was seen so far."""
+        """Forget all calls so far."""
         for watch in (watch for watches in self.passes.values() for watch in watches):
             watch.events.clear()
 
@@ -275,10 +275,10 @@ def profile_run(run: Any, plans: WatchedPlans, backward: bool, rounds: int, warm
     """Run forward, and backward for ones as gradients, again and again.
 
     Args:
-        run: a function that does one forward pass, and gives outputs and a pullback where `backward` is on.
-        plans: where the run finds its plan.
+        run: a function that does one forward pass. With `backward` it returns outputs and a pullback.
+        plans: the cache in which the run finds its plan.
 
-    Raises FeedError for numbers of rounds that make no sense.
+    Raises FeedError for a wrong number of rounds.
     """
     for name, value, least in (("rounds", rounds, 1), ("warm_up", warm_up, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -328,8 +328,8 @@ class Estimate:
 
     Args:
         policy: as text.
-        nbytes: held at most, from the end of the forward pass on.
-        time: of a training step, over that of one that does nothing twice.
+        nbytes: the most bytes that are held, from the end of the forward pass on.
+        time: the time of a training step, divided by that of a step that does nothing twice.
     """
 
     policy: str
@@ -362,7 +362,7 @@ class EstimateTable:
 
 
 def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
-    """The estimates of ways that a budget chooses from, the fastest first, each of fewer bytes than those above."""
+    """The estimates of ways among which a budget chooses, the fastest first. Each needs fewer bytes than all before."""
     found: list[Estimate] = []
     for way in sorted(ways(by, tile), key=lambda way: (way.time, way.nbytes)):
         if not found or way.nbytes < found[-1].nbytes:
@@ -378,13 +378,13 @@ def estimate_of(by: By, policy: Policy) -> Estimate:
 
 
 def said_of_budget(budget: int | float | None, chosen: Estimate, whole: Estimate) -> str:
-    """A line on the choice of a budget, with the bytes that the policy `all` holds."""
+    """A line about the choice for a budget, with the bytes that the policy `all` holds."""
     kept = f"{readable(chosen.nbytes)} of {readable(whole.nbytes)} kept by {chosen.policy}"
     return f"memory_budget {budget}: {kept}, predicted {chosen.time:.2f} times as long"
 
 
-CLOSER = 0.9  # of the bytes of a point: a budget for the next one, as long as anything fits it
-MOST = 1 << 62  # bytes: enough for all
+CLOSER = 0.9  # the budget for the next point, as a part of the bytes of the last one
+MOST = 1 << 62  # bytes: enough for everything
 
 
 @dataclass(frozen=True)
@@ -392,9 +392,9 @@ class BudgetCurve(svg.Picture):
     """Bytes against predicted time.
 
     Args:
-        title: what is shown.
-        rows: what budgets take, in order of falling bytes.
-        chosen: what the run itself does.
+        title: the title of the picture.
+        rows: the choices of budgets, in order of falling bytes.
+        chosen: the estimate of the run itself.
     """
 
     title: str
@@ -440,11 +440,11 @@ def budget_curve(net: str, by: By, tile: Callable[[int, int], int], chosen: Esti
     """The curve of a net.
 
     Args:
-        by: what a policy saves.
+        by: gives the net for a policy.
         tile: T and N -> steps of a tile of kernels.
-        chosen: what the run itself does.
+        chosen: the estimate of the run itself.
 
-    Raises BudgetError where nothing fits any budget.
+    Raises BudgetError if there is no way to run backward.
     """
     known, below = cache(by), CLOSER
     rows = [_taken(known, MOST, tile)]
@@ -455,7 +455,7 @@ def budget_curve(net: str, by: By, tile: Callable[[int, int], int], chosen: Esti
         except BudgetError:
             if below == 1:
                 break
-            below = 1  # nearly at the end: from now on what is one byte less
+            below = 1  # nearly at the end: from now on budgets are one byte less
     return BudgetCurve(f"net {net}: bytes against predicted time of a training step", tuple(rows), chosen)
 
 
@@ -473,12 +473,12 @@ Area = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def colour_of(row: Estimate) -> str:
-    """By how it saves: as a whole, only states, or in parts."""
+    """The colour of a way: it keeps all steps, only states, or parts."""
     return "tile" if "slot" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
 
 
 def _scales(frame: svg.Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
-    """Lines of the grid with times and bytes, and what the axes are."""
+    """Lines of the grid with times and bytes, and titles of the axes."""
     shown = [1.0]
     for time in TIMES[1:]:
         if time <= slowest and frame.y(log2(shown[-1])) - frame.y(log2(time)) >= APART:
@@ -510,7 +510,7 @@ def _point(frame: svg.Frame, row: Estimate) -> str:
 
 
 def _named(frame: svg.Frame, curve: BudgetCurve) -> Iterator[str]:
-    """The run's own label, then names of points where they lie on nothing else."""
+    """The run's own label, then names of points if they cover nothing else."""
     x, y = _place(frame, curve.chosen)
     yield svg.group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {curve.chosen}")
     taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]

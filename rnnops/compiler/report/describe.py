@@ -1,4 +1,4 @@
-"""A plan for people: as text, and which blobs it keeps for the backward pass, as a table and a picture."""
+"""A plan for people: as text, and the blobs that it keeps for the backward pass, as a table and a picture."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ INDENT = "  "
 
 
 def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Demand) -> list[str]:
-    """Lines on one pass of a recurrence; without `hoisted`, on a pass over rows that has no steps."""
+    """Lines about one pass of a recurrence. Without `hoisted`, about a pass over rows that has no steps."""
     plan = compiled.plan
     rows = "each row" if plan.batch_axes else "all rows at once"
     return [
@@ -59,7 +59,7 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
 
 
 def facts_of(compiled: CompiledScan, stepless: bool) -> Iterator[str]:
-    """Steps, rows, tiles, and the shares of threads; only the rows of a pass without steps."""
+    """Lines about steps, rows, tiles, and the shares of threads. For a pass without steps, only about rows."""
     return _rows(compiled) if stepless else _loops(compiled)
 
 
@@ -95,7 +95,7 @@ def _rows(compiled: CompiledScan) -> Iterator[str]:
 
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
-    """The ops that are the same at every step."""
+    """The work that is done once: ops that are the same at every step, and packing."""
     if hoisted is not None and hoisted.prologue is not None:
         yield "once, before the first step:"
         yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.prologue.calls)
@@ -145,7 +145,7 @@ def _product(node: Node, compiled: CompiledScan) -> str:
 
 
 def _sums(plan: StepPlan) -> Iterator[str]:
-    """How what is summed over steps is summed."""
+    """The ways in which sums over steps are made."""
     products = {n.target for stage in plan.stages for n in stage.nodes if isinstance(n, Contraction)}
     ways = {
         "summed over steps and rows by products of whole tiles": [o for o in plan.accumulators if o in products],
@@ -159,7 +159,7 @@ def _sums(plan: StepPlan) -> Iterator[str]:
 
 
 def _axes(plan: StepPlan) -> Iterator[str]:
-    """Batch axes; the first axis goes without saying."""
+    """Batch axes other than the first, and blobs that are the same for all rows."""
     others = {owner: axis for owner, axis in plan.batch_axes.items() if axis != 0 and owner in plan.types}
     if others:
         yield f"batch axis: {', '.join(f'{axis} of {owner}' for owner, axis in others.items())}; 0 of all others"
@@ -181,7 +181,7 @@ def _views(compiled: CompiledScan) -> Iterator[str]:
 
 
 def _scratch(compiled: CompiledScan) -> Iterator[str]:
-    """Blobs in scratch, by how long they are needed."""
+    """Blobs in scratch, by the extent for which they are needed."""
     types, found = compiled.plan.types, compiled.layouts.places.items()
     for extent in ("tile", "step", "row"):
         places = {owner: place for owner, place in found if place.extent == extent}
@@ -217,8 +217,8 @@ def describe_plan(plan: Plan, device: str, calls: str = "", budget: str = "") ->
     """All of a plan.
 
     Args:
-        calls: how they are answered, if that is known.
-        budget: a line on the memory budget, if there is one.
+        calls: the way in which calls are answered, if it is known.
+        budget: a line about the memory budget, if there is one.
     """
     net = plan.program.net
     feeds = ", ".join(f"{name} {plan.program.types[name]}" for name in net.input_names)
@@ -257,7 +257,7 @@ def _rounding(options: Options, device: str) -> Iterator[str]:
 
 
 def _around(calls: list[Call], device: str) -> dict[str, list[Call]]:
-    """Ops that are neither recurrences nor fused, by what runs them."""
+    """The way in which an op runs -> ops that are neither recurrences nor fused."""
     if device != "cuda":
         return {"in the interpreter": calls}
     there = [call for call in calls if stays_there(call)]
@@ -282,7 +282,8 @@ def _wrapped(line: str) -> list[str]:
 
 
 def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runner | None]]:
-    """Recurrences and fused ops of each pass, those in steps that run one by one too: title, op, what runs it."""
+    """For each recurrence and fused op of each pass: title, op, runner. Steps that are called one by one may have such
+    ops, too."""
     names: dict[str, str] = {}
     passes = (plan.compiled.forward, plan.compiled.backward)
     for (title, program), runners in zip(programs_of(plan).items(), passes, strict=False):
@@ -292,10 +293,10 @@ def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runner | None]]:
 def _ops_of(
     program: Program, runners: Runners, title: str, names: dict[str, str]
 ) -> Iterator[tuple[str, Call, Runner | None]]:
-    """Those of one program.
+    """The same for one program.
 
     Args:
-        names: workspaces of a recurrence -> its name, which its gradient has as well.
+        names: workspace of a recurrence -> its name, which its gradient gets as well.
     """
     for call in program.calls:
         runner = runner_shown(runners.get(call.op.key))
@@ -345,14 +346,14 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
 
 
 def variables_of(call: Call) -> Iterator[str]:
-    """Blobs that variables held where the cell of a recurrence was written."""
+    """Variables of the cell's source, and the blobs that they held."""
     labels = call.op.attributes["cell"].labels.names if call.op.type in RECURRENT else {}
     if labels:
         yield f"variables: {', '.join(f'{label} is {name}' for name, label in labels.items())}"
 
 
 def said_of_parts(call: Call) -> Iterator[str]:
-    """How a recurrence runs in parts, where it does; what follows is said of a part."""
+    """A line about the parts of a recurrence, if it has any. The lines after it are about one part."""
     if runs_in_parts(call.op):
         steps, count, kind, cost = call.op.attributes["schedule"]
         yield f"in parts: {Slots(count, kind, steps, cost)}; each of them:"
@@ -376,9 +377,9 @@ class SavedBlob:
 
     Args:
         status: `kept`; `recomputed` on the backward pass; `boundary`: a state before a part of a recurrence; `alias`:
-            kept, but it lies in an output that is there anyway.
-        name: of a blob of the net, or of a step; of steps of a recurrence within a step their workspace.
-        of: the recurrence by its first result, `""` for blobs of the net.
+            kept, but it lies in an output, which is kept anyway.
+        name: the name of a blob of the net or of a step. A recurrence within a step has one line, for its workspace.
+        of: the recurrence, by its first result; `""` for blobs of the net.
         dtype: of its elements.
         shape: of all steps together.
     """
@@ -391,7 +392,7 @@ class SavedBlob:
 
     @property
     def nbytes(self) -> int:
-        """Bytes between the passes; none for what is made again."""
+        """Bytes between the passes; 0 for a recomputed blob."""
         return 0 if self.status == "recomputed" else prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -407,7 +408,7 @@ class SavedResiduals:
 
     @property
     def total(self) -> int:
-        """Bytes kept between the passes, aliases of outputs included."""
+        """Bytes kept between the passes, with aliases of outputs."""
         return sum(blob.nbytes for blob in self.blobs)
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -423,7 +424,7 @@ class SavedResiduals:
 
 
 def saved_residuals(plan: TrainingPlan) -> SavedResiduals:
-    """The blobs that a plan saves; nothing is computed."""
+    """The blobs that a plan saves. No op runs for this."""
     return SavedResiduals((*_of_net(plan), *(line for call in _recurrences(plan) for line in _of_steps(plan, call))))
 
 
@@ -444,7 +445,7 @@ def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
 
 
 def _within_kept(call: Call) -> Iterator[str]:
-    """Results of a recurrence that need no memory besides what it keeps of its steps."""
+    """Results of a recurrence that lie in the memory that it keeps for backward."""
     if not runs_in_parts(call.op) and not call.op.attributes.get("segments"):
         for name, kind, lies_in in zip(
             call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False
@@ -454,7 +455,7 @@ def _within_kept(call: Call) -> Iterator[str]:
 
 
 def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
-    """The residuals of a recurrence; of one in parts, those of a whole part and the states in slots."""
+    """The residuals of a recurrence. For one in parts: those of a whole part, and the states in slots."""
     recurrence = Recurrence(call.op, call.net)
     types, step = input_types(recurrence, call), cell_program(recurrence, call).types
     steps, _ = recurrence.steps_and_batch(types)
@@ -472,7 +473,7 @@ def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
 
 
 def _borders(plan: TrainingPlan, call: Call) -> list[SavedBlob]:
-    """States at borders of segments, where a recurrence keeps nothing else."""
+    """States at borders of segments, if a recurrence has segments. It keeps nothing else then."""
     runner = plan.compiled.forward.get(call.op.key)
     tensors = runner.compiled.scan.tensors if runner is not None and runner.compiled is not None else {}
     return [
@@ -483,7 +484,7 @@ def _borders(plan: TrainingPlan, call: Call) -> list[SavedBlob]:
 
 
 def _kept_of(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:
-    """Memory of all steps that backward reads; what lies in outputs of the net is there anyway."""
+    """The memory of all steps that backward reads. Memory in the net's outputs is there anyway, and is an `alias`."""
     buffers = buffers_of(call)
     results = zip(call.op.outputs, results_of(call, buffers), strict=True)
     there = [buffer for name, lies_in in results if name in outputs for buffer in lies_in]
@@ -494,7 +495,7 @@ def _kept_of(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:
 
 
 def _boundaries(call: Call, schedule: tuple[int, int, str, int]) -> Iterator[SavedBlob]:
-    """States in slots when the forward pass ends, and those at the start and after the part that is kept."""
+    """States in slots at the end of the forward pass, with those at the start and after the part that is kept."""
     unit, m, kind, cost = schedule
     parts = Parts(call, (), unit)
     stored = 0
@@ -516,7 +517,7 @@ SAID = {
 
 
 def draw_saved(plan: ForwardPlan | TrainingPlan, opened: bool = True, views: bool = False) -> Drawing:
-    """The net that a plan runs forward, less what it fuses; its blobs have the names that other reports say.
+    """The net of a plan's forward pass, before ops are fused. Blobs have the names that other reports use.
 
     Args:
         opened: whether cells are drawn within recurrences.
@@ -541,11 +542,11 @@ def _is_computed(call: Call) -> bool:
 
 
 def _marks(blobs: Iterable[SavedBlob], of: str, program: Program) -> Marks:
-    """Colours and notes of the blobs of one net; views and constants are never computed, so not again."""
+    """Colours and notes for the blobs of one net. Views and constants are never marked as recomputed."""
     made = {name for call in program.calls if _is_computed(call) for name in call.op.outputs}
     told = [one for one in blobs if one.of == of and (one.status != "recomputed" or one.name in made)]
     borders = [one for one in told if one.status == "boundary"]
-    if borders:  # all steps run again from there, whatever is kept of a part meanwhile
+    if borders:  # all steps run again from there, even if a part is kept for a time
         again = Marks(dict.fromkeys(made, "recomputed"), dict.fromkeys(made, SAID["recomputed"]))
         return again.beside(_told(borders))
     return _told(told)

@@ -1,11 +1,11 @@
 """The memory of a run from op to op: tables of its uses, and its curve over time.
 
-**What memory a run holds from op to op**: the allocations of both passes, and the moment when each pass holds most.
-Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come
-from outside, and what the interpreter needs within an op: temporaries of NumPy, the steps of a recurrence.
+**Memory from op to op**: the allocations of both passes, and the moment when each pass holds most. Counted are the
+memory of results, and all allocations of compiled recurrences. Not counted are feeds, gradients that come from outside,
+and memory of the interpreter within an op: temporaries of NumPy, the steps of a recurrence.
 
-**Memory over the time of a training step**: planned bytes from op to op, what for, and what is there at the peak, as
-values and as a picture. The curve counts what memory tables count, at three moments of each op. Ops are equally wide.
+**Memory over the time of a training step**: planned bytes from op to op by kind, and the largest pieces at the peak, as
+values and as a picture. The curve counts the same as memory tables, at three moments of each op. Ops are equally wide.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class MemoryRow:
     """One piece of memory.
 
     Args:
-        what: it holds: a blob, a tensor over all steps, packed weights.
+        what: its contents: a blob, a tensor over all steps, packed weights.
         of: the first result of the op that allocates it.
-        shape, dtype: of what it holds.
+        shape, dtype: of its contents.
         kind: `kept` (for the backward pass), `output`, `gradient`, `sums`, `packed weights` or `scratch`.
     """
 
@@ -68,12 +68,12 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class PassMemory:
-    """The allocations at the peak of one pass; feeds and gradients from outside are not counted.
+    """The allocations at the peak of one pass. Feeds and gradients from outside are not counted.
 
     Args:
         name: `forward` or `backward`.
         rows: a `MemoryRow` for each piece.
-        at: the op that runs then, by its first result.
+        at: the op that runs at the peak, by its first result.
     """
 
     name: str
@@ -89,7 +89,7 @@ class PassMemory:
         """Bytes of all rows of a kind.
 
         Args:
-            kind: as of a `MemoryRow`.
+            kind: as in `MemoryRow`.
         """
         return sum(row.nbytes for row in self.rows if row.kind == kind)
 
@@ -116,8 +116,9 @@ class MemoryTable:
 
     Args:
         forward: the forward pass.
-        backward: None where only a forward pass is planned; outputs of the forward pass count as long as it runs.
-        note: what is not counted.
+        backward: the backward pass; None if only a forward pass is planned. Outputs of the forward pass are counted in
+            it.
+        note: memory that is not counted.
     """
 
     forward: PassMemory
@@ -144,23 +145,23 @@ class MemoryTable:
 NOTE = "Not counted: what the interpreter needs within an op."
 STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
 PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
-PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
+PART = 3 / 4  # a kept blob that is a smaller part of its memory is copied, so that it keeps nothing else alive
 REST = "scratch that others use"
-LINES, LARGEST = 24, 6  # of a table of one pass at most, and rows of memory that are named at the peak
-BEFORE, FOREVER = -1, 1 << 62  # moments before a pass, and after all
+LINES, LARGEST = 24, 6  # the most lines for the ops of a pass, and for the pieces of memory at its peak
+BEFORE, FOREVER = -1, 1 << 62  # a moment before all passes, and one after them
 Rows = Sequence[Allocation]
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The bytes of one pass from moment to moment; there are `MOMENTS` of each op, and one when all ops have run.
+    """The bytes of one pass from moment to moment. Each op has `MOMENTS` moments; one more is after all ops.
 
     Args:
         name: `forward` or `backward`.
         ops: by their first results, in order.
-        rows: what is there from when to when; what has an address lies in a block, one of whose rows is `REST`.
-        most: what is there when it is most.
-        moment: when that is.
+        rows: pieces of memory with their lives. Those with an address lie in the block. Rows `REST` are the block.
+        most: the pieces at the peak.
+        moment: the moment of the peak.
     """
 
     name: str
@@ -171,7 +172,7 @@ class Timeline:
 
     @cached_property
     def kinds(self) -> dict[str, tuple[int, ...]]:
-        """The bytes at each moment by use; the unused rest of a block is scratch."""
+        """Kind -> the bytes at each moment. The unused rest of a block is scratch."""
         end = MOMENTS * len(self.ops)
         changes = {kind: [0] * (end + 2) for kind in KINDS}
         for one in self.rows:
@@ -199,7 +200,7 @@ class Timeline:
         return sorted(self.most.rows, key=lambda row: -row.nbytes)[:LARGEST]
 
     def lines(self, scale: int) -> Iterator[str]:
-        """A bar for each op, or for some together where there are many, then the largest pieces at the peak."""
+        """A bar for each op (of many ops, for some together), then the largest pieces at the peak."""
         totals, count = self.totals, -(-len(self.ops) // LINES) or 1
         rows = []
         for first in range(0, len(self.ops), count):
@@ -222,7 +223,7 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
 
 
 def timelines_of(plan: ForwardPlan | TrainingPlan) -> tuple[tuple[Timeline, ...], str]:
-    """The timelines of the passes of a plan, and the notes on what is not counted."""
+    """The timelines of a plan's passes, and notes about memory that is not counted."""
     compiled = plan.compiled
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     forward = _Pass(plan.program, compiled.forward, compiled.recycled[0])
@@ -239,15 +240,15 @@ def timelines_of(plan: ForwardPlan | TrainingPlan) -> tuple[tuple[Timeline, ...]
 
 @dataclass
 class _Pass:
-    """One pass.
+    """Collects the memory of one pass.
 
     Args:
-        runners: what runs ops, by key.
-        recycled: which of their buffers share a block.
-        names: workspaces of a recurrence -> its first result.
-        notes: what is not counted, each once.
-        there: all that is there at some moment; what lies in the block has an address.
-        lasting: what is there for good: the block, and what recurrences keep for the next call.
+        runners: key of an op -> its runner.
+        recycled: the buffers that share a block.
+        names: workspace of a recurrence -> its first result.
+        notes: notes about memory that is not counted, each once.
+        there: pieces of memory of the pass. Those in the block have an address.
+        lasting: pieces that stay: the block, and memory that recurrences keep for the next call.
     """
 
     program: Program
@@ -265,10 +266,10 @@ class _Pass:
         return MOMENTS * len(self.program.calls)
 
     def begin(self, before: _Pass, held: Collection[str], outputs: Rows, given: Collection[str]) -> None:
-        """Begin with what another pass has left: its outputs, and blobs that are held.
+        """Begin with the memory that another pass has left: its outputs, and blobs that are held.
 
         Args:
-            given: blobs that go after their last use.
+            given: blobs that are freed after their last use.
         """
         last = last_moments(self.program, set(self.program.net.input_names).difference(given))
         lies_in, lent = _lies_in(before.there), {id(one.buffer): one for one in outputs}
@@ -295,7 +296,7 @@ class _Pass:
             self._scans(number, call, runner_shown(self.runners.get(call.op.key)))
 
     def _named(self, call: Call, one: Allocation, kinds: Mapping[str, str]) -> Allocation:
-        """Memory under the name of its recurrence; what the interpreter makes for a blob goes by the blob's."""
+        """Memory under the name of its recurrence. Memory that the interpreter makes for a blob has the blob's name."""
         if call.op.key not in self.demands and one.blobs == (one.buffer.what,):
             kind = kinds.get(one.buffer.what, one.buffer.kind)
             return replace(one, of=one.buffer.what, buffer=replace(one.buffer, kind=kind))
@@ -303,7 +304,7 @@ class _Pass:
         return replace(one, of=self._name(call), address=address)
 
     def _owned(self, call: Call, made: Rows, keep: Collection[str], last: Mapping[str, int]) -> Iterator[Allocation]:
-        """The memory of an op's results; a kept blob that is a small part of it is copied when the op has run."""
+        """The memory of an op's results. A kept blob that is a small part of its memory is copied after the op."""
         lies_in = _lies_in(made)
         copied = [name for name in keep if not self._is_whole(name, lies_in.get(name, ()))]
         for one in made:
@@ -324,7 +325,7 @@ class _Pass:
         return Allocation(len(self.program.calls), what, buffer, blobs, first or self.end, self.end)
 
     def _scans(self, number: int, call: Call, runner: Runner | None) -> None:
-        """The memory of compiled scans: from the block, which exists from its first use on, and their own."""
+        """Add the memory of compiled scans: their own, and parts of the block, which exists from its first use on."""
         demand, stepped, parted = self.demands.get(call.op.key), isinstance(runner, Stepped), runs_in_parts(call.op)
         first, of = MOMENTS * number + (0 if demand else 2), self._name(call)
         last = first + MOMENTS - (first + MOMENTS < self.end)  # that of the last op is there until outputs are copied
@@ -339,7 +340,8 @@ class _Pass:
         self.notes.update((note, None) for note, there in notes.items() if there and not demand)
 
     def copy_outputs(self) -> list[Allocation]:
-        """Outputs as the caller gets them: copies if they lie in feeds, or with nothing else in a larger block."""
+        """Outputs as the caller gets them. An output is copied if it lies in a feed or in another output, or if no
+        output is most of its memory."""
         lies_in, outputs = _lies_in(self.there), tuple(self.program.net.output_blobs.values())
         whole = {
             id(rows[0].buffer) for blob in outputs if (rows := lies_in.get(blob, ())) and self._is_whole(blob, rows)
@@ -356,7 +358,7 @@ class _Pass:
         return found
 
     def copy_gradients(self) -> None:
-        """Gradients as the caller gets them: copies where they lie in what was given, or in another gradient."""
+        """Gradients as the caller gets them. One is copied if it lies in a given array or in another gradient."""
         lies_in, seen = _lies_in(self.there), set[int]()
         for blob in self.program.net.output_blobs.values():
             buffers = {id(one.buffer) for one in lies_in.get(blob, ())}
@@ -365,14 +367,14 @@ class _Pass:
             seen |= buffers
 
     def timeline(self, title: str) -> Timeline:
-        """All of the pass."""
+        """The timeline of the pass."""
         rows = (*self.there, *self.lasting)
         nbytes, moment = most_at_once(one for one in rows if one.address is None)
         ops = tuple(map(self._name, self.program.calls))
         return Timeline(title, ops, rows, self._most(title, rows, nbytes, moment), moment)
 
     def _most(self, title: str, everything: Rows, nbytes: int, moment: int) -> PassMemory:
-        """The memory of the moment when most is there; the unused rest of the block is a row of its own."""
+        """The memory at the peak. The unused rest of the block is a row of its own."""
         there = [one for one in everything if nbytes and one.first <= moment <= one.last]
         rest = _block_of(there) - sum(one.nbytes for one in there if one.address is not None)
         found = [(one.of, one.buffer) for one in there if one.buffer.what != REST]
@@ -382,7 +384,7 @@ class _Pass:
         return PassMemory(title, tuple(sorted(rows, key=lambda row: KINDS.index(row.kind))), at)
 
     def _name(self, call: Call) -> str:
-        """The op, by its first result; a recurrence has one name for both passes."""
+        """The name of an op: its first result. A recurrence has one name for both passes."""
         return next((self.names[name] for name in call.op.inputs if name in self.names), call.op.key)
 
 
@@ -401,12 +403,12 @@ def _lies_in(rows: Rows) -> dict[str, list[Allocation]]:
 
 @dataclass(frozen=True)
 class MemoryCurve(svg.Picture):
-    """Planned bytes over the forward pass, and over the backward pass where there is one.
+    """Planned bytes over the forward pass, and over the backward pass if there is one.
 
     Args:
-        title: what is shown.
+        title: the title of the picture.
         passes: in order.
-        note: what is not counted.
+        note: memory that is not counted.
     """
 
     title: str
@@ -456,7 +458,7 @@ def memory_curve(plan: ForwardPlan | TrainingPlan) -> MemoryCurve:
 
 WIDTH, LEFT, TOP, HEIGHT, RIGHT = 860.0, 74.0, 66.0, 230.0, 20.0
 LANE, ROW, LETTER = 16.0, 16.0, 0.61 * svg.SMALL  # heights of the lane of ops and of rows of the list; of small letters
-NARROW = 30.0  # pixels that an op's name wants at least
+NARROW = 30.0  # the least pixels for an op's name
 BAR = 180.0  # pixels of the longest bar of the list
 GAP = 14.0  # between the passes
 
@@ -477,7 +479,7 @@ def _pass(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:
 
 
 def _peak(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:
-    """A line at the peak, with its bytes above the frame, where they do not lie on the name of the pass."""
+    """A line at the peak, with its bytes above the frame, below the name of the pass."""
     if not curve.peak:
         return
     x, y = frame.x(max(curve.moment, 0) + 0.5), frame.y(curve.peak)
@@ -490,7 +492,7 @@ def _peak(curve: Timeline, frame: svg.Frame, highest: bool) -> Iterator[str]:
 
 
 def _ops(curve: Timeline, frame: svg.Frame) -> Iterator[str]:
-    """A lane of ops; their names where there is room, all of them where somebody points at one."""
+    """A lane of ops. An op shows its name if there is room, and its name and bytes when the pointer is on it."""
     width, top, totals = frame.x(MOMENTS) - frame.left, frame.bottom + 3, curve.totals
     for i, name in enumerate(curve.ops):
         most = max(totals[MOMENTS * i : MOMENTS * (i + 1)])

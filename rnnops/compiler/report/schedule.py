@@ -1,7 +1,7 @@
 """The schedule of a plan, as values and as a picture.
 
-**The schedule of a plan as values**: what runs in which order, over tiles and steps, on which threads, in what memory.
-Names, sizes and orders are those of the plan; nothing is measured, and no lane says how long it takes.
+**The schedule of a plan as values**: the order of work over tiles and steps, the threads that do it, and its memory.
+Names, sizes and orders are those of the plan. Nothing is measured, and no lane tells its time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rnnops.net.schema import Call
 from rnnops.util import counted, readable
 
 ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
-Share = tuple[int, int]  # the first that a thread takes, and the one after the last
+Share = tuple[int, int]  # the first thing that a thread takes, and the one after the last
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Lane:
     """Work that runs together.
 
     Args:
-        when: `once`, `tile` (all steps of one at once) or `step`.
-        head: how it runs, in words.
+        when: `once`, `tile` (all steps of a tile at once) or `step`.
+        head: a heading that tells how it runs.
         work: a line for each product, and for each group of elementwise ops.
-        gflop: of its products in all steps, in 1e9 operations.
-        after: of what runs once, whether that is after the last step.
+        gflop: 1e9 operations of its products in all steps.
+        after: whether work that runs once does so after the last step.
     """
 
     when: str
@@ -58,13 +58,13 @@ class ScanSchedule:
     """One compiled recurrence, or a group of fused ops, in one pass.
 
     Args:
-        title: what it is.
-        facts: steps, rows, threads and what else a plan says of it.
-        steps: T; 0 for what has no steps.
+        title: its name.
+        facts: lines about steps, rows, threads and so on, as in a printed plan.
+        steps: T; 0 for a group of fused ops.
         tile: steps of a tile.
         reverse: whether steps run from the last to the first.
-        lanes: in order; within a tile each runs when the one before has ended.
-        shares: what is shared out (`rows`, `128 columns`) -> the share of each thread.
+        lanes: in order. Within a tile, each runs when the one before has ended.
+        shares: things that threads share out (`rows`, `128 columns`) -> the share of each thread.
         nbytes: bytes by kind of memory.
     """
 
@@ -78,7 +78,7 @@ class ScanSchedule:
     nbytes: Mapping[str, int] = field(default_factory=dict)
 
     def tiles(self) -> list[Share]:
-        """First step and the one after the last of each tile, in the order in which they run."""
+        """The first step of each tile and the one after its last, in the order in which tiles run."""
         sizes = [(first, min(self.tile, self.steps - first)) for first in range(0, self.steps, self.tile or 1)]
         if self.reverse:
             return [(self.steps - first - size, self.steps - first) for first, size in sizes]
@@ -105,7 +105,7 @@ class OpsSchedule:
     """Ops that run one by one outside of generated code.
 
     Args:
-        title: what runs them.
+        title: the place where they run.
         ops: in order, as `Reshape -> y`.
     """
 
@@ -142,7 +142,7 @@ class Schedule(svg.Picture):
     """The schedule of a plan.
 
     Args:
-        title: what is shown.
+        title: the title of the picture.
         passes: in order.
     """
 
@@ -183,24 +183,24 @@ def plan_schedule(plan: ForwardPlan | TrainingPlan, device: str) -> Schedule:
 
 
 def _by_call(plan: ForwardPlan | TrainingPlan, programs: Iterable[Program]) -> dict[int, list[Entry]]:
-    """Id of a call of a pass -> itself, if it is compiled, and the calls that run within it."""
+    """Id of a call of a pass -> the call, if it is compiled, and compiled calls that run within it."""
     outer, key = {id(call) for program in programs for call in program.calls}, 0
     found: dict[int, list[Entry]] = {}
-    for entry in describe.compiled_ops(plan):  # what runs within an op comes right behind it
+    for entry in describe.compiled_ops(plan):  # calls within an op come right after it
         key = id(entry[1]) if id(entry[1]) in outer else key
         found.setdefault(key, []).append(entry)
     return found
 
 
 def share_out(count: int, threads: int, block: int = 1) -> tuple[Share, ...]:
-    """The share of each thread in things that go in blocks, as drivers share them out (`share_of` of the kernel IR)."""
+    """The share of each thread in `count` things that go in blocks, as drivers share them out (`share_of`)."""
     blocks = -(-count // block)
     bounds = [min(count, blocks * rank // threads * block) for rank in range(threads + 1)]
     return tuple(pairwise(bounds))
 
 
 def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: str, name: str) -> Iterator[Part]:
-    """Parts of a pass; neighbours that are not compiled are one."""
+    """The parts of a pass. Neighbours that are not compiled are one part."""
     for is_compiled, members in groupby(calls, key=lambda call: id(call) in compiled):
         if not is_compiled:
             yield OpsSchedule(around, describe.written(members))
@@ -264,7 +264,7 @@ def _last(compiled: CompiledScan) -> Iterator[Lane]:
 
 
 def _shares(compiled: CompiledScan) -> dict[str, tuple[Share, ...]]:
-    """Who takes what, where there are several threads."""
+    """The shares of threads; empty for one thread."""
     scan, plan, threads = compiled.scan, compiled.plan, compiled.threads
     if threads < 2 or compiled.options.device is not None:
         return {}
@@ -287,15 +287,15 @@ def _nbytes(runner: Runner) -> dict[str, int]:
     return {kind: nbytes for kind, nbytes in found.items() if nbytes}
 
 
-WIDTH, EDGE, INSET = 1080.0, 12.0, 14.0  # of pictures, around panels, within them
-PLOT, RIGHT = 490.0, 1050.0  # where the lanes begin and end
-ROW, LETTER = 14.0, 0.61 * svg.SMALL  # from line to line, and of small letters
-WORK, LISTED = 5, 4  # lines of a lane's work, and of a list of ops, that are shown
-TILES, ENDS = 6, 3  # as many tiles are shown, or the first and the last of them
-TICK, MARK = 3.0, 14.0  # pixels that a step takes at least, and the height of marks
-BETWEEN = 5.0  # tiles
+WIDTH, EDGE, INSET = 1080.0, 12.0, 14.0  # pixels: of pictures, around panels, within them
+PLOT, RIGHT = 490.0, 1050.0  # pixels: where the lanes begin and end
+ROW, LETTER = 14.0, 0.61 * svg.SMALL  # pixels: from line to line, and of small letters
+WORK, LISTED = 5, 4  # the most lines of a lane's work, and of a list of ops
+TILES, ENDS = 6, 3  # the most tiles that are shown; of more, the first `ENDS` and the last one
+TICK, MARK = 3.0, 14.0  # pixels: the least for a step, and the height of marks
+BETWEEN = 5.0  # pixels between tiles
 SAID = {ONCE: "once", TILE: "all steps of a tile at once", STEP: "step by step"}
-Slot = tuple[float, float, tuple[int, int] | None]  # left, right, and the tile that lies there, if one does
+Slot = tuple[float, float, tuple[int, int] | None]  # left, right, and the tile there; None for tiles that are left out
 
 
 def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
@@ -310,7 +310,7 @@ def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
 
 
 def _ops(part: OpsSchedule) -> tuple[list[str], float]:
-    """A list of ops; all of them where somebody points at it."""
+    """A list of ops. All of them are shown when the pointer is on it."""
     lines = _wrapped(part.title, _letters(WIDTH - EDGE - 2 * INSET))
     drawn = [svg.text(EDGE + INSET, 18 + ROW * i, said, "small bold") for i, said in enumerate(lines)]
     top = 18 + ROW * len(lines)
@@ -347,7 +347,7 @@ def _draw_scan(part: ScanSchedule) -> tuple[list[str], float]:
 
 
 def _slots(part: ScanSchedule) -> list[Slot]:
-    """Places of tiles from left to right, each as wide as it has steps; of many the first and the last."""
+    """Places of tiles from left to right, as wide as they have steps. Of many tiles, the first ones and the last."""
     tiles = part.tiles()
     shown: list[Share | None] = [*tiles]
     if len(tiles) > TILES:
@@ -364,7 +364,7 @@ def _slots(part: ScanSchedule) -> list[Slot]:
 
 
 def _heads(part: ScanSchedule, slots: Sequence[Slot], y: float) -> Iterator[str]:
-    """Steps of each tile above it, and what lies between where not all are shown."""
+    """The steps of each tile above it, and the count of tiles that are left out."""
     hidden = len(part.tiles()) - sum(one is not None for _, _, one in slots)
     for left, right, one in slots:
         yield svg.line(left, y + 13, right, y + 13, "way")
@@ -394,7 +394,7 @@ def _lane_text(lane: Lane, y: float, right: float) -> tuple[list[str], float]:
 
 
 def _lane_marks(lane: Lane, slots: Sequence[Slot], y: float, turn: int, count: int) -> Iterator[str]:
-    """When a lane runs: within each tile in its turn, at all steps at once or at each of them."""
+    """Marks that show when a lane runs: in its turn within each tile, for all steps at once or for each step."""
     if lane.when == ONCE:
         yield svg.rect(RIGHT - 26 if lane.after else PLOT, y + 3, 26, MARK, ONCE, 2)
         return
@@ -410,7 +410,7 @@ def _lane_marks(lane: Lane, slots: Sequence[Slot], y: float, turn: int, count: i
 
 
 def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
-    """A mark for each step, or as many as there is room for."""
+    """A mark for each step, or as many marks as have room."""
     shown = max(min(steps, int(width / TICK)), 1)
     for i in range(shown):
         yield svg.rect(x + i * width / shown, y, max(width / shown - 1.2, 0.8), MARK, "tick")
@@ -430,7 +430,7 @@ def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
 
 
 def _bytes(nbytes: Mapping[str, int], y: float) -> Iterator[str]:
-    """Bytes by kind of memory: a stacked bar, and what it says in words left of it."""
+    """Bytes by kind of memory: a stacked bar, with the total left of it."""
     yield svg.text(EDGE + INSET, y + 12, f"memory {readable(sum(nbytes.values()))}", "small bold")
     x, total = PLOT, sum(nbytes.values())
     for kind, size in nbytes.items():
@@ -443,7 +443,7 @@ def _bytes(nbytes: Mapping[str, int], y: float) -> Iterator[str]:
 
 
 def _letters(width: float, size: float = svg.SMALL) -> int:
-    """How many letters a width has room for."""
+    """The count of letters that fit a width."""
     return int(width / (LETTER * size / svg.SMALL))
 
 
@@ -453,5 +453,5 @@ def _wrapped(said: str, letters: int) -> list[str]:
 
 
 def _shortened(lines: Sequence[str], most: int) -> list[str]:
-    """At most so many lines; the last one tells of those left out."""
+    """At most so many lines. The last one gives the count of those that are left out."""
     return [*lines] if len(lines) <= most else [*lines[: most - 1], f"… {len(lines) - most + 1} more"]

@@ -1,21 +1,22 @@
-"""Work on bound weights, done once: folded, laid out, scaled, made int8, or found to be bytes.
+"""Work on bound weights that is done once: they are folded, laid out, scaled, made int8, or recognised as bytes.
 
-**Scales convolutions**: what a BatchNormalization does to their channels is done to weights, once, when these are
-bound. The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are
-given (not those of the batch) and that follow, with all that the convolution reads besides x, from what is bound.
+**Scaled convolutions** (`scale_weights`): a BatchNormalization after a convolution goes into the convolution's weights
+and bias, once, when these are bound. Results are rounded at other places than with two ops. The statistics must be
+given, not those of the batch. They, and all inputs of the convolution except x, must follow from bound inputs.
 
-Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
+Limit: if the factor of a channel is infinite (a variance of 0 without epsilon), results are nan that may be infinite
+otherwise.
 
 **Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/linear_algebra.py`)**. A
-weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What else
-reads it reads it as it was.
+weight is the right operand of a MatMul or a Gemm, also in a cell, that follows only from bound inputs. Other readers
+still read the float array.
 
-**Products of bytes.** An array that is rounded to 8 bits in the net, times whole numbers that fit a byte, is multiplied
-in integers where the processor can. Such products are exact as floats, so that results are the same.
+**Products of bytes** (`byte_products`). An array that the net rounds to 8 bits, times whole numbers that fit a byte, is
+multiplied in integers if the processor can do so. Such products are exact as floats, so that results are the same.
 
-**What follows only from bound inputs and constants is a net of its own, which is run once, when they are bound**. So
-weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers and
-recurrences stay where they are, as do ops whose results are outputs.
+**Ops that follow only from bound inputs and constants** are a net of their own (`split_bound`), which is run once, when
+inputs are bound. ONNX files ask to transpose, slice, join and scale weights in every run; here it happens once. Ops of
+random numbers, recurrences, and ops whose results are outputs stay in the other net.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from rnnops.types import FLOAT, Array, Shape, is_float, type_of
 
 
 def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
-    """Write out what is made of weights that follow only from bound inputs and constants.
+    """Give the new layout of a weight an op of its own, if the weight follows only from bound inputs and constants.
 
     rewrite: `y = Gemm(x, w, transB=1)`  -->  `v = Transpose(w); y = Gemm(x, v)`, and
         `y = Conv(x, w, kernel_shape=...)`  -->  `m = ConvMatrix(w); y = MatrixConv(x, m, kernel_shape=...)`
@@ -58,14 +59,14 @@ def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
 
 
 def _with_kernel_shape(op: Op, declared: Mapping[str, Shape]) -> Op:
-    """A convolution with the `kernel_shape` of its weights, where these declare their shape."""
+    """A convolution with the `kernel_shape` of its weights, if these declare their shape. Other ops stay."""
     if op.type != "Conv" or op.attributes.get("kernel_shape") is not None or op.inputs[1] not in declared:
         return op
     return replace(op, attributes={**op.attributes, "kernel_shape": declared[op.inputs[1]][2:]})
 
 
 def _laid_out(op: Op, taken: set[str]) -> list[Op]:
-    """An op as one that makes a matrix of its weights and one that reads it; the op itself where sizes are not told."""
+    """An op as two: one lays its weights out as a matrix, one reads that. The op itself if sizes are unknown."""
     x, w, *bias = op.inputs
     if op.type == "Gemm" and op.attributes.get("transB"):
         name = free_name(f"{w}/transposed", taken)
@@ -79,13 +80,13 @@ def _laid_out(op: Op, taken: set[str]) -> list[Op]:
 
 
 def scale_weights(net: Net, bound: Collection[str]) -> Net:
-    """Let the matrix and the bias of a convolution do what follows it.
+    """Let the matrix and the bias of a convolution include the BatchNormalization that follows.
 
     rewrite: `a = MatrixConv(x, m, b); y = BatchNormalization(a, scale, shift, mean, var)`  -->
         `factor = Div(scale, Sqrt(Add(var, epsilon))); y = MatrixConv(x, Mul(m, factor), (b - mean) * factor + shift)`
 
     Args:
-        bound: inputs that are there when weights are laid out.
+        bound: inputs that are known when weights are laid out.
     """
     scaled = _convolutions_to_scale(net, bound)
     if not scaled:
@@ -101,7 +102,7 @@ def scale_weights(net: Net, bound: Collection[str]) -> Net:
 
 
 def _convolutions_to_scale(net: Net, bound: Collection[str]) -> dict[str, Op]:
-    """Result of a BatchNormalization -> the convolution that can do what it does."""
+    """Result of a BatchNormalization -> the convolution that can include it."""
     reads = Counter([*(name for op in net.ops for name in op.inputs), *net.output_blobs.values()])
     fixed, convolutions, found = {"", *bound}, dict[str, Op](), dict[str, Op]()
     for op in net.ops:
@@ -119,7 +120,7 @@ def _scales_channels(op: Op) -> bool:
 
 
 def _scaled(convolution: Op, normalization: Op, taken: set[str]) -> Iterable[Op]:
-    """The convolution with what gives its new weights and bias; `taken` are names of blobs."""
+    """The ops that compute new weights and a new bias, then the convolution. New names go into `taken`."""
     x, matrix, *bias = convolution.inputs
     _, scale, shift, mean, variance = normalization.inputs
     ops = list[Op]()
@@ -138,7 +139,7 @@ def _scaled(convolution: Op, normalization: Op, taken: set[str]) -> Iterable[Op]
 
 
 class Weight(NamedTuple):
-    """A weight of a product: a blob, or its transpose, and what the product is multiplied by."""
+    """A weight of a product: a blob or its transpose, and a factor of the product."""
 
     blob: str
     transposed: bool = False
@@ -150,10 +151,10 @@ class _Names:
     """The names of stored weights in a net.
 
     Args:
-        fixed: blobs that may be weights, and how many axes they have.
+        fixed: blob that may be a weight -> the count of its axes.
         taken: names in the net.
-        stored: names of whole numbers and of scales.
-        first: the op that was the first to multiply with it.
+        stored: weight -> the names of its whole numbers and of its scales.
+        first: weight -> the first op that multiplies with it.
     """
 
     fixed: Mapping[str, int]
@@ -169,15 +170,15 @@ class _Names:
 
 
 def int8_weights(net: Net, bound: Mapping[str, Array], given: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
-    """A net whose products have weights of int8, and what is bound in it.
+    """A net whose products have weights of int8, and its bound inputs.
 
     rewrite: `y = MatMul(x, w)`  -->  `y/whole = Int8MatMul(x, w/int8); y = Mul(y/whole, w/scale)`, and Gemm alike
 
     Args:
         bound: inputs of the net.
-        given: what they follow from, for errors.
+        given: the arrays that these follow from, for errors.
 
-    Raises FeedError where there is no such weight, and for one that is not finite or not float32.
+    Raises FeedError if there is no such weight, or one is not finite or not float32.
     """
     names = _Names({name: array.ndim for name, array in bound.items()}, _taken(net))
     changed = _with_int8(net, names)
@@ -199,7 +200,7 @@ def _columns(net: Net, weight: Weight, array: Array, op: str, given: Mapping[str
         raise FeedError(problem, net=net.name, op=op, blob=weight.blob, wanted="float32", came=array.dtype)
     if not np.isfinite(array).all():
         wrong = [name for name, one in given.items() if one.dtype.kind == "f" and not np.isfinite(one).all()]
-        hint = f"Not finite: {', '.join(wrong) or 'what follows from what is bound'}."
+        hint = f"Not finite: {', '.join(wrong) or 'a result of ops on bound inputs'}."
         problem = "a weight that is not finite has no scale"
         raise FeedError(problem, net=net.name, op=op, blob=weight.blob, wanted="finite numbers", hint=hint)
     whole, scale = as_int8(np.ascontiguousarray(array.T if weight.transposed else array))
@@ -236,7 +237,7 @@ def _product(op: Op, left: str, weight: Weight, result: str, names: _Names) -> I
 
 
 def _gemm(op: Op, names: _Names) -> Iterator[Op]:
-    """The parts of a Gemm, as it says them."""
+    """A Gemm as ops of its own: a transposition, an int8 product, a scaled addend, a sum."""
     given = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **op.attributes}
     left, right, addend = (*op.inputs, "")[:3]
     if given["transA"]:
@@ -255,7 +256,7 @@ def _gemm(op: Op, names: _Names) -> Iterator[Op]:
 
 
 def _with_changed_cell(op: Op, net: str, names: _Names) -> Op:
-    """A recurrence whose cell has weights of int8, which come from around it."""
+    """A recurrence whose cell has weights of int8. These are inputs of the recurrence."""
     recurrence = Recurrence(op, net)
     outer = {name: blob for kind, name, blob in recurrence.bindings() if kind == "reference" and blob in names.fixed}
     inner = _Names({name: names.fixed[blob] for name, blob in outer.items()}, _taken(recurrence.cell))
@@ -274,7 +275,7 @@ WIDTH: Pattern = ("Sub", ("Max", ("ReduceMax", "x"), 0.0), LOW)
 SCALE: Pattern = ("Div", ("Where", ("Equal", WIDTH, 0.0), 1.0, WIDTH), 255.0)
 ZERO: Pattern = ("Round", ("Clip", ("Div", ("Neg", LOW), SCALE), 0.0, 255.0))
 NUMBERS: Pattern = ("Clip", ("Add", ("Round", ("Div", "x", SCALE)), ZERO), 0.0, 255.0)
-WITHOUT_ZERO: Pattern = ("Sub", NUMBERS, ZERO)  # of 8 bits by their own range: nan in x makes all of it nan
+WITHOUT_ZERO: Pattern = ("Sub", NUMBERS, ZERO)  # x in 8 bits of its range; one nan makes all nan
 EXACT_UP_TO = 2**24  # float32 has all whole numbers up to here
 
 
@@ -317,7 +318,7 @@ def _fits_bytes(weight: Array | None) -> bool:
 
 
 def _matches(pattern: Pattern, name: str, made: Mapping[str, Op], found: dict[str, str]) -> bool:
-    """True if a blob is made as a pattern says.
+    """True if a blob is made by the ops of a pattern.
 
     Args:
         pattern: an op and patterns of its inputs, the name of any blob, or a number.
@@ -336,7 +337,7 @@ def _matches(pattern: Pattern, name: str, made: Mapping[str, Op], found: dict[st
     return all(_matches(part, one, made, found) for part, one in zip(parts, op.inputs, strict=True))
 
 
-LARGE_CONSTANT = 1024  # elements of an array that kernels better read as an input, which they may pack
+LARGE_CONSTANT = 1024  # elements from which on an array is an input, which kernels may pack, and not a constant
 
 
 @dataclass(frozen=True)
@@ -344,8 +345,9 @@ class BoundSplit:
     """A net in two parts.
 
     Args:
-        once: from bound inputs to the blobs that the rest reads.
-        rest: all other ops; it is given its shapes by `with_bound`.
+        once: the part that runs once, from bound inputs to blobs that the rest reads.
+        net: the whole net.
+        rest: all other ops. `with_bound` makes a net of them.
         known: outputs of `once` that follow only from constants.
     """
 
@@ -355,11 +357,11 @@ class BoundSplit:
     known: frozenset[str] = frozenset()
 
     def with_bound(self, arrays: Mapping[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
-        """The rest as a net, and what is bound in it.
+        """The rest as a net, and its bound inputs.
 
         Args:
             arrays: bound inputs, and the outputs of `once`.
-            large: elements from which on what follows only from constants is an input.
+            large: elements from which on an array that follows only from constants is an input.
 
         Whole numbers that come from `once` become constants, as shapes may depend on their values; small arrays that
         follow only from constants stay constants.
@@ -380,7 +382,7 @@ class BoundSplit:
 
 
 def split_bound(net: Net, bound: Collection[str]) -> BoundSplit | None:
-    """A net in two parts; None where nothing follows only from bound inputs and constants.
+    """A net in two parts; None if no op can run once.
 
     rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
     rewrite: `y = Gemm(x, w, transB=1)`, w bound  -->  `v = Transpose(w)` once, `y = Gemm(x, v)`
@@ -422,7 +424,7 @@ def _constant(name: str, value: Array, dtype: str) -> Op:
 def folded(
     net: Net, bound: dict[str, Array], float_dtype: str | None, large: float = LARGE_CONSTANT
 ) -> tuple[Net, dict[str, Array]]:
-    """A live net and its bound inputs, in which ops on bound inputs and constants only are replaced by their results.
+    """A live net and its bound inputs. Ops that read only bound inputs and constants are replaced by their results.
 
     Random ops stay, and keep their numbers, so that they draw the same.
     """

@@ -6,8 +6,8 @@ transpositions are dropped.
 
 **States that hold several layers become states of their own.** A stack of layers may carry one state `[N, L, H]`. Its
 step reads `h[:, 0]`, `h[:, 1]` and so on, and joins the new layers again. That costs a copy at each step, and gradients
-are padded and added. Every layer waits for the last one, so that no product of a layer runs for many steps at once.
-Nothing of that is left where each layer has a state.
+are padded and added. Every layer waits for the last one, so that no product of a layer runs for many steps at once. If
+each layer has a state of its own, none of this is left.
 
 Blobs that are joined from such parts are followed through the step. Slices within a part read the part. Elementwise
 ops, and ops that only move axes, are done part by part; lengths (`SelectValid`) are elementwise. Any other reader keeps
@@ -48,7 +48,7 @@ def round_products(net: Net, operands: str) -> Net:
     rewrite: `c = MatMul(a, b)`  -->  `c = RoundedMatMul(a, b, operands="bfloat16")`, and Gemm alike
 
     Args:
-        operands: what they are rounded to.
+        operands: the dtype that they are rounded to.
     """
     return net.with_ops([_rounded(op, operands) for op in net.ops]).snapshot()
 
@@ -64,7 +64,7 @@ TURN, BACK = "ChannelsFirst", "ChannelsLast"
 
 
 def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
-    """The same with elementwise ops before `ChannelsFirst`, and without `ChannelsLast` of what it gives.
+    """The program with elementwise ops before `ChannelsFirst`, and without a `ChannelsLast` that undoes it.
 
     rewrite: `a = ChannelsFirst(x); b = Relu(a); y = ChannelsLast(b)`  -->  `y = Identity(Relu(x))`
 
@@ -73,7 +73,7 @@ def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
     """
     if not any(call.op.type == TURN for call in program.calls):
         return program
-    rows: dict[str, str] = {}  # blob [N, C, *sizes] -> blob [N, places, C] that it is, turned
+    rows: dict[str, str] = {}  # blob [N, C, *sizes] -> the blob [N, places, C] of the same numbers
     taken, same, ops = set(program.types), dict[str, str](), list[Op]()
     for call in program.calls:
         op = replace(call.op, inputs=tuple(same.get(name, name) for name in call.op.inputs))
@@ -102,7 +102,7 @@ def _without_unread(ops: Sequence[Op], wanted: set[str]) -> list[Op]:
 
 
 def _moved(call: Call, op: Op, rows: dict[str, str], taken: set[str]) -> list[Op] | None:
-    """An elementwise op on rows, and what makes its other operands fit; None where that is not to be had."""
+    """Reshapes of an elementwise op's other operands, then the op on rows. None if an operand cannot fit."""
     form = form_of(call)
     if not isinstance(form, Pointwise) or form.begins or len(op.outputs) != 1 or not any(n in rows for n in op.inputs):
         return None
@@ -128,7 +128,7 @@ def _beside_rows(shape: Shape, full: Shape) -> Shape | None:
     return (full[1],) if wide == (1, full[1], *(1,) * (len(full) - 2)) else None
 
 
-COPIES = ("Concat", "ConvMatrix", "Pad", "ScatterSlice", "Windows")  # which move elements, but to memory of their own
+COPIES = ("Concat", "ConvMatrix", "Pad", "ScatterSlice", "Windows")  # ops that move elements to memory of their own
 
 
 class FusedOps(OpSchema):
@@ -168,7 +168,7 @@ fused_ops = register(FusedOps())
 
 
 def body_program(call: Call) -> Program:
-    """The body with the types of its inputs; worked out at the first use of a call."""
+    """The body with the types of its inputs. It is prepared at the first use of a call."""
     if "body" not in call.derived:
         body: Net = call.op.attributes["body"]
         types = {name: kind for name, kind in zip(body.input_names, call.types, strict=True) if kind is not None}
@@ -178,7 +178,7 @@ def body_program(call: Call) -> Program:
 
 
 def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Program:
-    """Fuse what works row by row.
+    """Fuse ops that work row by row.
 
     rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
 
@@ -186,7 +186,7 @@ def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Pr
         keep: blobs that must be there besides the outputs.
         all_ops: whether ops that do not work row by row are groups as well.
 
-    Returns: the program itself where nothing works row by row.
+    Returns: the program itself if nothing works row by row.
     """
     keep = set(keep)
     expanded = sink_channels(_primitive(program), keep)
@@ -200,12 +200,12 @@ def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Pr
 
 
 def work_around(program: Program) -> float:
-    """Elementwise results of all ops of a net but its recurrences, so many multiply-adds counted as one."""
+    """The work of a net's ops without its recurrences, in elementwise results (`PRODUCT_SPEED`)."""
     computed = (call for call in _primitive(program).calls if not call.op.holds_net and form_of(call) is not None)
     return sum(_work(call) for call in computed if not isinstance(form_of(call), View))
 
 
-SLOW = {"Erf": 15}  # so many times what NumPy takes for an element of other ops
+SLOW = {"Erf": 15}  # the time of NumPy for an element, in that of other ops
 
 
 def _work(call: Call) -> float:
@@ -215,7 +215,7 @@ def _work(call: Call) -> float:
 
 
 def _primitive(program: Program) -> Program:
-    """The net with constants folded and ops written out as simpler ones."""
+    """The net with constants folded and ops expanded to primitive ones."""
     return expand_ops(prepare_again(program, fold_constants(program)))
 
 
@@ -245,14 +245,14 @@ def _ops(
 
 
 def fused_op(program: Program, group: FusionGroup, needed: Collection[str]) -> Op:
-    """A group as one op; what others need is its results."""
+    """A group as one op. Its results are the blobs that other ops need."""
     results = [name for call in group.own for name in call.op.outputs if name and name in needed]
     inputs = [Input(name, program.net.dtype_of(name), program.types[name].shape) for name in group.reads()]
     body = prune(program.net.with_ops([call.op for call in group.calls], {name: name for name in results}, inputs), ())
     return Op("FusedOps", body.input_names, tuple(results), {"body": body})
 
 
-MOST = 64  # parts of a state
+MOST = 64  # the most parts of a state
 
 
 def split_states(program: Program) -> Net:
@@ -268,7 +268,7 @@ def split_states(program: Program) -> Net:
 
 
 def _with_split_states(call: Call, taken: set[str]) -> list[Op]:
-    """A recurrence between the ops that split what it begins with and join what it ends with."""
+    """A recurrence with split states, between ops that split its initial states and join its last ones."""
     attributes = call.op.attributes
     if call.op.type != "RecurrentNetwork" or is_training_form(call.op) or "outputs_with_grads" in attributes:
         return [call.op]
@@ -293,7 +293,7 @@ class _Parts:
     sizes: tuple[int, ...]
 
     def place_of(self, first: int, count: int) -> tuple[int, int] | None:
-        """The part that some places along the axis lie in, and where they begin in it; None for places in several."""
+        """The part that contains some places along the axis, and the first of them in it. None if no part has all."""
         begins = accumulate(self.sizes, initial=0)
         for number, (begin, size) in enumerate(zip(begins, self.sizes, strict=False)):
             if begin <= first and first + count <= begin + size:
@@ -302,9 +302,9 @@ class _Parts:
 
 
 def _parts_of(step: Program, state: State, references: Collection[str]) -> _Parts | None:
-    """The parts that a cell joins a state from; None where it does not, or where they are rows of the batch.
+    """The parts from which a cell joins a state. None if it does not join the state, or along the batch axis.
 
-    Weights that are joined are not parts of a state.
+    Joined weights are not parts of a state.
     """
     if state.window != 1 or state.offset:
         return None
@@ -325,7 +325,7 @@ def _parts_of(step: Program, state: State, references: Collection[str]) -> _Part
 
 
 def _axis_after(call: Call, i: int, axis: int) -> int | None:
-    """The axis of the results along which an axis of operand `i` lies; None where places along it are not apart."""
+    """The axis of the results that an axis of operand `i` becomes; None if the op mixes or drops places along it."""
     form, kind, rank, result = form_of(call), call.op.type, call.rank(i), call.output_types[0]
     if isinstance(form, Pointwise):
         moved = axis + dict(form.begins).get(i, result.rank - rank)
@@ -346,7 +346,7 @@ def _axis_after(call: Call, i: int, axis: int) -> int | None:
 
 
 def _axis_before(call: Call, i: int, axis: int) -> int | None:
-    """The axis of operand `i` that goes to an axis of the results; None where the operand is the same along it."""
+    """The axis of operand `i` that becomes an axis of the results; None if the operand has no such axis."""
     if not call.has(i) or call.types[i] is None:
         return None
     return next((own for own in range(call.rank(i)) if _axis_after(call, i, own) == axis), None)
@@ -356,12 +356,12 @@ class _StepWriter:
     """Writes the step with a state for each part.
 
     Args:
-        ops: of the step.
-        inputs, outputs: of the step, those of the new states by part.
-        parts: blob -> the axis along which it is joined from parts, and these.
-        same: blob -> the one that it is now.
-        gone: blobs that have been replaced by their parts.
-        sliced: blob and axis -> slices of it that go with parts.
+        ops: of the new step.
+        inputs, outputs: names of the new states' inputs and outputs, one for each part.
+        parts: blob -> the axis along which it is joined from parts, and the parts.
+        same: blob -> the blob that replaces it.
+        gone: blobs that their parts have replaced.
+        sliced: blob and axis -> a slice of it for each part.
     """
 
     def __init__(self, recurrence: Recurrence, step: Program, state: State, division: _Parts) -> None:
@@ -376,7 +376,7 @@ class _StepWriter:
         self.sliced: dict[tuple[str, int], list[str]] = {}
 
     def written(self) -> Net | None:
-        """The step; None where something reads the state as a whole."""
+        """The new step; None if something reads the state as a whole."""
         if not all(map(self._take, self.step.calls)):
             return None
         outputs = {name: self.same.get(blob, blob) for name, blob in self.step.net.output_blobs.items()}
@@ -396,7 +396,7 @@ class _StepWriter:
         return prune(net.with_ops(self.ops, outputs, inputs))
 
     def _named(self) -> set[str]:
-        """Blobs that somebody may ask for by name."""
+        """Blobs that may be asked for by name."""
         return {*kept_inside(self.recurrence), *self.recurrence.op.attributes.get("recompute", ())}
 
     def input_types(self) -> dict[str, Type]:
@@ -409,7 +409,7 @@ class _StepWriter:
         return types
 
     def _own(self, blob: str, outputs: Mapping[str, str]) -> str:
-        """The blob, or a copy where it is an input or an output already: each state has a blob of its own."""
+        """The blob, or a copy if it is an input or an output already. So each state has a blob of its own."""
         if blob not in (*self.step.net.input_names, *self.inputs, *outputs.values()):
             return blob
         copy = free_name(f"{blob}/copy", self.taken)
@@ -417,7 +417,7 @@ class _StepWriter:
         return copy
 
     def _take(self, call: Call) -> bool:
-        """Write what becomes of an op. False where it needs the state as a whole."""
+        """Write an op, as a whole or for each part. False if it needs the state as a whole."""
         op = replace(call.op, inputs=tuple(self.same.get(name, name) for name in call.op.inputs))
         if not self.parts.keys().isdisjoint(op.inputs):
             if self._narrowed(call, op):
@@ -426,7 +426,7 @@ class _StepWriter:
             if not whole:
                 self.gone.update(op.outputs if by_parts else ())
                 return by_parts
-        self.ops.append(op)  # which is dropped where only its parts are read
+        self.ops.append(op)  # dropped later if only its parts are read
         if op.type == "Concat":
             axis = call.axis(call.attr("axis"), call.rank(0))
             if tuple(call.shape(i)[axis] for i in range(len(op.inputs))) == self.division.sizes:
@@ -434,7 +434,7 @@ class _StepWriter:
         return True
 
     def _narrowed(self, call: Call, op: Op) -> bool:
-        """True for places within parts, which are read of these."""
+        """Replace slices that each lie within a part by these parts, or by slices of them. False if they do not."""
         axis, parts = self.parts.get(op.inputs[0], (0, []))
         spans = _spans(call, axis) if parts else []
         places = [self.division.place_of(first, count) for first, count in spans]
@@ -473,7 +473,7 @@ class _StepWriter:
         return True
 
     def _operand(self, name: str, axis: int | None, layer: str) -> list[str]:
-        """An operand for each part; nothing where it is needed as a whole, and there are only its parts."""
+        """An operand for each part. Empty if the whole operand is needed, but only its parts are left."""
         own, parts = self.parts.get(name, (None, []))
         if axis is not None and own == axis:
             return parts
@@ -496,7 +496,7 @@ class _StepWriter:
 
 
 def _spans(call: Call, axis: int) -> list[tuple[int, int]]:
-    """First place and number of places along an axis that each result of a Slice or Split takes; none for others."""
+    """First place and count of places along an axis, for each result of a Slice or Split. Empty for other ops."""
     size = call.shape(0)[axis]
     if call.op.type == "Slice" and axis in (cuts := slice_op.cuts(call)):
         span = range(*cuts[axis].indices(size))
@@ -543,6 +543,6 @@ def _around(recurrence: Recurrence, writer: _StepWriter, cell: Net, taken: set[s
 
 
 def _features(state: State, axis: int, size: int) -> Features | None:
-    """Feature sizes of a part, as far as those of the state are given."""
+    """Feature sizes of a part; None in place of those that the state does not give."""
     given, place = state.features, len(state.features or ()) + axis
     return given and tuple(size if n == place and own is not None else own for n, own in enumerate(given))

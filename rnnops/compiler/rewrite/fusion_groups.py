@@ -1,14 +1,14 @@
 """Groups of ops around recurrences that run row by row as one kernel.
 
-**Groups of ops that work row by row**: which ops around recurrences can run as one compiled pass over rows. Greedy, in
-the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of its first
-result (that of steps, in a batch of one row), and whatever is read or written along it. An op joins a group if every
-row of its results follows from the same row of its operands, or if it sums over rows; what is such a sum is for later
-groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less
-than reading what they make (constants, views, one-hot codes), are free: each group that reads one has it.
+**Groups of ops that work row by row**: which ops around recurrences can run as one compiled pass over rows. The search
+is greedy, in the order of the net. A group knows the axis of each of its blobs that runs over its rows: the leading
+axis of its first result (that of steps, in a batch of one row), and all axes that are read or written along it. An op
+joins a group if every row of its results follows from the same row of its operands, or if it sums over rows. Only later
+groups may read such a sum. Groups have levels, so that no two groups wait for each other. Ops that cost nothing, or far
+less than reading their results (constants, views, one-hot codes), are free: each group that reads one has a copy of it.
 
-Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
-do ops of more than `MANY_BLOBS` operands and results.
+Limits: views of more than `LARGEST_VIEW` elements stay outside of groups, because their layouts are found by running
+them on element numbers. Ops with more than `MANY_BLOBS` operands and results stay outside, too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Types = Mapping[str, Type]
 def find_rows(
     before: Sequence[Statement], statements: Sequence[Statement], types: Types, known: Mapping[str, int]
 ) -> BatchAxes | None:
-    """Rows of new statements; a group without rows gets an axis of the first statement, or what a product folds.
+    """The rows of new statements; None if they do not fit. A group without rows takes an axis of the first statement.
 
     Args:
         before: statements that the group has already.
-        known: owner of memory -> its axis that runs over rows, as far as there are any.
+        known: owner of memory -> its axis that runs over rows; empty for a group without rows.
     """
     if not statements:
         return BatchAxes(dict(known), (), ())
@@ -52,12 +52,12 @@ def find_rows(
     found = {axis: rows_known(statements, types, axes_along(first, axis, types)) for axis in axes}
     blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
     if not blocked and leading and first.form == "product":
-        return None  # such rows are for products in blocks, and for what is elementwise
+        return None  # an axis other than the first is for products in blocks, and for elementwise work
     return blocked[0] if blocked else _unless_across(before, found[leading])
 
 
 def _unless_across(before: Sequence[Statement], rows: BatchAxes | None) -> BatchAxes | None:
-    """Rows that can be read and written in pieces; None for others."""
+    """The rows. None if a statement would read and write the numbers of each row one by one, far apart."""
     if rows is None:
         return None
     made = {one.target.owner for one in (*before, *rows.statements) if one.form != "product" and not one.fold}
@@ -65,11 +65,11 @@ def _unless_across(before: Sequence[Statement], rows: BatchAxes | None) -> Batch
 
 
 def _is_across(statement: Statement, made: Collection[str]) -> bool:
-    """True if rows of an elementwise statement lie side by side, so that no row is read or written in one piece.
+    """True if the numbers of a row lie far apart in all memory that an elementwise statement reads and writes.
 
-    It is far slower to have each row by itself then than to leave the statement to a group of its own, whose rows do.
-    What is transposed is read in pieces where it is written across; what is computed from that, `made` in the same
-    group, is not read from memory at all, and mostly transposed back in the end.
+    It then belongs in a group of its own with other rows: going row by row would be far slower. A transposition is not
+    such a statement, because it reads rows in one piece. Nor is a statement that reads results of the same group
+    (`made`): these are not read from memory, and are mostly transposed back in the end.
     """
     row, extents = statement.row_axis, statement.extents
     if statement.form == "product" or statement.fold or row is None or extents[row] == 1:
@@ -87,16 +87,16 @@ def _is_in_pieces(layout: Layout, row: int) -> bool:
 
 
 def _is_made(read: Access, made: Collection[str]) -> bool:
-    """True if it is an array of elements of the group's own, each read once."""
+    """True if an access reads each element of a result of the group once."""
     return read.owner in made and all(
         read.layout.strides[axis] or size == 1 for axis, size in enumerate(read.layout.shape)
     )
 
 
 def _leading_axis(statement: Statement) -> int:
-    """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks.
+    """The first axis. For a batch of a single row, `[1, T, D]`, it is that of steps, so that products run in blocks.
 
-    Of `[1, D, 1]` it is the first: D are features, and a sum over these is not one over rows.
+    For `[1, D, 1]` it is the first: D are features, and a sum over them is not one over rows.
     """
     folded = statement.folded_axes()
     long = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size != 1]
@@ -118,10 +118,10 @@ def _is_blocked(found: BatchAxes, types: Types) -> bool:
 
 LARGEST_VIEW = 1 << 22  # elements
 LARGEST_GROUP = 64  # ops
-MANY_BLOBS = 128  # operands and results of an op that joins groups: each group that it tries lowers all of them
+MANY_BLOBS = 128  # the most operands and results of an op that joins groups: each group that it tries lowers all
 CANDIDATES = 8  # groups that an op tries to join, the last ones first
-MANY_VIEWS = 4  # of an op that better reads them in place on one thread than copies of them on all
-EXPANDS = 4  # times as large as what it is computed from: such an op is free
+MANY_VIEWS = 4  # an op with so many views reads them in place on one thread, and not copies of them on all threads
+EXPANDS = 4  # an op is free if its result is so many times as large as its operands
 PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
 
 
@@ -130,9 +130,9 @@ class FusionGroup:
     """Ops that run as one pass over rows.
 
     Args:
-        level: what it reads is made at lower levels.
-        calls: in order; free ops among them, which other groups may have as well.
-        own: those that only this group has.
+        level: blobs that it reads are made at lower levels.
+        calls: in order, with free ops. Other groups may have copies of these.
+        own: the calls that only this group has.
         axes: owner of memory -> its axis that runs over rows.
         sums: blobs that are sums over rows.
         lowered: the ops as statements.
@@ -146,7 +146,7 @@ class FusionGroup:
     lowered: Lowered = field(default_factory=Lowered)
 
     def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> FusionGroup | None:
-        """The group with more ops, some of them its own; None where they do not fit."""
+        """The group with more ops, some of them its own; None if they do not fit."""
         known, mine = {id(call) for call in self.calls}, {id(call) for call in own}
         new = [call for call in calls if id(call) not in known and (id(call) in mine or not self._reads(call))]
         if len(self.calls) + len(new) > LARGEST_GROUP or (self.calls and not self.axes):
@@ -158,27 +158,27 @@ class FusionGroup:
         return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
 
     def whole(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> FusionGroup | None:
-        """A group whose rows are all one, on one thread; None where an op has no compiled form."""
+        """A group without rows, on one thread; None if an op has no compiled form."""
         lowered = Lowered()
         if not all(_lower(lowered, call, types) for call in calls):
             return None
         return FusionGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
 
     def scatters(self) -> bool:
-        """True if elements are written where an index says."""
+        """True if it writes elements at places that an index gives."""
         return any(statement.target.index for statement in self.lowered.statements)
 
     def multiplies(self) -> bool:
-        """True if it has products, which are slow on one row, and fast in blocks of many, or in NumPy."""
+        """True if it has products. These are slow on one row, and fast in blocks of many rows or in NumPy."""
         return any(statement.form == "product" for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
-        """True if it reads an op's result as it comes from outside, so that it need not have the op."""
+        """True if it reads an op's result from outside, so that it needs no copy of the op."""
         return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
 
     @property
     def rows(self) -> int:
-        """How many rows there are; 1 where all are one."""
+        """The count of rows; 1 for a group without rows."""
         if not self.axes:
             return 1
         owner, axis = next(iter(self.axes.items()))
@@ -195,7 +195,7 @@ class FusionGroup:
 
 
 def group_of(program: Program) -> FusionGroup:
-    """All ops of a net as one group. Raises UnsupportedError where they are none."""
+    """All ops of a net as one group. Raises UnsupportedError if one has no compiled form."""
     group = FusionGroup().joined(program.calls, program.calls, program.types)
     group = group or FusionGroup().whole(program.calls, program.calls, program.types)
     if group is None:
@@ -204,7 +204,8 @@ def group_of(program: Program) -> FusionGroup:
 
 
 def group_alone(program: Program, call: Call) -> FusionGroup | None:
-    """An op as a group with the constants that it reads; None where it has no compiled form, or moves too much."""
+    """An op as a group, with the constants that it reads. None if it has no compiled form, or moves too many
+    elements."""
     if not _may_join(call):
         return None
     constants = [one for one in program.calls if _is_constant(one) and set(one.op.outputs) & set(call.op.inputs)]
@@ -217,8 +218,8 @@ class Grouping:
     """The ops of a net, some of them in groups.
 
     Args:
-        groups: with ops of their own each.
-        free: ops that groups may have a copy of; their results are made only where something else reads them.
+        groups: groups, each with ops of its own.
+        free: ops that groups may have copies of. Outside of groups they run only if something there reads them.
     """
 
     groups: tuple[FusionGroup, ...]
@@ -226,10 +227,10 @@ class Grouping:
 
 
 def group_ops(program: Program, all_ops: bool = False) -> Grouping:
-    """Group the ops of a net of primitive ops; what is in no group runs by itself.
+    """Group the ops of a net of primitive ops. Ops outside of groups run by themselves.
 
     Args:
-        all_ops: whether each op that computes something gets into a group, if need be one of a single row.
+        all_ops: whether each op that computes something gets into a group, if need be one without rows.
     """
     walk = _GroupWalk(program, all_ops)
     walk.walk()
@@ -245,11 +246,11 @@ class _GroupWalk:
         all_ops: as for `group_ops`.
         found: all groups so far.
         home: blob -> number of its group.
-        levels: blob -> level at which it is made; inputs and constants are not there.
+        levels: blob -> level at which it is made; inputs and constants have none.
         free: blob -> the free op that makes it.
-        leaves: blob that a free op makes -> numbers that are read for it.
-        last: groups that fewer than `CANDIDATES` later ones of the same or a higher level follow, as
-            (number, level, how many follow).
+        leaves: blob that a free op makes -> the count of numbers that are read to make it.
+        last: (number, level, count) of recent groups. `count` later groups have the same or a higher level; it is below
+            `CANDIDATES`.
     """
 
     program: Program
@@ -293,7 +294,7 @@ class _GroupWalk:
                 self.levels.update(dict.fromkeys(outputs, level))
 
     def merge(self) -> None:
-        """Let groups run within the groups that read them, where nothing else needs them before."""
+        """Let groups run within groups that read them, if nothing else needs their results before."""
         readers: dict[str, set[int]] = {}
         for number, group in enumerate(self.found):
             for name in group.reads():
@@ -309,7 +310,7 @@ class _GroupWalk:
         self.found = [group for group in self.found if group.own]
 
     def _merged(self, first: int, readers: Iterable[int]) -> tuple[int, FusionGroup] | None:
-        """The first of the groups that read a group which it can run within, and the two as one."""
+        """The first reader within which group `first` can run: its number, and the two as one group."""
         a = self.found[first]
         made, seen = self._made_of(a.results())
         between = seen - a.results()  # free ops outside of groups cannot run between the parts of a group
@@ -332,14 +333,14 @@ class _GroupWalk:
         return None
 
     def _move(self, first: int, second: int, group: FusionGroup) -> None:
-        """Let what was one group be in another, which is `group` from now on."""
+        """Move group `first` into group `second`, which becomes `group`."""
         a = self.found[first]
         self.found[second], self.found[first] = group, FusionGroup(a.level)
         self.home.update(dict.fromkeys(a.results(), second))
         self.levels.update(dict.fromkeys(a.results(), group.level))
 
     def _made_of(self, names: Collection[str]) -> tuple[set[str], set[str]]:
-        """The results of ops that read these blobs, through free ops, and all that was read on the way."""
+        """The results of ops that read these blobs, also through free ops; and all blobs that were read on the way."""
         found, read, pending = set[str](), set(names), list(names)
         while pending:
             for call in self.users.get(pending.pop(), ()):
@@ -352,7 +353,8 @@ class _GroupWalk:
         return found, read
 
     def _join(self, call: Call) -> int | None:
-        """The number of the group that the op has joined: the first where its products run in blocks, if any."""
+        """The number of the group that the op has joined: the first in which its products run in blocks, else the first
+        that fits."""
         fits: tuple[int, FusionGroup] | None = None
         for number, group in self._possible(call):
             blocked = _in_blocks(group, call)
@@ -369,9 +371,9 @@ class _GroupWalk:
         return number
 
     def _possible(self, call: Call) -> Iterator[tuple[int, FusionGroup]]:
-        """Groups with the op, and their numbers; the last number is that of a new one.
+        """Numbers of groups that the op may join, each with the joined group. A new group has the next free number.
 
-        One of a single row comes where there are none that read views in place, before those that read copies.
+        If no group can read the op's views in place, a new group without rows comes before groups that read copies.
         """
         ways, any_rows = list[tuple[FusionGroup, list[Call]]](), False
         for reads_copies, before in self._makers_with(call):
@@ -394,7 +396,7 @@ class _GroupWalk:
         """A new group for an op that has no rows: with many views, or of this op only.
 
         Args:
-            ways: empty groups, each with the free ops that the op may have with it there.
+            ways: empty groups, each with free ops that may join it with the op.
         """
         constants = self._free_makers(call, _is_constant)
         for new, before in ways:
@@ -407,9 +409,10 @@ class _GroupWalk:
                 yield len(self.found), alone
 
     def _makers_with(self, call: Call) -> Iterator[tuple[bool, list[Call]]]:
-        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute.
+        """Sets of free ops that may join a group with an op: all, those that move elements, its own views, those that
+        compute.
 
-        With each whether the op reads copies of all its views, which always comes, last.
+        With the last set, which is always there, the op reads copies of all its views: the bool is True.
         """
         for wanted in (_any_op, _moves, None, _computes):
             makers = self._own_views(call) if wanted is None else self._free_makers(call, wanted, LARGEST_GROUP)
@@ -422,7 +425,7 @@ class _GroupWalk:
         return self._in_order([*own, *(one for maker in own for one in self._free_makers(maker, _is_constant))])
 
     def _that_may_read(self, names: Collection[str]) -> list[int]:
-        """The last groups in which, or before which, all of these are made."""
+        """Recent groups in which, or before which, all these blobs are made, the last first."""
         level = self._level_after(names) - 1
         highest = [name for name in names if self.levels.get(name) == level]
         homes = {self.home.get(name) for name in highest}
@@ -435,7 +438,7 @@ class _GroupWalk:
         return max((self.levels[name] for name in names if name in self.levels), default=-1) + 1
 
     def _free_makers(self, call: Call, wanted: Callable[[Call], bool], most: float = inf) -> list[Call]:
-        """The free ops that an op reads, and those that these read, as far as wanted; where there are more, some."""
+        """The free ops that an op reads, directly or through others, if `wanted`. Beyond `most` ops the search ends."""
         found: dict[int, Call] = {}
         pending = [call]
         while pending and len(found) <= most:
@@ -455,7 +458,7 @@ class _GroupWalk:
 
 
 def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
-    """Lower one more op; False where it has no compiled form."""
+    """Lower one more op. False if it has no compiled form."""
     names = [name for name in (*call.op.inputs, *call.op.outputs) if name]
     if any(types[name].size == 0 or types[name].dtype == OPAQUE for name in names):
         return False
@@ -470,7 +473,7 @@ def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
 
 
 def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGroup | None:
-    """The group with the axes and sums of new statements; None where they do not work row by row."""
+    """The group with the axes and sums of new statements; None if these do not work row by row."""
     before = group.lowered.statements[: len(group.lowered.statements) - len(statements)]
     rows = find_rows(before, statements, group.lowered.types, group.axes)
     if rows is None:
@@ -521,7 +524,7 @@ def _is_constant(call: Call) -> bool:
 
 
 def _expands(call: Call, leaves: int) -> bool:
-    """True if an op's result is so much larger than its operands that it is better computed than read."""
+    """True if an op's result is so much larger than its operands that computing it is faster than reading it."""
     form = form_of(call)
     return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
 
@@ -535,7 +538,7 @@ def _any_op(call: Call) -> bool:
 
 
 def _moves(call: Call) -> bool:
-    """True if elements do not stay in order, so that a view is not an array of its own."""
+    """True if a view changes the order of elements."""
     return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 
 
