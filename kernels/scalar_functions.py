@@ -1,8 +1,8 @@
-"""Scalar functions: all that texts of loop forms may call, which kernels implement each, and random numbers in NumPy.
+"""Scalar functions: those that texts of loop forms may call, the modules that implement them, and random numbers.
 
 **The table.** A new function is one line here, and a function of its name in the module of `kernels/cpu` and in that of
-`kernels/cuda` that the line names. Words that texts may use, the heads of generated modules, and what the CUDA
-simulator calls follow.
+`kernels/cuda` that the line names. The words that texts may use, the heads of generated modules, and the calls of the
+CUDA simulator follow from the table.
 
 **Random numbers** are Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC
 2011). Every word depends only on a key and a counter, so random arrays are equal on every device and in every order.
@@ -27,11 +27,11 @@ class ScalarFunction:
     """A function of numbers of one dtype, whose result has that dtype.
 
     Args:
-        operands: how many it takes.
+        operands: the count of operands.
         cpu, cuda: modules of `kernels/cpu` and `kernels/cuda` that have it; empty for a function of Python itself.
         integers: whether it takes integers as well as floats.
-        ulps: bounds of its error on processors for float32 and float64, in units in the last place; None where it is
-            exact, or rounds an exact result but once.
+        ulps: bounds of its error on processors for float32 and float64, in units in the last place. None if it is
+            exact, or rounds an exact result only once.
     """
 
     name: str
@@ -70,7 +70,7 @@ SCALAR_FUNCTIONS = {function.name: function for function in TABLE}
 
 
 def homes(device: str) -> dict[str, list[str]]:
-    """Modules of the kernels for a device, `cpu` or `cuda`, and the scalar functions that each has."""
+    """Module of the kernels for a device, `cpu` or `cuda` -> its scalar functions."""
     found: dict[str, list[str]] = {}
     for function in TABLE:
         home = getattr(function, device)
@@ -86,7 +86,7 @@ def import_lines(device: str) -> list[str]:
 
 @cache
 def implementations(device: str) -> dict[str, Callable[..., Any]]:
-    """The scalar functions of a device by name; imports the kernels that have them."""
+    """The scalar functions of a device by name. Their modules are imported."""
     found = {name: getattr(import_module(home), name) for home, names in homes(device).items() for name in names}
     return {name: found[name] if name in found else getattr(builtins, name) for name in SCALAR_FUNCTIONS}
 

@@ -1,13 +1,13 @@
 """Elementary functions: exponentials, logarithms, powers, the error function, arctangent, sine and cosine.
 
-**Polynomials with constant coefficients, one table for each float dtype**. By Horner's rule; long ones in two chains,
-of even and of odd powers, which halves the time until the result is there at the price of one product. Product and sum
-are one multiply-add (`traced.py`).
+**Polynomials** have constant coefficients, one table for each float dtype. They are evaluated by Horner's rule. Long
+ones go in two chains, of even and of odd powers: that halves the latency and costs one more product. A product and a
+sum are one multiply-add (`traced.py`).
 
-**exp, expm1, tanh and sigmoid**. exp: x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 as a sum of two numbers, the first
-times n exact (Cody and Waite 1980); exp(r) is a polynomial, and n is added to the bits of the exponent. expm1 keeps
-exp(r) - 1 by itself: 2^n (exp(r) - 1) + (2^n - 1). tanh(x) = e / (e + 2) with e = expm1(2 |x|): nothing cancels and it
-never exceeds 1.
+**exp, expm1, tanh and sigmoid**. exp: x = n ln 2 + r with |r| <= ln(2) / 2. ln 2 is a sum of two numbers, and the first
+times n is exact (Cody and Waite 1980). exp(r) is a polynomial, and n is added to the bits of the exponent. expm1 never
+adds 1 to exp(r) - 1: it is 2^n (exp(r) - 1) + (2^n - 1). tanh(x) = e / (e + 2) with e = expm1(2 |x|): nothing cancels
+and it never exceeds 1.
 
 Limit: results of exp and sigmoid below the smallest normal number are 0 or nearby.
 
@@ -20,29 +20,29 @@ normal one are scaled up first. log1p(x) = log(u) + c / u, where u is 1 + x roun
 
 **pow, for floats and for integers**. x^y = exp(y log x) needs a logarithm far more precise than the result, as y log x
 may be as large as 88 (709 in float64). So log x is a sum of two floats: log m = 2 atanh(s) with s = (m - 1) / (m + 1),
-and what rounding loses at each step is kept. The larger part of each sum has half a mantissa only, which makes products
+and the rounding error of each step is kept. The larger part of each sum has only half a mantissa, which makes products
 exact (as in the e_pow of fdlibm, Ng and others 1993). Edge cases are those of C: `pow(x, 0)` and `pow(1, y)` are 1 even
-where the other operand is NaN.
+if the other operand is NaN.
 
 Limits: results below the smallest normal number are 0 or nearby. Integer powers below 0 give 1.
 
 **sin and cos**, right for every finite argument, without a branch.
 
-Both need n and r of 2 |x| / pi = n + r, n an integer, |r| <= 1/2, for x up to 2^128 (2^1024). Only bits of 2 / pi count
-whose products with x are neither multiples of 4, which are whole turns, nor far below r (Payne and Hanek 1983).
+Both need n and r of 2 |x| / pi = n + r, n an integer, |r| <= 1/2, for x up to 2^128 (2^1024). Only some bits of 2 / pi
+count: those whose products with x are neither multiples of 4 (whole turns) nor far below r (Payne and Hanek 1983).
 
-- float32: in float64, with 2 / pi in three parts so short that two of the three products are exact; which parts depends
-  on the size of x, in four segments.
-- float64: 192 bits of 2 / pi, from the place that the exponent of x says, times the mantissa of x, in 64-bit integers.
+- float32: in float64, with 2 / pi in three parts so short that two of the three products are exact. The size of x, in
+  four segments, selects the parts.
+- float64: 192 bits of 2 / pi, from a place that the exponent of x gives, times the mantissa of x, in 64-bit integers.
 
-Then polynomials give sin and cos of pi r / 2; n mod 4 says which of them is the result, and its sign.
+Then polynomials give sin and cos of pi r / 2. n mod 4 selects the result of the two, and its sign.
 
-Errors are within the bounds in `scalar_functions.py` for every finite operand whose result is a normal number.
-Infinities, NaN, zeros and numbers below the smallest normal one are right; results below the smallest normal number are
-too, or are 0. The signs of zeros are kept by odd functions. The bounds hold with and without fused multiply-adds,
-compiled or not; run in plain Python, functions may warn of overflow and invalid values (`np.errstate`).
+Errors are within the bounds in `scalar_functions.py` for every finite operand whose result is a normal number. Results
+are also right for infinities, NaN, zeros and operands below the smallest normal number. Results below that number are
+right or 0. Odd functions keep the signs of zeros. The bounds hold with and without fused multiply-adds, compiled or
+not. In plain Python, functions may warn of overflow and invalid values (`np.errstate`).
 
-**Definitions** of the scalar functions that generated code calls; this file is loaded where no object of that code is
+**Definitions** of the scalar functions that generated code calls. This file is loaded only if no object of that code is
 on disk.
 """
 
@@ -120,7 +120,8 @@ def _rest(x: Any, low: Any, n: Any) -> Any:
 
 
 def exp_where_normal(x: Any, low: Any) -> Any:
-    """exp(x + low), |low| far below |x|: a correction that x cannot hold; arbitrary bits unless a normal number."""
+    """exp(x + low), where `low` is a correction far below |x|. Unless the result is a normal number, it has arbitrary
+    bits."""
     t = _whole_powers(x)
     r = _rest(x, low, released(t))
     return scaled(like(x, 1.0) + (r + r * r * exp_tail(r)), t)
@@ -135,7 +136,7 @@ def exp(x: Any) -> Any:
 
 
 def _half_expm1(x: Any) -> Any:
-    """(exp(x) - 1) / 2, halved so that 2^128 does not overflow; x between -80 and where exp does."""
+    """(exp(x) - 1) / 2, halved so that 2^128 does not overflow. x lies between -80 and the overflow of exp."""
     t = _whole_powers(x)
     half = like(x, 0.5)
     r = _rest(x, like(x, 0.0), released(t))
@@ -224,7 +225,8 @@ def log1p(x: Any) -> Any:
 
 
 LARGEST_POWER = 2.0**70  # all x but 1 are 0 or infinite from here on
-# y log x is rounded before it is compared, so it may be one number further out; what overflows then has a NaN's bits.
+# y log x is rounded before it is compared, so it may be one number further out. If a power overflows then, it has the
+# bits of a NaN.
 LOWEST_SINGLE = float(np.nextafter(np.float32(table.EXP_LOWEST_SINGLE), np.float32(-np.inf)))
 HIGHEST_SINGLE = float(np.nextafter(np.float32(table.EXP_HIGHEST_SINGLE), np.float32(np.inf)))
 LOWEST_DOUBLE = float(np.nextafter(table.EXP_LOWEST_DOUBLE, -np.inf))
@@ -345,7 +347,7 @@ def _column(product: Any, other: Any, carry: Any) -> Any:
 
 
 def _middle_words(m: Any, a: Any, b: Any, c: Any) -> Any:
-    """Bits 64 to 191 of m < 2^53 times the 192-bit number a b c, but for an error of 2 in the last of them."""
+    """Bits 64 to 191 of m < 2^53 times the 192-bit number a b c, with an error of up to 2 in the last of them."""
     m1, m0 = m >> HALF, m & LOW_HALF
     a1, a0, b1, b0, c1, c0 = a >> HALF, a & LOW_HALF, b >> HALF, b & LOW_HALF, c >> HALF, c & LOW_HALF
     digit2, carry = _column(m0 * b0, m1 * c1, ((m0 * c1) >> HALF) + ((m1 * c0) >> HALF))
@@ -404,23 +406,23 @@ def cos(x: Any) -> Any:
 
 
 def atan(x: Any) -> Any:
-    """Arc tangent in radians; of the C library, and not vectorised."""
+    """Arc tangent in radians. It is the C library's and not vectorised."""
     return np.arctan(x)
 
 
 def definitions(called: Mapping[str, tuple[str, tuple[str, ...], str]], declared: Collection[str]) -> str:
-    """Definitions of scalar functions as LLVM IR, but for what is declared already.
+    """Definitions of scalar functions as LLVM IR, without those that are declared already.
 
     Args:
         called: name in LLVM -> function, dtypes of its operands and of its result.
     """
     texts = dict(one for name, used in called.items() for one in _definition(name, *used))
-    return "\n".join(text for name, text in texts.items() if name not in declared)  # all is there once
+    return "\n".join(text for name, text in texts.items() if name not in declared)  # each only once
 
 
 @cache
 def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[tuple[str, str], ...]:
-    """A scalar function, and what it declares, by name."""
+    """Name -> text, of a scalar function and of the functions that it declares."""
     holder = ir.Module(name)
     traced: dict[str, Callable[..., Any]] = {
         **implementations("cpu"),

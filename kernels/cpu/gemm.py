@@ -5,10 +5,11 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 
 - a block of a panel, 512 x 192 bytes = 96 KiB at 512 bits, stays in L2 for all rows: tiles read 16 bytes of it a cycle;
 - a block of A is read once for each panel: 8 rows x 4 bytes for 192 bytes of B are 3 bytes a cycle, from L2 or L3;
-- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32 (where the
-  product is added to C, once: then a whole panel, 192 KiB for 1024 rows of B, has to stay in L2);
+- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32. If the
+  product is added to C, C is read and written only once: then a whole panel, 192 KiB for 1024 rows of B, must stay in
+  L2;
 - B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
-  16 rows at 250 GFLOP/s want 31 GB/s as soon as B is larger than the caches.
+  16 rows at 250 GFLOP/s need 31 GB/s as soon as B is larger than the caches.
 
 `gemm_packed` takes B from `native.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
 row by row. It copies one block of a panel of B to the stack at a time: rows of B that are a power of two long fall into
@@ -19,18 +20,18 @@ Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zer
 order. That sum goes on from block to block in C. If the product is added to C, k is one block. The sum of products is
 then complete before C is added to it, so the bits are those of a product and an addition. An element of `gemm_tn` is C,
 then for each block of k the sum of its products. Blocks of k depend only on K. Any cut of rows or columns, any order of
-parts, and any vector width gives the same bits. Nothing is allocated but 96 KiB of stack (512 KiB in `gemm_tn`). The
-interpreter's lock is not held, so threads may share one C.
+parts, and any vector width gives the same bits. Functions allocate only stack: 96 KiB, and 512 KiB more in `gemm_tn`.
+The interpreter's lock is not held, so threads may share one C.
 
-Where B is packed as whole numbers of a byte each (`narrow`, native.py), all else is the same, bits included. For
-one row widening is two operations for each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
-to 25 from L2 or L3 and 55 is the peak of multiply-adds; so 1.3 to 1.4 times the speed, and 2.6 where float32 comes from
-memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 8 on.
+If B is packed as whole numbers of a byte each (`narrow`, native.py), all else is the same, also the bits. For one row,
+widening takes two operations for each multiply-add. On Zen 4 that gives 31 billion numbers a second. float32 gives 21
+to 25 from L2 or L3, and 55 is the peak of multiply-adds. So bytes are 1.3 to 1.4 times as fast, and 2.6 times if
+float32 comes from memory. With more rows both are about equally fast within caches: 0.9 for 4 rows, 1.0 from 8 rows on.
 
-Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no operand; nothing is checked here
-(`native.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
+Limits: all operands are float32, or all are float64; rows are contiguous; C overlaps no operand. Nothing is checked
+here (`native.Products` checks calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 
-**Operands rounded to bfloat16**. The same loops with A rounded a block at a time, and B as it is packed.
+**Operands rounded to bfloat16**. The same loops. A is rounded a block at a time, B when it is packed.
 `C [M, N] = A [M, K] @ B [K, N]`, all float32 in memory. A block of A is rounded to words (`panels.py`) on the stack,
 once for all panels of B. That is one vector of work for N / 2 vectors of multiply-adds of pairs. Weight gradients round
 panels of B the same way, once for each block of rows of C.
@@ -42,13 +43,13 @@ operands and sums below the smallest normal number (1.2e-38) for zeros. Blocks o
 thread and any width gives the same bits.
 
 **Whole numbers of a byte each, on both sides** (`QUADS`): the same loops with words of four numbers, which the
-processor multiplies and adds in integers (VNNI: four times the multiply-adds of an instruction). A block's sum is
-exact, and so are sums of blocks while whole numbers are floats, up to 2^24.
+processor multiplies and adds in integers (VNNI: four times the multiply-adds of an instruction). The sum of a block is
+exact. Sums of blocks are exact up to 2^24, the whole numbers that floats have.
 
 Limits: as above; up to 372 KiB of stack.
 
-**Packed matrices of whole numbers of a byte each**: panels as those of floats, of int8. B holds whole numbers from -128
-to 127; it is packed number by number, a nanosecond or some each.
+**Packed matrices of whole numbers of a byte each**: panels like those of floats, but of int8. B holds whole numbers
+from -128 to 127. It is packed number by number, about a nanosecond each.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
 WHOLE_RATE = 2**32  # a block prefetches one row of the next panel with each k, in 2^32 parts of a row
 
 
-# Rows of A^T, vectors in a row of C, from which on A^T is packed; bytes of a packed block, which is on the stack.
+# A^T is packed from so many rows, and so many vectors in a row of C, on. The bytes of a packed block are on the stack.
 PACK_FROM, PACK_VECTORS, PACKED_BYTES = 64, 16, 2**19
 AS_THEY_LIE = ((True, False), (False, False), (False, True))  # whether A and B are transposed in memory
 
@@ -148,7 +149,8 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
 
 
 def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Callable[..., None]:
-    """A product of operands as they lie; for each way a function of its own, in whose text the steps are constants."""
+    """A product of unpacked operands. Each pair of `turned_a` and `turned_b` has a function of its own, in which unit
+    strides are constants."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
     row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
     block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
@@ -161,7 +163,7 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
         C: Address, _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
         column_begin: int, column_end: int,
     ) -> None:  # fmt: skip
-        """A part of C [M, N] becomes the product of A [M, K] and B [K, N], or is increased by it."""
+        """A part of C [M, N] becomes the product of A [M, K] and B [K, N]. With `accumulate` the product is added."""
         a_row, a_step = A_stride * item, item
         b_row, b_column = B_stride * item, item
         K = a_columns
@@ -214,16 +216,16 @@ def make_unpacked(dtype: str, width: int, turned_a: bool, turned_b: bool) -> Cal
 
 
 def k_blocks(K: int) -> int:
-    """Blocks of k; one where there is no k, as C is written all the same."""
+    """The count of blocks of k. It is 1 for K = 0, because C is written anyway."""
     return max(1, (K + K_BLOCK - 1) // K_BLOCK)
 
 
 def panels_at_once(rows: int, vectors: int, part: int) -> int:
-    """How many panels one tile takes: several for one or two rows, as long as full panels are next.
+    """The count of panels that one tile takes: several for one or two rows, if the next panels are full.
 
     Args:
-        vectors: that are left of the matrix, which decide how wide panels are.
-        part: that are left of the part to be computed, in which a panel has to begin.
+        vectors: vectors that are left of the matrix. They decide the widths of panels.
+        part: vectors that are left of the part to be computed. A panel must begin in it.
     """
     panels = min(full_panels(vectors), (part + 2) // 3)
     if rows > 2 or panels < 2:
@@ -232,14 +234,14 @@ def panels_at_once(rows: int, vectors: int, part: int) -> int:
 
 
 WORD = 4  # bytes
-SPARE = 16  # words that a row of a block may be longer than K_BLOCK numbers, as its last vector is whole
-ROWS = {QUADS: 256, PAIRS: 128, SINGLES: 64}  # of C, for which a block of A is rounded: 136 KiB of words
-TN_ROWS = {PAIRS: 256, SINGLES: 128}  # for which panels of B are rounded: a tenth faster than half as many
-DTYPES = {QUADS: QUADS, PAIRS: PAIRS, SINGLES: "float32"}  # way -> what the micro-kernel is made for
+SPARE = 16  # words by which a row of a block may be longer than K_BLOCK numbers, as its last vector is whole
+ROWS = {QUADS: 256, PAIRS: 128, SINGLES: 64}  # rows of A in a block that is rounded at once: 136 KiB of words
+TN_ROWS = {PAIRS: 256, SINGLES: 128}  # rows of C for which a panel of B is rounded once: a tenth faster than half of it
+DTYPES = {QUADS: QUADS, PAIRS: PAIRS, SINGLES: "float32"}  # way -> the micro-kernel's dtype
 
 
 def make_rounded_products(way: str, width: int) -> dict[str, Callable[..., None]]:
-    """`gemm_packed`, and `gemm_tn` of all but quads, by name."""
+    """`gemm_packed`, and, except for quads, `gemm_tn`, by name."""
     packed = {"gemm_packed": make_rounded_packed(way, width)}
     return packed if way == QUADS else {**packed, "gemm_tn": make_rounded_tn(way, width)}
 
@@ -256,7 +258,7 @@ def make_rounded_packed(way: str, width: int) -> Callable[..., None]:
         C_stride: int, N: int, accumulate: bool, bias: Address, biases: int, row_begin: int, row_end: int,
         column_begin: int, column_end: int,
     ) -> None:  # fmt: skip
-        """The same product as `gemm_packed` of floats; B is packed as words."""
+        """The same product as `gemm_packed` of floats. B is packed as words."""
         words, vectors, blocks, depth = new_block(), vector_count(N, count), k_blocks(K), (K + each - 1) // each
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
         a_row, c_row = A_stride * item, C_stride * item
@@ -300,7 +302,7 @@ def make_rounded_tn(way: str, width: int) -> Callable[..., None]:
         _c_rows: int, C_stride: int, _c_columns: int, accumulate: bool, row_begin: int, row_end: int,
         column_begin: int, column_end: int,
     ) -> None:  # fmt: skip
-        """As `gemm.gemm_tn`."""
+        """The same product as `gemm_tn` of floats. Its operands are rounded."""
         words, panel = new_block(), new_panel()
         vectors, blocks = vector_count(column_end - column_begin, count), k_blocks(K)
         a_step, b_row, c_row = A_stride * item, B_stride * item, C_stride * item
@@ -329,7 +331,7 @@ def make_rounded_tn(way: str, width: int) -> Callable[..., None]:
 
 
 def even_part(K: int, number: int, blocks: int, even: int) -> int:
-    """Where a block of k begins: no word of so many numbers is in two of them."""
+    """The first k of a block. It is a multiple of `even`, so that no word belongs to two blocks."""
     begin = K
     if number < blocks:
         begin = K * number // blocks // even * even
@@ -376,7 +378,7 @@ def make_rounded_packers(way: str, width: int) -> dict[str, Callable[..., None]]
     return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}
 
 
-DTYPE = "float32"  # of what is packed
+DTYPE = "float32"  # of matrices before they are packed as bytes
 TYPES = (BYTES, I64, I64, I64, I64, BYTES, I64)
 NARROW = ModulePart("narrow", tuple("ptr" if kind == BYTES else "i64" for kind in TYPES))
 
@@ -405,9 +407,9 @@ def make_int8_packers(width: int) -> dict[str, Callable[..., None]]:
 
 
 def define_narrowing(module: ir.Module) -> None:
-    """A function (source, down, along, rows, columns, target, wide): floats with any strides as bytes.
+    """A function (source, down, along, rows, columns, target, wide): writes floats with any strides as bytes.
 
-    Each row of the target is `wide` bytes, with zeros behind its columns.
+    Each row of the target has `wide` bytes, with zeros after its columns.
     """
     define(module, NARROW.name, TYPES, _emit_narrow)
 
@@ -438,7 +440,7 @@ def products_text(symbols: Mapping[str, str], dtype: str, width: int) -> str:
 
 
 def rounded_products_text(symbols: Mapping[str, str], way: str, width: int) -> str:
-    """The same of operands that are rounded to bfloat16, or are bytes, as words of a way.
+    """The same for operands that are rounded to bfloat16, or are bytes, as words of a way.
 
     Args:
         symbols: function -> its name in LLVM.

@@ -58,7 +58,7 @@ FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), PAIRS: ir.Float
 
 
 class BFloat16(ir.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
+    """LLVM's type bfloat, which llvmlite lacks."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -71,7 +71,7 @@ class BFloat16(ir.Type):
 
 
 class Vectors:
-    """Emits operations on vectors of one type; pointers are to bytes and aligned to single numbers only."""
+    """Emits operations on vectors of one type. Pointers are to bytes, and only aligned to single numbers."""
 
     def __init__(self, builder: ir.IRBuilder, dtype: str, count: int) -> None:
         self.builder, self.dtype, self.scalar, self.size = builder, dtype, FLOATS[dtype], ITEM_SIZES[dtype]
@@ -116,7 +116,7 @@ class Vectors:
         self.builder.call(function, [pointer, I32(int(write)), I32(3), I32(1)])
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        """`a * b + c`, rounded once where the processor can; of words, for each number in them."""
+        """`a * b + c`, rounded once if the processor can do so. For words, one multiply-add for each number in them."""
         if self.dtype in (PAIRS, QUADS):
             return self._add_words(a, b, c)
         return self.builder.call(self.declare(f"llvm.fmuladd.{self.name}", self.type, [self.type] * 3), [a, b, c])
@@ -133,13 +133,13 @@ class Vectors:
         return self.builder.sitofp(self.builder.bitcast(c, self.whole), self.type) if self.dtype == QUADS else c
 
     def mask(self, count: Any) -> Any:
-        """The first `count` lanes, all where there are fewer."""
+        """The first `count` lanes; all lanes if `count` is larger."""
         indices = ir.VectorType(I64, self.count)
         lane = ir.Constant(indices, list(range(self.count)))
         return self.builder.icmp_unsigned("<", lane, self._splat(count, indices))
 
     def shuffle(self, a: Any, b: Any, places: Sequence[int]) -> Any:
-        """Lanes of two vectors one behind the other, by their places."""
+        """A vector of lanes of two vectors, by their places in both, one after the other."""
         return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, self.count), [I32(p) for p in places]))
 
     def _splat(self, value: Any, kind: ir.VectorType) -> Any:
@@ -161,7 +161,7 @@ class Vectors:
 def define(
     module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Callable[[ir.Function], None]
 ) -> ir.Function:
-    """A function of a module without result, emitted at its first use, and not copied into its callers."""
+    """A function without result in a module. It is emitted at its first use, and not inlined."""
     if name not in module.globals:
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
         function.linkage = "internal"
@@ -172,7 +172,7 @@ def define(
 
 @contextmanager
 def loop_to(builder: ir.IRBuilder, count: Any) -> Iterator[Any]:
-    """A loop over whole numbers from 0 to `count`, which is left out; the body is what is emitted within."""
+    """A loop over the whole numbers below `count`. Code that is emitted within the context is its body."""
     before = builder.block
     head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
     builder.branch(head)
@@ -193,23 +193,29 @@ def strided(builder: ir.IRBuilder, pointer: Any, stride: Any, count: int) -> lis
 
 
 LINE = 64  # bytes
-TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
+TILES_AHEAD = 8  # the last tiles of a block, which prefetch lines of the next panel
 PANEL_VECTORS = 3  # vectors in a full panel
-PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: few rows have too few sums under way
+PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels of a tile; with one panel, few rows have too few sums at a time
 
 
 @dataclass(frozen=True)
 class MicroTile:
-    """The tile of a micro-kernel: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
+    """The tile of a micro-kernel: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers.
+
+    Args:
+        ahead: whether it prefetches lines of the next panel.
+        narrow: whether numbers of B are bytes.
+        turn: steps over k in one turn of the loop.
+    """
 
     dtype: str
     lanes: int
     rows: int
     vectors: int
     panels: int = 1
-    ahead: bool = False  # asks for the lines of the next panel
-    narrow: bool = False  # numbers of B are bytes
-    turn: int = 1  # steps over k in one turn of the loop
+    ahead: bool = False
+    narrow: bool = False
+    turn: int = 1
 
     @property
     def name(self) -> str:
@@ -218,18 +224,22 @@ class MicroTile:
 
     @property
     def key(self) -> int:
-        """A number that tells this tile from others of its width."""
+        """A number that no other tile of the same vector width has."""
         return (self.rows * 16 + self.vectors) * 16 + self.panels
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Arguments of tiles and blocks; strides in bytes.
+    """Arguments of tiles and blocks. Strides are in bytes.
 
-    `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one
-    row of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead`
-    is where the next panel is, its rows `ahead_row` apart; a tile asks for `ahead_rate` / 2^32 of it with each k;
-    `goes_on` is 1 where sums begin with what C holds, 0 where they begin with zero.
+    Args:
+        a_row, a_step: strides of A, from row to row and from k to k.
+        b_panel: stride from panel to panel.
+        addend_row: stride of addends; 0 if all rows have the same addends.
+        last: columns of the last vector, as many as lanes or fewer.
+        ahead, ahead_row: the next panel, and the stride of its rows.
+        ahead_rate: a tile prefetches `ahead_rate` / 2^32 of a row with each k.
+        goes_on: 1 if sums begin with the values of C, 0 if they begin with zero.
     """
 
     a: Any
@@ -267,7 +277,7 @@ def most_tile_rows(width: int) -> int:
 
 
 def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
-    """All tiles that a product may need; narrow panels are a quarter of a line a vector, and not asked for ahead."""
+    """All tiles that a product may need. Narrow panels are small, a quarter of a line a vector, and not prefetched."""
     count, turn = lanes(width, dtype), 1 if host().machine in ARM else TURN
     shapes = [(r, v) for r in range(1, most_tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
     large = [not narrow and 2 * r > most_tile_rows(width) for r, _ in shapes]
@@ -283,7 +293,11 @@ def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
 def micro_kernels(
     dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None, narrow: bool = False
 ) -> str:
-    """All that products of a dtype are made of, as the text of an LLVM module; more of it may be defined besides."""
+    """All micro-kernels and copies for products of a dtype, as the text of an LLVM module.
+
+    Args:
+        define_more: adds further functions to the module.
+    """
     module = ir.Module("micro_kernels")
     if define_more is not None:
         define_more(module)
@@ -302,17 +316,17 @@ def zeros_name(dtype: str) -> str:
 
 
 def block_part(dtype: str, width: int, narrow: bool = False) -> ModulePart:
-    """The function of `define_block` for functions of words."""
+    """The function of `define_block`, for calls from functions of words."""
     return ModulePart(_block_name(dtype, width, narrow), _kinds(BLOCK_TYPES))
 
 
 def copy_part(dtype: str, width: int, vectors: int) -> ModulePart:
-    """The function of `define_copy` for functions of words."""
+    """The function of `define_copy`, for calls from functions of words."""
     return ModulePart(_copy_name(dtype, lanes(width, dtype), vectors), _kinds(COPY_TYPES))
 
 
 def turn_part(dtype: str, width: int) -> ModulePart:
-    """The function of `define_turn` for functions of words."""
+    """The function of `define_turn`, for calls from functions of words."""
     return ModulePart(_turn_name(dtype, width), _kinds(TURN_TYPES))
 
 
@@ -365,7 +379,8 @@ def _from_row(builder: ir.IRBuilder, operands: Operands, row: Any) -> Operands:
 
 
 def _share_ahead(builder: ir.IRBuilder, operands: Operands, index: Any, count: Any) -> Operands:
-    """The last tiles of a block ask for a share of the next panel each; a single tile waits for memory anyway."""
+    """The operands of a tile. Each of the last tiles of a block prefetches a share of the next panel, unless the block
+    is a single tile, which waits for memory anyway."""
     few = builder.icmp_unsigned("<", count, I64(TILES_AHEAD))
     sharing = builder.select(few, count, I64(TILES_AHEAD))
     idle = builder.sub(count, sharing)
@@ -419,9 +434,10 @@ class _TileBuilder:
         self.builder.ret_void()
 
     def _loop(self) -> list[list[Any]]:
-        """`for k: sums[r][v] += a[r] * b[v]`; the sums are what they begin with where there is no k.
+        """`for k: sums[r][v] += a[r] * b[v]`. Without any k, sums have their first values.
 
-        Numbers of A lie side by side along k or along rows: with that step a constant, addresses of many k cost little.
+        Numbers of A lie side by side along k or along rows. Each case has a loop in which that stride is a constant, so
+        that addresses cost little.
         """
         builder, operands, item = self.builder, self.operands, I64(self.vectors.size)
         first = self._first_sums()
@@ -468,10 +484,11 @@ class _TileBuilder:
         return [[self._either((before, start), (body, total)) for start, total in row] for row in pairs]
 
     def _rows_of_a(self) -> list[Any]:
-        """Where rows of A begin: four from one pointer, as processors have addresses of such steps, or each by itself.
+        """Pointers to rows of A. Four rows share one pointer, as processors have addresses with such steps; if the
+        stride is constant, each row has its own.
 
-        LLVM knows no way from pointer to pointer: it would compute each address from the one before, or load numbers
-        that lie side by side together, and then lack registers.
+        LLVM must not see how pointers follow from each other. It would compute each address from the one before, or
+        load neighbouring numbers together, and then lack registers.
         """
         builder, (a, a_row) = self.builder, (self.operands.a, self.operands.a_row)
         hidden = ir.InlineAsm(ir.FunctionType(BYTES, [BYTES]), "", "=r,0")
@@ -510,7 +527,7 @@ class _TileBuilder:
         return added
 
     def _ask_ahead(self, k: Any) -> None:
-        """Four lines of a row for two k; where a turn is one k, two at even k, and the two after them at odd k."""
+        """Prefetch four lines of a row for every two k. If a turn is one k: two at even k, the next two at odd k."""
         builder, operands, lines = self.builder, self.operands, range(0, 4 * LINE, LINE)
         row = builder.lshr(builder.mul(k, operands.ahead_rate), I64(32))
         start = builder.mul(row, operands.ahead_row)
@@ -526,7 +543,7 @@ class _TileBuilder:
         return phi
 
     def _store(self, sums: list[list[Any]]) -> None:
-        """`c = addend + sum`, the last vector through a mask where it is partial."""
+        """`c = addend + sum`. The last vector goes through a mask if it is partial."""
         mask = self.vectors.mask(self.operands.last)
         partial = self.builder.icmp_unsigned("<", self.operands.last, I64(self.tile.lanes))
         with self.builder.if_else(partial, likely=False) as (then, otherwise):
@@ -536,8 +553,8 @@ class _TileBuilder:
                 self._store_through(None, sums)
 
     def _store_through(self, last: Any, sums: list[list[Any]]) -> None:
-        """All loads come before all stores, as a load may wait for a store to the same offset in another page. Rows of
-        C that are a power of two long have the same offset."""
+        """All loads come before all stores, because a load may wait for a store to the same offset in another page.
+        Rows of C whose length is a power of two have the same offset."""
         builder, rows = self.builder, self.tile.rows
         columns = [(offset, None) for offset in self.columns[:-1]] + [(self.columns[-1], last)]
         addends = strided(builder, self.operands.addend, self.operands.addend_row, rows)
@@ -577,12 +594,13 @@ def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> N
 
 
 def define_turn(module: ir.Module, dtype: str, width: int) -> ir.Function:
-    """A function (source, source_row, target, target_row): as many rows as vectors have lanes become columns."""
+    """A function (source, source_row, target, target_row): transposes a square with as many rows as a vector has
+    lanes."""
     return define(module, _turn_name(dtype, width), TURN_TYPES, lambda f: _emit_turn(f, dtype, lanes(width, dtype)))
 
 
 def _emit_turn(function: ir.Function, dtype: str, count: int) -> None:
-    """Squares of 2 x 2, 4 x 4 and so on change the places of their two corners that lie off the diagonal."""
+    """In squares of 2 x 2, then 4 x 4 and so on, the two corners off the diagonal change places."""
     source, source_row, target, target_row = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     on, step = Vectors(builder, dtype, count), 1

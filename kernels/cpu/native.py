@@ -1,19 +1,20 @@
-"""LLVM IR as machine code for the processor at hand, by way of an object on disk; the runtime that kernels call.
+"""LLVM IR as machine code for this processor, by way of an object on disk; and the runtime that kernels call.
 
-What runs is always the object, whether it was compiled a moment ago or read: the same bits from either. Its engine goes
-with the function that Python holds, and the machine code with it. An object is compiled once on a machine.
+The object always runs, whether it was just compiled or read from disk. So both give the same bits. An engine holds the
+machine code, and lives as long as the function that Python holds. An object is compiled only once on a machine.
 
-The runtime is what drivers call by name and what starts them, as two objects: products of a dtype, and threads. Their
-keys on disk say the revision of the kernels, so that nothing is written where they are there.
+The runtime has the functions that drivers call by name, and those that start drivers. It is two objects: products of a
+dtype, and threads. Their keys on disk contain the revision of the kernels' sources. Their texts are written only if an
+object is missing.
 
 **Packed matrices**: B [K, N] as panels `[panel][K][panel width]`, in the order in which products read them. Panels are
-3 vectors wide; the last one or two are 2 vectors wide where N asks for it (7 vectors: 3, 2, 2), and B of a single
-vector is one narrow panel. So only the last vector can be partial; it is padded with zeros. A packed matrix is a 1-D
-array of K * N rounded up to whole vectors; the panel that starts at column c starts at number K * c.
+3 vectors wide. The last one or two are 2 vectors wide if N needs that (7 vectors: 3, 2, 2), and B of a single vector is
+one narrow panel. So only the last vector can be partial. It is padded with zeros. A packed matrix is a 1-D array of
+K * N numbers, with N rounded up to whole vectors. The panel that starts at column c starts at number K * c.
 
-Products for callers in Python take NumPy arrays, check them, and hand them to `gemm.py`. Generated drivers in plain
-Python have stand-ins of the runtime, for which a packed matrix is the matrix itself, row by row, in memory that may be
-larger: as numbers, as the upper halves of numbers rounded to bfloat16, or as whole numbers of a byte each.
+Products for callers in Python (`Products`) take NumPy arrays, check them, and hand them to `gemm.py`. Generated drivers
+in plain Python have stand-ins of the runtime. A packed matrix is then the matrix itself, row by row, in memory that may
+be larger: as numbers, as the upper halves of numbers rounded to bfloat16, or as whole numbers of a byte each.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ from rnnops.kernels.cpu.threads import CALLED, list_rows as list_numbered_rows, 
 from rnnops.kernels.cpu.words import only_compiled
 from rnnops.util import LOADING, LazyModule, wait_for
 
-# Of LLVM's optimisation: generated code, straight arithmetic in loops, is as fast at 1 as at 3 and made in two thirds
-# of the time; products of a single row gain a tenth.
+# Levels of LLVM's optimisation. Generated code, straight arithmetic in loops, is as fast at 1 as at 3, and compiles in
+# two thirds of the time. Products of a single row gain a tenth at 3.
 LEVEL, PRODUCTS_LEVEL = 1, 3
 util.wait_for(llvm.ffi.lib._lock)
 
@@ -69,7 +70,7 @@ class NativeFunction:
     """Machine code that is started by its address.
 
     Args:
-        engine: what holds the code.
+        engine: holds the code.
         name: of the function in LLVM.
         write: makes the text of its LLVM module.
     """
@@ -85,17 +86,17 @@ def native_function(text: str, name: str, write: Callable[[], str] | None = None
 
     Args:
         text, write: as for `object_of`.
-        name: of the function in it; no other module of this process may have the same.
+        name: of the function in the module. No other module of this process may have a function of this name.
     """
     engine = engine_of(object_of(text, write))
     return NativeFunction(address_of(engine, name), engine, name, write or (lambda: text))
 
 
 def address_of(engine: Any, name: str) -> int:
-    """The address of a function. Raises RuntimeError where the engine's code has none of that name."""
+    """The address of a function. Raises RuntimeError if the engine's code has no function of this name."""
     address = int(engine.get_function_address(name))
     if address == 0:
-        raise RuntimeError(f"compiled code without the function {name}: is a file of the cache folder another's?")
+        raise RuntimeError(f"compiled code lacks the function {name}: a file of the cache folder has other content")
     return address
 
 
@@ -112,10 +113,11 @@ def object_of(text: str, write: Callable[[], str] | None = None, level: int = LE
     """The object of an LLVM module: from the disk if it is there.
 
     Args:
-        text: of the module. With `write`: a text that names all that the module depends on, as a key of the cache.
-        write: writes the module's text, which takes long; called only where the cache has no object.
+        text: the text of the module. With `write`, `text` is only the cache key. It must name everything that the
+            module depends on.
+        write: writes the module's text, which takes long. It is called only if the cache has no object.
         level: of LLVM's optimisation, from 0 to 3.
-        room: bytes that are needed to write the text and to compile it, at least.
+        room: the least bytes that are needed to write the text and to compile it.
     """
     key = key_of(text, str(level), *_target())
     code = load_object(key)
@@ -138,7 +140,7 @@ def linked(texts: Iterable[tuple[str, int]], exported: Collection[str]) -> bytes
 
     Args:
         texts: of modules, each with its level of optimisation.
-        exported: functions that are seen from outside; of the others those stay that these need.
+        exported: functions that are visible from outside. Of the others, only those that they need stay.
     """
     texts = list(texts)
     demand(room_to_compile([text for text, _ in texts]), "compile kernels")
@@ -156,7 +158,7 @@ def linked(texts: Iterable[tuple[str, int]], exported: Collection[str]) -> bytes
 
 
 def processor() -> tuple[str, str]:
-    """The triple and the name of this processor, as LLVM has them."""
+    """LLVM's triple and name of this processor."""
     return _target()[:2]
 
 
@@ -185,7 +187,7 @@ def _target() -> tuple[str, str, str, str]:
 
 
 def _machine(level: int = LEVEL, reloc: str = "default", jit: bool = True) -> Any:
-    """A target machine of its own for each engine, which ends it."""
+    """A new target machine. Each engine needs one of its own, and disposes of it."""
     _initialize()
     triple, processor, features, _ = _target()
     target = llvm.Target.from_triple(triple)
@@ -202,14 +204,14 @@ def _initialize() -> None:
 
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
-UNPACKED = ("gemm_nn", "gemm_nt")  # of operands that no plan rounds
-ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
+UNPACKED = ("gemm_nn", "gemm_nt")  # products of unpacked operands, which no plan rounds
+ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # name that drivers call -> name in its library; as below
 BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # gradients are of floats
 OF_BYTES = {f"{name}_{BYTES}": name for name in PRODUCTS if name != "gemm_tn"}  # for weights that are known
-NAMES = {**ROUNDED, **BY_INT8, **OF_BYTES}  # of functions in their libraries
+NAMES = {**ROUNDED, **BY_INT8, **OF_BYTES}
 gemm = LazyModule("rnnops.kernels.cpu.gemm")
-_libraries: dict[str, Library] = {}  # that were made, for good: threads run their code, and LLVM knows their addresses
-_MAKING = threading.RLock()  # were two threads to make one library, the code of one would be freed while it runs
+_libraries: dict[str, Library] = {}  # they stay for good: threads run their code, and LLVM knows their addresses
+_MAKING = threading.RLock()  # if two threads made one library, the code of one would be freed while it runs
 wait_for(_MAKING, outer=True)
 
 
@@ -219,23 +221,23 @@ class Library:
 
     Args:
         symbols: function -> its name in LLVM, which generated code may declare.
-        engine: what holds the code.
+        engine: holds the code.
     """
 
     symbols: Mapping[str, str]
     engine: Any
 
     def address(self, function: str) -> int:
-        """Where a function lies."""
+        """The address of a function."""
         return address_of(self.engine, self.symbols[function])
 
     def callable(self, function: str, numbers: int, result: Any = None) -> Callable[..., Any]:
-        """A function of whole numbers for Python, which runs without the interpreter's lock."""
+        """A function of whole numbers, to call from Python. It runs without the interpreter's lock."""
         made: Callable[..., Any] = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * numbers)(self.address(function))
         return made
 
     def method(self, function: str, holder: Any) -> Callable[[Any], Any]:
-        """A function of two objects as a method of the first: a call takes a tenth of the time of one by `callable`."""
+        """A function of two objects as a method of the first. A call takes a tenth of the time of one by `callable`."""
         address = self.address(function)
         definition = _definitions.setdefault(address, _Definition(b"method", address, ONE_ARGUMENT))
         made: Callable[[Any], Any] = _new_method(definition, holder, None)
@@ -258,10 +260,10 @@ _definitions: dict[int, _Definition] = {}  # by the address of the function; met
 
 
 def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, str]:
-    """Functions that drivers call -> their names in LLVM, where they are registered from now on.
+    """Function that drivers call -> its name in LLVM, under which it is registered from now on.
 
     Args:
-        names: of what is called.
+        names: of the functions.
         dtype: of products.
         width: of vectors in bits; the host's if None.
     """
@@ -270,7 +272,7 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
 
 
 def _library_of(name: str, dtype: str, width: int) -> Library:
-    """Where what is called so lies."""
+    """The library with the function that drivers call by a name."""
     if name in ROUNDED:
         return rounded_products(way_of(width), width)
     if name in BY_INT8:
@@ -283,7 +285,7 @@ def _library_of(name: str, dtype: str, width: int) -> Library:
 
 
 def way_of(width: int) -> str:
-    """How rounded operands are multiplied: as pairs where the processor can, else as single numbers."""
+    """The way to multiply rounded operands: as pairs if the processor can do so, else as single numbers."""
     return PAIRS if has_pairs(width) else SINGLES
 
 
@@ -294,7 +296,7 @@ def products(dtype: str, width: int) -> Library:
 
 
 def rounded_products(way: str, width: int) -> Library:
-    """Products and packing of float32 operands that are rounded to bfloat16, pairs or single numbers, or are bytes."""
+    """Products and packing of operands that are rounded to bfloat16 (pairs or single numbers), or are bytes."""
     name, functions = f"products_{way}_{width}", OF_BYTES.values() if way == QUADS else PRODUCTS
     return _library(name, functions, lambda symbols: gemm.rounded_products_text(symbols, way, width))
 
@@ -306,16 +308,16 @@ def int8_products(width: int) -> Library:
 
 
 def threads() -> Library:
-    """Barriers, what starts drivers, and lists of rows."""
+    """Barriers, functions that start drivers, and lists of rows."""
     return _library("threads", CALLED, threads_text, WRITE)
 
 
 def _library(
     name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str], room: int = WRITE_PRODUCTS
 ) -> Library:
-    """The library of a name, made by the first who asks while others wait."""
+    """The library of a name. The first thread that asks makes it, while others wait."""
     if name not in _libraries:
-        with LOADING, _MAKING:  # in the order in which a fork takes them: what writes a library is imported here
+        with LOADING, _MAKING:  # in the order in which a fork takes them; `write` imports modules
             if name not in _libraries:
                 _libraries[name] = _make_library(name, functions, write, room)
     return _libraries[name]
@@ -338,33 +340,33 @@ K_BLOCK = 512  # rows of a panel that lies on the stack
 
 
 def at(array: Any, offset: int) -> Any:
-    """An element of a 1-D array, and what follows it; memory of its own, whatever else is at hand."""
+    """A view of a 1-D array from an element on."""
     return array[offset:]
 
 
 def vector(array: Any, start: int, count: int) -> Any:
-    """So many numbers of a 1-D array. Nothing is checked."""
+    """`count` numbers of a 1-D array, from `start` on. Nothing is checked."""
     return array[start : start + count]
 
 
 def matrix(array: Any, start: int, rows: int, stride: int, column: int, columns: int) -> Any:
     """`[rows, columns]` in a 1-D array: rows begin at `start + column`, `stride` numbers apart. Nothing is checked."""
-    first = array[start + column :]  # behind the last row there may be less than a stride
+    first = array[start + column :]  # after the last row there may be less than a stride
     return as_strided(first, (rows, columns), (stride * first.itemsize, first.itemsize))
 
 
 def pack_into(B: Any, packed: Any) -> None:
-    """B [K, N] into memory of its size or more."""
+    """Write B [K, N] into memory of its size or more."""
     packed[: B.size] = B.ravel()
 
 
 def pack_transposed_into(B: Any, packed: Any) -> None:
-    """The transpose of B [N, K] into memory of its size or more."""
+    """Write the transpose of B [N, K] into memory of its size or more."""
     packed[: B.size] = B.T.ravel()
 
 
 def gemm_packed(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
-    """That part of C becomes A @ B, or A @ B + bias where there is one, or is increased by A @ B."""
+    """That part of C becomes A @ B, plus the bias if it is not empty. With `accumulate`, A @ B is added to C."""
     first, last, begin, end = part
     K, N = A.shape[1], C.shape[1]
     product = A[first:last] @ packed[: K * N].reshape(K, N)[:, begin:end]
@@ -373,63 +375,63 @@ def gemm_packed(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part:
 
 
 def gemm_tn(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-    """That part of C becomes A^T @ B, or is increased by it."""
+    """That part of C becomes A^T @ B. With `accumulate`, the product is added to C."""
     first, last, begin, end = part
     product, target = A[:, first:last].T @ B[:, begin:end], C[first:last, begin:end]
     target[...] = target + product if accumulate else product
 
 
 def gemm_nn(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-    """That part of C becomes A @ B, or is increased by it."""
+    """`gemm_tn` with A not transposed: A @ B."""
     gemm_tn(A.T, B, C, accumulate, *part)
 
 
 def gemm_nt(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-    """That part of C becomes A @ B^T, or is increased by it."""
+    """`gemm_tn` with B transposed in place of A: A @ B^T."""
     gemm_tn(A.T, B.T, C, accumulate, *part)
 
 
 def prefetch(numbers: Any) -> None:
-    """Nothing: what lies in memory is at hand."""
+    """Does nothing in plain Python."""
 
 
 def wait(barrier: Any, threads: int) -> None:
-    """One thread has none to meet. Raises DeviceError for more."""
+    """Does nothing for one thread. Raises DeviceError for more threads."""
     if threads > 1:
         only_compiled()
 
 
 def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int, lists: Any, start: int) -> int:
-    """`threads.list_rows` of arrays."""
+    """`threads.list_rows`, given arrays in place of addresses."""
     (e, batch), (o, _), (rows, size) = ((array.ctypes.data, array.size) for array in (ends, order, lists))
     numbers = map(int, (low, steps, first, last, rows, size, start))
     return list_numbered_rows(e, batch, o, batch, *numbers)
 
 
 def pack_into_bfloat16(B: Any, packed: Any) -> None:
-    """B [K, N] into memory of half its size or more."""
+    """Write B [K, N], rounded, into memory of half its size or more."""
     packed.view(np.uint16)[: B.size] = (pointwise.round_bfloat16(B).ravel().view(np.uint32) >> 16).astype(np.uint16)
 
 
 def pack_transposed_into_bfloat16(B: Any, packed: Any) -> None:
-    """The transpose of B [N, K] into memory of half its size or more."""
+    """Write the transpose of B [N, K], rounded, into memory of half its size or more."""
     pack_into_bfloat16(B.T, packed)
 
 
 def gemm_packed_bfloat16(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
-    """`gemm_packed` of operands that are rounded."""
+    """`gemm_packed` of rounded operands."""
     upper = packed.view(np.uint16)[: A.shape[1] * C.shape[1]]
     B = (upper.astype(np.uint32) << 16).view(np.float32)
     gemm_packed(pointwise.round_bfloat16(A), B, C, accumulate, bias, *part)
 
 
 def gemm_tn_bfloat16(A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-    """`gemm_tn` of operands that are rounded."""
+    """`gemm_tn` of rounded operands."""
     gemm_tn(pointwise.round_bfloat16(A), pointwise.round_bfloat16(B), C, accumulate, *part)
 
 
 def gemm_packed_int8(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
-    """`gemm_packed` of bytes."""
+    """`gemm_packed` with B packed as bytes."""
     gemm_packed(A, packed.astype(A.dtype), C, accumulate, bias, *part)
 
 
@@ -444,11 +446,11 @@ PART = 4  # row_begin, row_end, column_begin, column_end
 
 @dataclass(frozen=True)
 class Products:
-    """Products of one dtype at one vector width; from `products_of`.
+    """Products of one dtype at one vector width; made by `products_of`.
 
     Args:
-        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; `QUADS` where both are bytes;
-            `INT8` where B is packed as such; empty for exact operands.
+        way: the words of operands that are rounded to bfloat16, `PAIRS` or `SINGLES`; `QUADS` if both operands are
+            bytes; `INT8` if only B is packed as bytes; empty for exact operands.
     """
 
     dtype: str
@@ -456,11 +458,11 @@ class Products:
     way: str = ""
 
     def gemm_packed(self, A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
-        """That part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none); B [K, N] is packed.
+        """That part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none). B [K, N] is packed.
 
         Args:
-            accumulate: add the product to C; bias must be empty then.
-            part: first row, last row, first column and last column; a panel of B belongs to the part that has its
+            accumulate: whether the product is added to C. Then bias must be empty.
+            part: first row, end of rows, first column, end of columns. A panel of B belongs to the part that has its
                 first column.
 
         Raises ValueError for operands that do not fit.
@@ -474,7 +476,7 @@ class Products:
         self.calls["gemm_packed"](*matrix_of(A), *vector_of(packed), *matrix_of(C), accumulate, *vector_of(bias), *part)
 
     def gemm_tn(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-        """That part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it.
+        """That part of C [M, N] becomes A^T @ B, for A [K, M] and B [K, N]. With `accumulate` the product is added.
 
         Raises ValueError for operands that do not fit.
         """
@@ -482,11 +484,11 @@ class Products:
         self._multiply("gemm_tn", A, B, C, accumulate, part, A.T, B)
 
     def gemm_nn(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-        """The same of A @ B, of A [M, K] and B [K, N]."""
+        """The same for A @ B, with A [M, K] and B [K, N]."""
         self._multiply("gemm_nn", A, B, C, accumulate, part, A, B)
 
     def gemm_nt(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
-        """The same of A @ B^T, of A [M, K] and B [N, K]."""
+        """The same for A @ B^T, with A [M, K] and B [N, K]."""
         self._multiply("gemm_nt", A, B, C, accumulate, part, A, B.T)
 
     def _multiply(
@@ -499,7 +501,7 @@ class Products:
 
     @property
     def packed_dtype(self) -> str:
-        """Of packed matrices."""
+        """The dtype of packed matrices."""
         return INT8 if self.way in (INT8, QUADS) else self.dtype
 
     def packed_size(self, K: int, N: int) -> int:
@@ -507,19 +509,19 @@ class Products:
         return prod(self.packed_shape(K, N))
 
     def packed_shape(self, K: int, N: int) -> tuple[int, int]:
-        """Rows of a packed matrix [K, N], as many as words that hold a column, and their numbers, whole vectors.
+        """The rows of a packed matrix [K, N], and the numbers of each: N, rounded up to whole vectors.
 
-        Of quads, rows are those of bytes, whole words.
+        There are as many rows as words hold a column. For quads, numbers are bytes, and rows fill whole words.
         """
         count, each = lanes(self.width, self.dtype), NUMBERS.get(self.way, 1)
         return -(-K // each) * (each if self.way == QUADS else 1), -(-N // count) * count
 
     def pack_into(self, B: Any, packed: Any) -> None:
-        """B [K, N] into an array of `packed_size(K, N)` numbers."""
+        """Pack B [K, N] into an array of `packed_size(K, N)` numbers."""
         self._pack("pack_into", B, packed, *B.shape)
 
     def pack_transposed_into(self, B: Any, packed: Any) -> None:
-        """The transpose of B [N, K] into an array of `packed_size(K, N)` numbers."""
+        """Pack the transpose of B [N, K] into an array of `packed_size(K, N)` numbers."""
         self._pack("pack_transposed_into", B, packed, *B.shape[::-1])
 
     def pack(self, B: Any) -> Any:
@@ -536,7 +538,7 @@ class Products:
 
     @cached_property
     def calls(self) -> dict[str, Callable[..., None]]:
-        """The native functions by name, which check nothing."""
+        """The native functions by name. They check nothing."""
         library = self._library()
         products = dict.fromkeys(("gemm_packed", "gemm_tn", "gemm_nn", "gemm_nt"), 13 + PART)
         numbers = {**products, "pack_into": 6, "pack_transposed_into": 6}
@@ -570,7 +572,7 @@ class Products:
 
 
 def products_of(dtype: str, width: int | None = None) -> Products:
-    """Products for a dtype; `width` None is the host's."""
+    """Products for a dtype; `width` None is the processor's own."""
     return Products(dtype, vector_width(width))
 
 
@@ -581,15 +583,15 @@ def rounded_products_of(width: int | None = None, way: str | None = None) -> Pro
 
 
 def vector_of(array: Any) -> tuple[int, int]:
-    """An address and a count, as `Products.calls` take them."""
+    """The address and the count of numbers, as `Products.calls` take them."""
     return array.ctypes.data, array.size
 
 
 def matrix_of(array: Any) -> tuple[int, int, int, int]:
-    """An address, rows, numbers from row to row, columns."""
+    """The address, rows, numbers from row to row, and columns, as `Products.calls` take them."""
     return array.ctypes.data, array.shape[0], _row_stride(array) // array.itemsize, array.shape[1]
 
 
 def _row_stride(array: Any) -> int:
-    """Bytes from row to row; what NumPy says of a single row means nothing."""
+    """Bytes from row to row; 0 for a single row, as NumPy's stride means nothing then."""
     return int(array.strides[0]) if array.ndim > 1 and array.shape[0] > 1 else 0

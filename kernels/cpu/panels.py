@@ -1,18 +1,18 @@
 """Functions that pack matrices, as LLVM IR: floats, and operands of products that are rounded to bfloat16.
 
-Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
-squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5). `native.py` says
-how packed matrices lie in memory.
+Packing reads and writes each number once. `pack_into` copies whole rows of a panel. `pack_transposed_into` takes B^T in
+squares with as many rows as a vector has lanes, and touches each line of memory once: 0.3 to 1 ns a number (copying:
+0.1 to 0.5). `native.py` describes packed matrices.
 
 Limits: compiled functions check nothing; `native.Products` checks the arguments of calls from Python. NaN and infinity
 are packed like any number.
 
-**Operands of products rounded to bfloat16**: rows and columns of float32 as words that products read.
-Numbers are rounded to the nearest, of two that are as near to the even one; NaN stays NaN and infinities stay. A word
+**Operands of products rounded to bfloat16**: rows and columns of float32 as words that products read. A number is
+rounded to the nearest one; of two that are equally near, to the even one. NaN stays NaN and infinities stay. A word
 is one rounded number as float32 (`SINGLES`), or two that follow each other over k (`PAIRS`). The first lies in the
-upper half, as multiply-adds of pairs begin there: both then add up in the same order. Where k is odd the
-last pair has a zero. Pairs are made by instructions of AVX512-BF16, which take numbers below the smallest normal one
-for zeros, as multiply-adds of pairs do in any case.
+upper half, because multiply-adds of pairs begin there: both kinds of words then add up in the same order. If k is odd,
+the last pair has a zero. Pairs are made by instructions of AVX512-BF16, which take numbers below the smallest normal
+one for zeros, as multiply-adds of pairs do in any case.
 
 Words of bytes hold four whole numbers that follow each other over k (`QUADS`), the first in the lowest byte. NaN is 0.
 """
@@ -41,17 +41,17 @@ from rnnops.kernels.cpu.words import Address, ModulePart, copied, zeroed
 
 
 def panel_vectors(left: int) -> int:
-    """Vectors of the next panel where `left` vectors are left."""
+    """Vectors of the next panel, if `left` vectors are left."""
     return left if left < 3 else 2 if left == 4 else 3
 
 
 def full_panels(left: int) -> int:
-    """How many of the next panels are 3 vectors wide where `left` vectors are left."""
+    """The count of next panels that are 3 vectors wide, if `left` vectors are left."""
     return left // 3 if left % 3 != 1 else max(0, left - 4) // 3
 
 
 def first_panel(vectors: int, column: int, count: int) -> int:
-    """The vector at which the first panel begins that begins at a column or behind it; `vectors` where none does."""
+    """The first vector of the first panel that begins at a column or after it; `vectors` if there is none."""
     done = 0
     while done < vectors and done * count < column:
         done += panel_vectors(vectors - done)
@@ -64,7 +64,7 @@ def vector_count(columns: int, count: int) -> int:
 
 
 def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:
-    """`copy_panel(B, stride, k_steps, columns, wide, panel)`: rows of B into a panel, zeros behind its columns."""
+    """`copy_panel(B, stride, k_steps, columns, wide, panel)`: rows of B into a panel, zeros after its columns."""
     count = lanes(width, dtype)
     copy1, copy2, copy3 = (copy_part(dtype, width, vectors) for vectors in (1, 2, 3))
 
@@ -81,14 +81,14 @@ def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:
 
 
 def make_turn_panel(dtype: str, width: int) -> Callable[..., None]:
-    """`turn_panel(B, stride, k_steps, columns, wide, panel)`: columns of B^T into a panel, zeros behind them."""
+    """`turn_panel(B, stride, k_steps, columns, wide, panel)`: columns of B into a panel, zeros after them."""
     count, item = lanes(width, dtype), ITEM_SIZES[dtype]
     copy_number, set_zero, turn_square = copied(item), zeroed(item), turn_part(dtype, width)
 
     def transpose_square(
         source: int, stride: int, rows: int, begin: int, end: int, columns: int, target: int, wide: int
     ) -> None:
-        """Columns begin:end of so many rows become rows of a panel that is `wide` numbers wide."""
+        """Columns begin:end of `rows` rows become rows of a panel that is `wide` numbers wide."""
         for k in range(begin, end):
             for c in range(rows):
                 copy_number(target + (k * wide + columns + c) * item, source + c * stride + k * item)
@@ -151,7 +151,7 @@ def columns_part(way: str, width: int) -> ModulePart:
 
 
 def define_rounding(module: ir.Module, way: str, width: int) -> None:
-    """The two functions, in a module."""
+    """Define the functions of `rows_part` and `columns_part` in a module."""
     count = lanes(width, "float32")
     define(module, rows_part(way, width).name, ROUND_TYPES, lambda function: _emit_rows(function, way, count))
     define(module, columns_part(way, width).name, ROUND_TYPES, lambda function: _emit_columns(function, way, count))
@@ -216,7 +216,7 @@ class _Singles:
         self.builder.store(words, at).align = 4
 
     def over_vectors(self, numbers: Any) -> Any:
-        """(Offset, mask) of each vector of so many numbers, in loops; no mask for all but a partial last one."""
+        """(Offset, mask) of each vector of so many numbers, in loops. Only a partial last vector has a mask."""
         b, count = self.builder, self.vectors.count
         whole = b.udiv(numbers, I64(count))
         with loop_to(b, whole) as v:

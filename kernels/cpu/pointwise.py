@@ -6,29 +6,30 @@ arithmetic without a branch, a call or a table, which LLVM turns into vector ins
 widening. `elementary.py` has the functions that are approximated.
 
 **Bit patterns of floats, choice without a branch, constants of the operand's dtype**. Whole numbers that steer bits
-travel as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest integer n and leaves n in the
-low bits. No float is converted to an integer, as that is undefined for NaN. Valid for |z| < 2^22 (2^51); what lies
-beyond gives arbitrary bits, never a trap.
+are held as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest integer n and leaves n in the
+low bits. No float is converted to an integer, as that is undefined for NaN. This is valid for |z| < 2^22 (2^51). Larger
+numbers give arbitrary bits, never a trap.
 
 **sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero**: exact or rounded once. All but sqrt,
 floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0 gives 0.
 
-**bfloat16**: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float. Rounding is to the
-nearest, of two that are as near to the even one; infinities stay, numbers too large become them, and every NaN becomes
-one and the same. Both functions take float64 too, which is a float32 first. `round_bfloat16` is for products that
-pointwise kernels do; there NaN stays NaN, and numbers below the smallest normal one are rounded like all others.
+**bfloat16**: the upper half of a float32, as a whole number from 0 to 65535 that is held as a float. A number is
+rounded to the nearest one; of two that are equally near, to the even one. Infinities stay, numbers that are too large
+become infinities, and every NaN becomes the same NaN. Both functions take float64, too, which is rounded to float32
+first. `round_bfloat16` is for products in pointwise kernels: NaN stays NaN there, and numbers below the smallest normal
+one are rounded like all others.
 
 **Steps of reductions in plain Python**: sums in any order, multiply-adds, extrema that keep NaN. Compiled code has its
-own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition, that to the
-accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the summands keeps
-its own. On processors it is one fixed grouping (`rnnops/compiler/targets/llvm_text.py`): the bits of a sum follow
-only from its summands, whatever else a loop does and however wide vectors are. Extrema are one instruction each, known
-for what they are, and exact in any order. Limits: which NaN an extremum gives, and the sign of a zero, are left open.
+own instructions for them. A sum written as a loop is a chain of additions. `add_any_order` marks the addition to the
+accumulator: the target may choose the order of these additions. The arithmetic of summands keeps its order. Processors
+use one fixed grouping (`rnnops/compiler/targets/llvm_text.py`): the bits of a sum depend only on its summands, and not
+on other work in the loop or on the width of vectors. Extrema are one instruction each, and exact in any order. Limits:
+which NaN an extremum gives, and the sign of a zero, are left open.
 
 **Uniform random numbers from counters**: those of `uniform_rows` in `scalar_functions.py`, in compiled code, one number
-at a time. Rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as
-their products. `seed`, `ordinal`, `t`, `n` and `element` are integers of any type. Of a seed 64 bits count, so int64
-and uint64 of the same bits give the same numbers; of the others 32. Elements and sizes are 0 or more.
+at a time. Rows and steps may be computed in any order and by any thread. Words of 32 bits are held in 64 bits, as wide
+as their products. `seed`, `ordinal`, `t`, `n` and `element` are integers of any type. 64 bits of a seed count, so int64
+and uint64 of the same bits give the same numbers. Of the others 32 bits count. Elements and sizes are not negative.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _floats(pattern: Any) -> Any:
 
 
 def either(x: Any, single: float, double: float) -> Any:
-    """The first constant if x is float32, the second if it is float64; of that dtype."""
+    """A constant of the dtype of x: `single` for float32, `double` for float64."""
     dtype = dtype_of(x).type
     return dtype(single if dtype == np.float32 else double)
 
@@ -83,7 +84,7 @@ def released(t: Any) -> Any:
 
 
 def scaled(p: Any, t: Any) -> Any:
-    """p times 2^n, where t is n anchored; both p and the result must be normal numbers."""
+    """p times 2^n, where t is n, anchored. Both p and the result must be normal numbers."""
     (pattern, width), (steer, _) = _bits(p), _bits(t)
     return _floats(pattern + (steer << MANTISSA_BITS[width]))
 
@@ -105,20 +106,20 @@ def mantissa(x: Any) -> Any:
 
 
 def with_sign(size: Any, sign: Any) -> Any:
-    """|size| with the sign of another float, zeros and NaN included, whatever the fast-math flags say of them."""
+    """|size| with the sign of another float. This also holds for zeros and NaN, whatever the fast-math flags are."""
     (pattern, width), (other, _) = _bits(size), _bits(sign)
     top = -(1 << (width - 1))
     return _floats((pattern & ~top) | (other & top))
 
 
 def negated_in_second_half(x: Any, t: Any) -> Any:
-    """-x where n mod 4 is 2 or 3, else x; t is n anchored."""
+    """-x if n mod 4 is 2 or 3, else x. t is n, anchored."""
     (pattern, width), (steer, _) = _bits(x), _bits(t)
     return _floats(pattern ^ ((steer >> 1) << (width - 1)))
 
 
 def is_odd(t: Any) -> Any:
-    """True if n is odd; t is n anchored."""
+    """True if n is odd. t is n, anchored."""
     return (_bits(t)[0] & 1) != 0
 
 
@@ -134,13 +135,13 @@ def word(x: Any) -> Any:
 
 
 def upper_half(x: Any) -> Any:
-    """The upper 16 bits of a float32, rounded to the nearest, the even one of two; NaN is `QUIET_NAN`."""
+    """The upper 16 bits of a float32, rounded to the nearest, or to the even one of two. NaN becomes `QUIET_NAN`."""
     pattern = select(x != x, QUIET_NAN, _bits(x)[0])
     return as_dtype(np.float32, ((pattern + ((pattern >> 16) & 1) + 0x7FFF) >> 16) & 0xFFFF)
 
 
 def from_upper_half(t: Any) -> Any:
-    """The float32 whose upper 16 bits are n and all others 0; t is n anchored."""
+    """The float32 whose upper 16 bits are n and whose other bits are 0. t is n, anchored."""
     return _floats(_bits(t)[0] << 16)
 
 
@@ -160,7 +161,7 @@ def rint(x: Any) -> Any:
 
 
 def fmod(a: Any, b: Any) -> Any:
-    """The remainder of a division truncated towards zero, with the sign of a. The C library's; not vectorised."""
+    """The remainder of a division truncated towards zero, with the sign of a. It is the C library's, not vectorised."""
     return np.fmod(a, b)
 
 
@@ -180,7 +181,7 @@ def sign(x: Any) -> Any:
 
 
 def divide_towards_zero(a: Any, b: Any) -> Any:
-    """`a / b` without its fraction; not vectorised for integers, for which processors have no such instruction."""
+    """`a / b` without its fraction. For integers it is not vectorised, as processors have no such instruction."""
     if dtype_of(a).kind == "f":
         return np.trunc(a / b)
     if is_traced(a):
@@ -242,7 +243,7 @@ STEP = 2.0**-32
 
 
 def unsigned(x: Any) -> Any:
-    """x modulo 2**64, as uint64 where it is a symbol."""
+    """x modulo 2**64; a symbol becomes uint64."""
     return x.as_dtype("uint64") if isinstance(x, Symbol) else int(x) & (2**64 - 1)
 
 

@@ -1,32 +1,33 @@
 """LLVM on this machine: its room in memory, the processor, the width of vectors, the object code that is kept.
 
-**Room.** LLVM ends the process where memory runs out, so that what it may need is asked for before it is entered. The
-sizes are measured: the least room under RLIMIT_AS in which modules of 13 to 810 KB of text are compiled and loaded
-(`tests/compiler/test_little_room.py`). They are 1.3 to 2 times that for generated modules, and more for libraries of
-products. Limits: memory that another thread takes meanwhile, and systems that promise more than they have.
+**Room.** LLVM ends the process if memory runs out. So the memory that it may need is requested before it is called, and
+given back. The sizes follow from measurements: the least room under RLIMIT_AS in which modules of 13 to 810 KB of text
+are compiled and loaded (`tests/compiler/test_little_room.py`). They are 1.3 to 2 times that for generated modules, and
+more for libraries of products. Limits: memory that another thread takes meanwhile, and systems that promise more than
+they have.
 
-**The processor that code is made for**: this machine's, or one that `RNNOPS_CPU` names and this machine can stand for.
-`RNNOPS_CPU` is `native`, a level such as `x86-64-v3`, or any name that LLVM has for a processor of this architecture.
-It is read once in a process. LLVM says which features the named processor has: it inlines a function only into code for
-a processor with all features that the function needs.
+**The processor that code is made for**: this machine's, or one that `RNNOPS_CPU` names and whose code this machine can
+run. `RNNOPS_CPU` is `native`, a level such as `x86-64-v3`, or any name that LLVM has for a processor of this
+architecture. It is read once in a process. The features of a named processor are found by a trial: LLVM inlines a
+function only into code for a processor with all features that the function needs.
 
-**The width of the vectors that kernels are made for, from the processor that code is made for**. 512 bits with AVX-512,
-256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Virtual machines may hide features; that is worth
-a warning, as kernels then run at a fraction of their speed. A caller that wants another width passes it.
+**The width of vectors** follows from that processor: 512 bits with AVX-512, 256 with AVX, 128 with SSE2 or on aarch64,
+64 (scalar code) elsewhere. It chooses the library of products. Virtual machines may hide features. That gives a
+warning, as kernels then run at a fraction of their speed. A caller may pass another width.
 
-**Revision.** A number that changes with the source of any kernel: what objects of compiled code are known by on disk.
+**Revision.** A number that changes with the source of any kernel. Names of compiled objects on disk depend on it.
 
 **The cache folder** is never inside the installed package, which belongs to its installer. It is `RNNOPS_CACHE_DIR`,
-else `rnnops` in the user's cache folder, else one that goes with this process. It may be deleted at any time; what is
-missing is compiled again.
+else `rnnops` in the user's cache folder, else a folder that is deleted with this process. It may be deleted at any
+time; missing objects are compiled again.
 
-**Object code** has one file for each text that was compiled, checked before it is used. A file is a hash of its name
-and the object, and the object. The name is a hash of all that the object depends on: the text, the processor and its
-features, the compiler's version. Files are written whole or not at all; one that is damaged is as good as none, and is
-written anew. Ownership keeps foreign code out: files and folders count only where they belong to this user or to the
-system's, and where only this user may write. When there are too many, the oldest go.
+**Object code** has one file for each text that was compiled. It is checked before it is used. A file has a digest of
+its name and the object, then the object. The name is a hash of all that the object depends on: the text, the processor
+and its features, the compiler's version. Files are written whole or not at all. A damaged file is ignored and written
+anew. Foreign code is kept out: files and folders are used only if they belong to this user or to the system's, and only
+their owner may write to them. If there are too many files, the oldest are removed.
 
-Limit: who may write as this user, or as the system's, may change what runs.
+Limit: anyone who can write as this user, or as the system's, can change the code that runs.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from pathlib import Path
 from rnnops.errors import DeviceError, OutOfMemoryError
 
 MIB = 1 << 20
-COMPILE, LOAD = 4 * MIB, 2 * MIB  # for any module, for any object
-OF_TEXT, OF_FUNCTION, OF_OBJECT = 16, 500, 4  # bytes for one of the texts, of the longest function, of an object
-WRITE, WRITE_PRODUCTS = 8 * MIB, 56 * MIB  # to write a module, or products, and to compile it, at least
+COMPILE, LOAD = 4 * MIB, 2 * MIB  # to compile any module, and to load any object
+OF_TEXT, OF_FUNCTION, OF_OBJECT = 16, 500, 4  # for each byte of all texts, of the longest function, of an object
+WRITE, WRITE_PRODUCTS = 8 * MIB, 56 * MIB  # at least, to write and to compile a module, or products
 ASK = 112 * MIB  # to find the features of a named processor, which takes 64 to 96 MiB for a while
-SPARE = MIB  # that stays for Python, for errors at least
+SPARE = MIB  # that is left for Python, at least for errors
 HELD_BACK = 2 * MIB  # address space whose pages are never touched; Python takes 1 MiB at once for its objects
 
 
@@ -72,7 +73,11 @@ def room_to_load(nbytes: int) -> int:
 
 
 def demand(nbytes: int, what: str) -> None:
-    """Raise OutOfMemoryError where the system has no room of so many bytes."""
+    """Raise OutOfMemoryError if the system has no room for so many bytes.
+
+    Args:
+        what: the work that needs the room, for the error.
+    """
     if not has_room(nbytes + SPARE):
         raise OutOfMemoryError(
             f"memory has no room to {what}",
@@ -82,7 +87,7 @@ def demand(nbytes: int, what: str) -> None:
 
 
 def has_room(nbytes: int) -> bool:
-    """True if the system gives so many bytes; they are given back at once."""
+    """True if the system gives so many bytes. They are given back at once."""
     taken = _taken(nbytes)
     if taken is not None:
         taken.close()
@@ -100,7 +105,7 @@ def _taken(nbytes: int) -> mmap.mmap | None:
 class HeldBack:
     """Room that is held back while there is memory.
 
-    Where an error of memory is to be made, `room` is closed there: a call of a Python function may need memory itself.
+    Code that makes an error of memory closes `room` itself, because calling a Python function may need memory.
     """
 
     def __init__(self) -> None:
@@ -136,15 +141,18 @@ VARIABLE, NATIVE = "RNNOPS_CPU", "native"
 X86 = ("x86_64", "amd64", "i386", "i686")
 ARM = ("aarch64", "arm64")
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-ALWAYS = {**dict.fromkeys(X86, "cx8"), **dict.fromkeys(ARM, "fp-armv8")}  # that each of these has, as LLVM knows them
+ALWAYS = {**dict.fromkeys(X86, "cx8"), **dict.fromkeys(ARM, "fp-armv8")}  # machine -> a feature that all have in LLVM
 SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
 class TargetProcessor:
-    """The processor that code is compiled for: machine, LLVM's name of the processor, features it may use.
+    """The processor that code is compiled for.
 
     Args:
+        machine: the architecture.
+        name: LLVM's name of the processor.
+        features: that code may use.
         text: the features that LLVM gets together with the name; empty if the name implies them all.
         chosen: whether it was asked for by name.
     """
@@ -165,7 +173,7 @@ def host() -> TargetProcessor:
 
 
 def named(name: str) -> TargetProcessor:
-    """A processor by its name. Raises DeviceError where LLVM does not know it, or this machine cannot run its code."""
+    """A processor by its name. Raises DeviceError if LLVM does not know it, or this machine cannot run its code."""
     machine = platform.machine().lower()
     own = _own_features()
     found = features_of(name, own) if SPELLING.fullmatch(name) else frozenset()
@@ -188,7 +196,7 @@ def named(name: str) -> TargetProcessor:
 
 
 def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
-    """Those of some features that a processor of LLVM's has; none where LLVM does not know it."""
+    """Those of the `asked` features that a named processor has; empty if LLVM does not know it."""
     asked = sorted(asked)
     trial = _trial(name, asked)
     demand(ASK, "ask LLVM what the processor has")
@@ -203,8 +211,8 @@ def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
 
 
 def _trial(name: str, asked: Collection[str]) -> str:
-    """An LLVM module with a caller for the processor, and a function for each feature that wants to be copied there."""
-    mode = "+64bit" if platform.machine().lower() in X86 else ""  # LLVM ends the process where x86 code has no mode
+    """An LLVM module with a caller for the processor, and with a function for each feature, to be inlined there."""
+    mode = "+64bit" if platform.machine().lower() in X86 else ""  # LLVM ends the process if x86 code has no mode
     functions, calls, attributes = [], [], [f'attributes #0 = {{ "target-cpu"="{name}" "target-features"="{mode}" }}']
     for i, feature in enumerate(asked):
         body = f"store volatile i32 {i}, ptr %p ret void"
@@ -217,7 +225,7 @@ def _trial(name: str, asked: Collection[str]) -> str:
 
 
 def _own_features() -> dict[str, bool]:
-    """Each feature that LLVM looks for on this machine, and whether it is there."""
+    """Feature that LLVM looks for on this machine -> whether it is there."""
     try:
         return dict(llvm.get_host_cpu_features())
     except RuntimeError:  # LLVM cannot tell on this platform
@@ -232,11 +240,11 @@ def _native() -> TargetProcessor:
 
 
 WIDTHS = (512, 256, 128, 64)
-PAIRS, SINGLES = "pairs", "singles"  # of numbers rounded to bfloat16, each pair, or each number, a word of 32 bits
-INT8 = "int8"  # way of products where B is packed as whole numbers of a byte each
-BYTES = "bytes"  # products of whole numbers from 0 to 255 and from -128 to 127
-QUADS = "quads"  # of these, four a word of 32 bits
-NUMBERS = {QUADS: 4, PAIRS: 2, SINGLES: 1}  # in a word
+PAIRS, SINGLES = "pairs", "singles"  # ways of operands in bfloat16: two numbers, or one, in a word of 32 bits
+INT8 = "int8"  # way of products whose B is packed as whole numbers of a byte each
+BYTES = "bytes"  # products of whole numbers, from 0 to 255 on the left and from -128 to 127 on the right
+QUADS = "quads"  # way of these: four numbers in a word of 32 bits
+NUMBERS = {QUADS: 4, PAIRS: 2, SINGLES: 1}  # way -> numbers in a word
 ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4, QUADS: 4}
 BASELINE_NAMES = ("", "generic", *LEVELS[:2], "nocona", "core2")
 
@@ -247,7 +255,7 @@ def lanes(width: int, dtype: str) -> int:
 
 
 def vector_width(forced: int | None = None) -> int:
-    """Bits of a vector: what is asked for, else what the processor has."""
+    """The bits of a vector: `forced`, or the processor's own."""
     if forced is None:
         return _host_width()
     if forced not in WIDTHS:
@@ -281,7 +289,7 @@ def has_quads(width: int) -> bool:
 
 
 def warn_if_hidden(processor: TargetProcessor) -> None:
-    """Warn where a processor hides behind a baseline name, unless that was asked for."""
+    """Warn if a processor has only a baseline name and few features, unless that was asked for."""
     hides = processor.name in BASELINE_NAMES and not processor.chosen
     if processor.machine in X86 and hides and width_of(processor) < 256:
         known = f"{processor.name or 'an unnamed processor'!r} with vectors of {width_of(processor)} bits"
@@ -298,11 +306,11 @@ def source_revision(files: Iterable[Path]) -> int:
 
 
 HOME = Path(__file__).parent
-REVISION = source_revision([*HOME.glob("*.py"), HOME.parent / "scalar_functions.py"])  # which says where each one is
+REVISION = source_revision([*HOME.glob("*.py"), HOME.parent / "scalar_functions.py"])  # the last one names modules
 
 
 def cache_folder() -> Path:
-    """The folder, which need not exist yet where `RNNOPS_CACHE_DIR` names it."""
+    """The cache folder. If `RNNOPS_CACHE_DIR` names it, it may not exist yet."""
     given = os.environ.get("RNNOPS_CACHE_DIR")
     if given:
         return Path(given).expanduser().absolute()
@@ -317,7 +325,7 @@ def cache_folder() -> Path:
 
 @cache
 def folder_of_process() -> Path:
-    """A folder that goes with this process."""
+    """A folder that is deleted at the end of this process."""
     folder = Path(tempfile.mkdtemp(prefix="rnnops-"))
     atexit.register(_remove, folder, os.getpid())
     return folder
@@ -325,10 +333,10 @@ def folder_of_process() -> Path:
 
 @cache
 def warn_once(what: str, folder: str, problem: str) -> None:
-    """Say once in a process what is not kept in a folder, and why.
+    """Warn once in a process that a folder keeps no files, and why.
 
     Args:
-        what: cannot be kept.
+        what: the kind of files.
     """
     text = f"{what} cannot be kept in {folder} ({problem}), so every process makes them anew: "
     warnings.warn(
@@ -342,30 +350,30 @@ def reason(error: OSError) -> str:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """Remove what a process made; its forked children end first, or go on without."""
+    """Remove a folder that a process has made. Its forked children end first, or go on without the folder."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 FOLDER, KERNELS = "objects", "compiled kernels"
-MOST_FILES = 8192  # of 6 to 60 KB each
+MOST_FILES = 8192  # files of 6 to 60 KB each
 DIGEST_BYTES = hashlib.sha256().digest_size
 FOLDER_MODE, FILE_MODE = 0o755, 0o644  # less what the user's mask takes away
 FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
-NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # for whoever writes to a pipe that has a file's name
+NOT_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe that has a file's name must not make us wait for a writer
 
 
 class ForeignFilesError(OSError):
-    """A folder or a file that others may write to, or that belongs to others."""
+    """A folder or a file belongs to others, or others may write to it."""
 
 
 def key_of(*parts: str) -> str:
-    """A name for what follows from these texts."""
+    """The name of an object that depends on these texts only."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 def load_object(key: str) -> bytes | None:
-    """The object of a key, None where there is none that may be used."""
+    """The object of a key; None if there is none that may be used."""
     path = cache_folder() / FOLDER / f"{key}.o"
     try:
         _check_ours(path.parent)
@@ -382,7 +390,7 @@ def load_object(key: str) -> bytes | None:
 
 
 def save_object(key: str, code: bytes) -> None:
-    """Put an object on disk, where the disk takes it; where it does not, that is said once."""
+    """Put an object on disk. If that fails, warn once."""
     folder = cache_folder() / FOLDER
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
@@ -399,10 +407,10 @@ def _digest(key: str, code: bytes) -> bytes:
 
 
 def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
-    """Raise ForeignFilesError where others own a folder or an open file, or may write to it.
+    """Raise ForeignFilesError if others own a folder or an open file, or may write to it.
 
     Args:
-        found: of an open file.
+        found: the status of an open file; None for a folder.
     """
     if not hasattr(os, "getuid"):
         return  # on Windows a user's folders are the user's
@@ -416,7 +424,7 @@ def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all, with rights of its own; not forced to disk, as it can be made again."""
+    """Write a file as a whole or not at all, with mode `FILE_MODE`. It is not forced to disk: it can be made again."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), FILE_MODE)
     try:
@@ -428,7 +436,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _drop_oldest(folder: Path) -> None:
-    """Keep as many files as may be, the newest ones; what a process left that was killed goes with the others."""
+    """If there are too many files, remove the oldest. Temporary files that killed processes have left count, too."""
     names = os.listdir(folder)
     if len(names) > MOST_FILES:
         ages = {name: age for name in names if (age := _age(folder / name)) is not None}
@@ -437,7 +445,7 @@ def _drop_oldest(folder: Path) -> None:
 
 
 def _age(path: Path) -> float | None:
-    """When a file was written; None where another process has just removed it."""
+    """The time at which a file was written; None if another process has just removed it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

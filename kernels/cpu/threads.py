@@ -1,42 +1,45 @@
 """Threads: the functions of compiled code by which they start, wait for each other, and share out rows.
 
 **Drivers**: functions that every thread of a run calls with its rank, `void driver(i64 rank, i64 threads, ptr words)`.
-The words are the addresses of the memory of a run's arrays, then how many elements each has: first the barrier, the
-status and the sizes, then all others. Python writes the addresses of NumPy's objects, as it has nothing to look up for
-these but `id`; what starts a driver replaces them. Limits: arrays are C-contiguous and live as long as the call; bools
-are read as bytes.
+The words are the addresses of the arrays' memory, then the count of elements of each array. The first arrays are the
+barrier, the status and the sizes. Python writes the addresses of NumPy's objects, for which it needs only `id`. The
+function that starts a driver replaces them by those of the memory (`resolve`). Limits: arrays are C-contiguous and live
+as long as the call; bools are read as bytes.
 
 **Waiting**: a barrier for a team, a gate between two threads, jobs for workers. The barrier is the central
-sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), a phase number taking the place of the sense: who
-arrives reads the phase, then counts itself; the last sets the count back and opens the next phase. The gate lets one
-thread through each time that another opens it; who waits long sleeps on a lock. A worker's job is a driver and the
-words that it is given, which stay where they are until all ranks have ended.
+sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), with a phase number in place of the sense. A
+thread that arrives reads the phase, then counts itself. The last one resets the count and begins the next phase. The
+gate lets one thread through each time that another opens it. A thread that waits there for long sleeps on a lock. A
+worker's job is a driver and its words, which stay unchanged until all ranks have ended.
 
 Waiting threads pause the processor 64 times, give it to others once, and so on: two threads on one core hand it over in
 microseconds. After some 100 microseconds the barrier gives the processor away at every try and the gate sleeps. Nothing
-here needs the interpreter's lock, allocates or raises. All threads after a barrier or a gate see what a thread wrote
+here needs the interpreter's lock, allocates or raises. After a barrier or a gate, all threads see all writes from
 before it. A thread that waits in a barrier keeps its core busy, unless another thread wants it.
 
 Limits: memory is not checked. A barrier must hold `new_barrier().size` numbers or more. All threads of a team must pass
 the same number to `wait`, and only one team at a time may use a barrier. A thread that never arrives stops all.
 
-**Lists of jobs**: all that a plan does, one driver after the other, in one call of compiled code. A list is six
-numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the first place,
-how many places. Lists that Python performs go on: mailboxes, where addresses of what is given are put, how many there
-are, the status, types that are checked, how many, Python's `False` and `True`. A job is a driver, how many threads run
-it, the words that it is given, and whether all threads meet behind it. A place is a word of a job that holds an address
-of what the caller gives: the word's address, which of the given arrays it is, and how many bytes from its beginning.
-Places are filled in before the first job. Copies and fills of memory are drivers for one thread. Limits: as of drivers
-and barriers; a list is performed by one caller at a time.
+**Lists of jobs**: all drivers of a plan, one after another, in one call of compiled code. Their numbers:
 
-**OpenMP**: a parallel region of ours in another library's pool, by the entry points of GNU's runtime, which LLVM's and
-Intel's have on Linux too. Threads of a pool stay awake for milliseconds after a region, and hold the cores that workers
-of our own would want. Here they are the workers: `GOMP_parallel` runs one function on all of them, which asks for its
-rank and calls a driver. Limits: the runtime may give fewer threads than asked for, in a region inside another one for
-example; then no rank does anything. Whoever forks must not use the pool in the child, where the threads are not.
+- A list: threads, the address of a barrier, that of the first job, the count of jobs, the address of the first place,
+  the count of places. A list that Python performs goes on: mailboxes, memory for the given addresses, their count, the
+  status, types to check, their count, Python's `False` and `True`.
+- A job: a driver, its count of threads, its words, and whether all threads meet after it.
+- A place, for a word of a job that holds the address of a given array: the word's address, the number of the array, and
+  bytes from the array's beginning. Places are filled in before the first job.
 
-**Rows**: for each step of a tile, which rows of a batch are not over and a thread's own; and as a driver, for few rows,
-the order in which rows are shared out, which `schedule/batch_axis.py` computes in NumPy.
+Copies and fills of memory are drivers for one thread. Limits: those of drivers and barriers; only one caller at a time
+may perform a list.
+
+**OpenMP**: a driver runs on the threads of another library's pool, by the entry points of GNU's runtime, which LLVM's
+and Intel's have on Linux, too. Threads of a pool stay awake for milliseconds after a region, on the cores that workers
+of our own would need. Here they are the workers: `GOMP_parallel` runs one function on all of them, which asks for its
+rank and calls a driver. Limits: the runtime may give fewer threads than asked for, for example in a region inside
+another one; then no rank does anything. A forked child must not use the pool, because it lacks the threads.
+
+**Rows**: `list_rows` lists a thread's rows that are not over, for each step of a tile. `order_rows` is a driver that
+computes the order in which few rows are shared out, as `schedule/batch_axis.py` does in NumPy.
 """
 
 from __future__ import annotations
@@ -90,12 +93,12 @@ from rnnops.kernels.cpu.words import (
     without_lock,
 )
 
-HEADER = object.__basicsize__  # of an object, behind which NumPy's C interface has the address of an array's memory
-GIVEN = ("barrier", "status", "sizes")  # the first arrays of every driver, int64 all
+HEADER = object.__basicsize__  # bytes of an object's header; after it, an array of NumPy has the address of its memory
+GIVEN = ("barrier", "status", "sizes")  # the first arrays of every driver, all int64
 
 
 def as_words(arrays: Sequence[Any]) -> Any:
-    """Arrays as what starts drivers takes them."""
+    """The words of a driver for these arrays, before `resolve`."""
     return np.array([*map(id, arrays), *(array.size for array in arrays)], np.int64)
 
 
@@ -104,12 +107,12 @@ def memory_address(array: Any) -> int:
     return c_size_t.from_address(id(array) + HEADER).value
 
 
-PAUSES, PATIENCE = 64, 4096  # tries between two gifts of the processor, tries until it is always given or slept
+PAUSES, PATIENCE = 64, 4096  # tries until a thread gives the processor away once; until it always does, or sleeps
 CLOSED, OPEN, SLEEPER = 0, 1, 2  # states of a gate, which is two numbers: the state, the address of a lock
 
 
 def rest(tries: int) -> int:
-    """Let a moment pass between two tries; one more try."""
+    """Let a moment pass between two tries. Returns the count of tries, with the next one."""
     paused()
     if tries >= PATIENCE or tries % PAUSES == PAUSES - 1:
         give_processor()
@@ -117,11 +120,11 @@ def rest(tries: int) -> int:
 
 
 def wait(barrier: Address, size: int, threads: int) -> None:
-    """Return when all threads of a team have called this; one returns at once.
+    """Return when all threads of a team have called this. A team of one thread returns at once.
 
     Args:
-        barrier, size: memory of `new_barrier`, the same for all; may be used again at once, any number of times.
-        threads: how many they are.
+        barrier, size: memory of `new_barrier`, the same for all. It may be used again at once, any number of times.
+        threads: the count of threads in the team.
     """
     if threads > 1:
         phase = barrier + LINE_BYTES
@@ -136,13 +139,13 @@ def wait(barrier: Address, size: int, threads: int) -> None:
 
 
 def open_gate(gate: Address) -> None:
-    """Let the thread through that waits, or that comes next."""
+    """Let one thread through: the one that waits, or the next that comes."""
     if exchanged(gate, OPEN) == SLEEPER:
         release_lock(loaded(gate + WORD_BYTES))
 
 
 def pass_gate(gate: Address) -> None:
-    """Wait until the gate is open, and close it behind."""
+    """Wait until the gate is open, then close it."""
     while seen(gate) != OPEN:
         tries = 0
         while seen(gate) != OPEN and tries < PATIENCE:
@@ -153,7 +156,7 @@ def pass_gate(gate: Address) -> None:
 
 
 def wake(mailboxes: Address, workers: int) -> None:
-    """Wake workers that sleep, as a job will come soon; they wait for it as if they had just ended one."""
+    """Wake sleeping workers, because a job will come soon. They wait for it as if they had just ended one."""
     for worker in range(workers):
         gate = loaded(mailboxes + worker * WORD_BYTES)
         if compared(gate, SLEEPER, CLOSED) == SLEEPER:
@@ -161,7 +164,7 @@ def wake(mailboxes: Address, workers: int) -> None:
 
 
 def resolve(words: Address, arrays: int) -> None:
-    """Put the addresses of memory in the place of those of NumPy's objects, which have them behind their header."""
+    """Replace addresses of NumPy's objects by those of their memory, which are stored after the objects' headers."""
     for i in range(arrays):
         word = words + i * WORD_BYTES
         stored(word, loaded(loaded(word) + HEADER))
@@ -174,18 +177,22 @@ next_room = room(3 * WORD_BYTES)
 
 
 def truth(truths: Address, number: int) -> int:
-    """Python's `False` or `True`, which lie one behind the other; it becomes the caller's."""
+    """Python's `False` or `True`, by number. The caller owns the reference.
+
+    Args:
+        truths: the addresses of both, one after the other.
+    """
     found = loaded(truths + number * WORD_BYTES)
     own(found)
     return found
 
 
 def unchanged(holder: Address, nothing: Address) -> int:
-    """Python's `True` if all checks of objects hold, else `False`; the caller holds the interpreter's lock.
+    """Python's `True` if all checks of objects hold, else `False`. The caller holds the interpreter's lock.
 
     Args:
-        holder: a NumPy array of four words for each check: which it is, a holder, a key there, and the object or the
-            number that is expected. Before the first: how many there are, Python's `False` and `True`.
+        holder: a NumPy array of four words for each check: its kind, a holder, a key there, and the object or the
+            number that is expected. Before the first check: their count, Python's `False` and `True`.
     """
     checks = loaded(holder + HEADER)
     for i in range(loaded(checks)):
@@ -217,7 +224,7 @@ def found_at(kind: int, holder: Address, key: Address, expected: int) -> int:
 
 
 def same_keys(holder: Address, keys: Address, count: int) -> int:
-    """How many keys a dict has; -1 if the first are not these."""
+    """The count of keys of a dict; -1 if its first `count` keys are not these."""
     place = next_room()
     stored(place, 0)
     for i in range(count):
@@ -229,11 +236,11 @@ def same_keys(holder: Address, keys: Address, count: int) -> int:
 
 
 def lead(driver: Address, mailboxes: Address, threads: int, words: Address, arrays: int) -> None:
-    """Run a driver as rank 0 while workers run it as the other ranks; return when all have ended.
+    """Run a driver as rank 0 while workers run it as the other ranks. Return when all have ended.
 
     Args:
         mailboxes: addresses of the mailboxes of workers, one for each other rank or more.
-        words: what the driver is given; the first are NumPy's objects, as many as there are `arrays`.
+        words: the driver's words. The first `arrays` of them are addresses of NumPy's objects.
     """
     resolve(words, arrays)
     for rank in range(1, threads):
@@ -249,7 +256,7 @@ def lead(driver: Address, mailboxes: Address, threads: int, words: Address, arra
 
 
 def serve(mailbox: Address) -> None:
-    """Run one job after the other as a worker, until there is none."""
+    """Run one job after another as a worker, until a job has no driver."""
     while True:
         pass_gate(mailbox)
         driver = loaded(mailbox + DRIVER)
@@ -261,8 +268,8 @@ def serve(mailbox: Address) -> None:
 
 BARRIER, FIRST_JOB, JOB_COUNT, FIRST_PLACE, PLACE_COUNT = (i * WORD_BYTES for i in range(1, 6))
 JOB_BYTES, PLACE_BYTES = 4 * WORD_BYTES, 3 * WORD_BYTES
-TEAM, JOB_WORDS, MEETS = (i * WORD_BYTES for i in range(1, 4))  # of a job; its driver comes first
-TILE = 16  # rows of four bytes that fill a line of the cache
+TEAM, JOB_WORDS, MEETS = (i * WORD_BYTES for i in range(1, 4))  # places in a job; its driver comes first
+TILE = 16  # rows of a tile: numbers of four bytes that fill a line of the cache
 BARRIER_SIZE = 2 * LINE_BYTES // WORD_BYTES
 
 
@@ -282,7 +289,7 @@ address_of_play = AddressOf(play)
 
 
 def put_in(jobs: Address, given: Address) -> None:
-    """Put addresses of what the caller gives into the words of jobs."""
+    """Put addresses of the caller's arrays into the words of jobs."""
     first = loaded(jobs + FIRST_PLACE)
     for i in range(loaded(jobs + PLACE_COUNT)):
         place = first + i * PLACE_BYTES
@@ -292,12 +299,12 @@ def put_in(jobs: Address, given: Address) -> None:
 
 MAILBOXES, GIVEN_WORDS, GIVEN_COUNT, STATUS, KINDS, KIND_COUNT, TRUTHS = (i * WORD_BYTES for i in range(6, 13))
 KIND_PLACE, KIND_TYPE, KIND_DTYPE, KIND_AXES, KIND_SHAPE = (i * WORD_BYTES for i in range(5))
-AXES, SHAPE, DTYPE, FLAGS = (HEADER + i * WORD_BYTES for i in (1, 2, 5, 6))  # of NumPy's arrays, behind the memory
+AXES, SHAPE, DTYPE, FLAGS = (HEADER + i * WORD_BYTES for i in (1, 2, 5, 6))  # places in an array of NumPy
 IN_ROWS = 0x101  # flags of arrays without gaps that are aligned
 
 
 def is_of(array: Address, kind: Address) -> int:
-    """1 if an object is an array of NumPy's of a certain dtype and shape, as kernels take it, else 0."""
+    """1 if an object is a NumPy array of a certain dtype and shape, aligned and without gaps; else 0."""
     if loaded(array + TYPE_PLACE) != loaded(kind + KIND_TYPE):
         return 0
     axes, flags = loaded(kind + KIND_AXES), loaded_int32(array + FLAGS) & IN_ROWS
@@ -311,7 +318,7 @@ def is_of(array: Address, kind: Address) -> int:
 
 
 def answer(holder: Address, arrays: Address) -> int:
-    """Do all jobs of a list for a list of arrays: Python's `True`, or `False` where a type is wrong, or as `perform`.
+    """Do all jobs of a list for a list of arrays. Returns as `perform` does; also `False` if an array has another type.
 
     Args:
         holder: the NumPy array of the list of jobs.
@@ -330,7 +337,7 @@ def answer(holder: Address, arrays: Address) -> int:
 
 
 def perform(holder: Address, words: Address) -> int:
-    """Do all jobs of a list for a list of addresses: Python's `True`; `False` where an index was out of range.
+    """Do all jobs of a list for a list of addresses. Returns Python's `True`; `False` if a checked number was wrong.
 
     Args:
         holder: the NumPy array of the list of jobs.
@@ -342,7 +349,7 @@ def perform(holder: Address, words: Address) -> int:
 
 
 def performed(jobs: Address) -> int:
-    """Do all jobs of a list, on workers too where it wants several threads, while others may run Python."""
+    """Do all jobs of a list, on workers, too, if it needs several threads. Other threads may run Python meanwhile."""
     thread = without_lock()
     put_in(jobs, loaded(jobs + GIVEN_WORDS))
     lead(address_of_play(), loaded(jobs + MAILBOXES), loaded(jobs), jobs, 0)
@@ -354,10 +361,10 @@ def performed(jobs: Address) -> int:
 
 
 def make_copy_plane(size: int) -> Callable[..., None]:
-    """`copy_plane(target, source, words)`: numbers of `size` bytes along the last two axes of a box.
+    """`copy_plane(target, source, words)`: copies numbers of `size` bytes along the last two axes of a box.
 
-    Tiles of rows are copied column by column, so that lines of the cache are read and written whole where the source or
-    the target lies transposed.
+    Tiles of rows are copied column by column, so that lines of the cache are read and written whole even if the source
+    or the target is transposed.
     """
     copy_number = copied(size, 1)
 
@@ -378,8 +385,8 @@ copy_fours, copy_eights = make_copy_plane(4), make_copy_plane(8)
 def copy_box(rank: int, threads: int, words: Address) -> None:
     """A driver that copies runs of bytes which lie apart.
 
-    Words: target, source, bytes of a run; for each of three axes how many there are, and the bytes from one to the next
-    in the source and in the target.
+    Words: target, source, bytes of a run; then for each of three axes the count of runs, and the bytes from one to the
+    next in the source and in the target.
     """
     target, source, run = loaded(words), loaded(words + 8), loaded(words + 16)
     for i in range(loaded(words + 24)):
@@ -396,19 +403,19 @@ def copy_box(rank: int, threads: int, words: Address) -> None:
 
 
 def clear(rank: int, threads: int, words: Address) -> None:
-    """A driver that sets memory to zero; words: where it begins, how many bytes."""
+    """A driver that sets memory to zero. Words: its address, the count of bytes."""
     clear_bytes(loaded(words), loaded(words + 8))
 
 
-NUMBER, MEMORY, WEIGHTS, DRIVERS = range(4)  # what the value of a word counts from
-ENTRY_BYTES = 3 * WORD_BYTES  # of a table: offset of a word, what its value counts from, the value
+NUMBER, MEMORY, WEIGHTS, DRIVERS = range(4)  # bases that the value of a word is relative to
+ENTRY_BYTES = 3 * WORD_BYTES  # of an entry of a table: offset of a word, base of its value, the value
 
 
 def set_up(memory: Address, weights: Address, entries: Address, count: int, drivers: Address) -> None:
     """Write the words of a list of jobs.
 
     Args:
-        memory: where the list begins.
+        memory: the memory of the list.
         entries, count: the table of its words.
         drivers: addresses of drivers, which words name by number.
     """
@@ -428,7 +435,7 @@ def perform_alone(jobs: Address, given: Address) -> None:
     """Do all jobs of a list in this thread.
 
     Args:
-        given: addresses of what the caller gives.
+        given: addresses of the caller's arrays.
     """
     put_in(jobs, given)
     play(0, 1, jobs)
@@ -452,11 +459,12 @@ address_of_region = AddressOf(region)
 def lead_region(
     driver: Address, parallel: Address, rank_of: Address, count_of: Address, threads: int, words: Address, arrays: int
 ) -> int:
-    """Run a driver on a team of an OpenMP pool, the caller being rank 0; 1 if as many threads came as wanted, else 0.
+    """Run a driver on threads of an OpenMP pool. The caller is rank 0. Returns 1, or 0 if no rank ran because too few
+    threads came.
 
     Args:
         parallel, rank_of, count_of: addresses of `GOMP_parallel`, `omp_get_thread_num` and `omp_get_num_threads`.
-        words, arrays: as `lead` takes them; nothing has changed in them where no rank ran.
+        words, arrays: as `lead` takes them.
     """
     job = new_job()
     resolve(words, arrays)
@@ -471,7 +479,7 @@ def lead_region(
 
 
 def living(ends: Address, t: int, first: int, last: int) -> int:
-    """How many rows of a range are not over at a step."""
+    """The count of rows of a range that are not over at a step."""
     count = 0
     for p in range(first, last):
         count += 1 if loaded(ends + p * WORD_BYTES) > t else 0
@@ -491,17 +499,18 @@ def list_rows(
     _size: int,
     start: int,
 ) -> int:
-    """Write down a thread's rows for steps `low ... low + steps - 1`; return how many rows of all threads are not over.
+    """List a thread's rows for steps `low ... low + steps - 1`. Returns the rows of all threads that are not over,
+    summed over these steps.
 
-    For each step two numbers and as many places as there are rows: how many rows that are not over come before the
-    thread's own, those of earlier steps included; how many of its own are not over; its own rows, those that are over
-    last.
+    Each step has two numbers and as many places as there are rows: the count of rows that are not over before the
+    thread's own, with those of earlier steps; the count of its own rows that are not over; its own rows, those that are
+    over last.
 
     Args:
         ends: [batch] int64, steps of each row, in the order in which rows are shared out.
         order: [batch] int64, the rows as the caller numbers them, in that order.
         first, last: the thread's share, `last` not included.
-        lists, start: where to write.
+        lists, start: the memory for the lists, and the first number to write.
     """
     total = 0
     for i in range(steps):
@@ -524,7 +533,7 @@ def list_rows(
     return total
 
 
-MOST_ROWS = 256  # as each row is compared with each other
+MOST_ROWS = 256  # few, because each row is compared with each other
 LENGTHS, ORDER, ENDS, POSITIONS, ROWS, LENGTH_BYTES, STEPS, FIRST_STEP, MOST_STEPS = (
     i * WORD_BYTES for i in range(9)
 )  # words
@@ -541,7 +550,7 @@ def lasting(words: Address, row: int) -> int:
 
 
 def longer(words: Address, row: int) -> int:
-    """How many rows come before a row when the longest come first, and as they are where they last as long."""
+    """The count of rows before a row, if the longest come first and rows of equal length keep their order."""
     own, count = lasting(words, row), 0
     for other in range(loaded(words + ROWS)):
         length = lasting(words, other)
@@ -551,11 +560,11 @@ def longer(words: Address, row: int) -> int:
 
 
 def order_rows(rank: int, threads: int, words: Address) -> None:
-    """A driver for one thread.
+    """A driver for one thread that orders rows.
 
     Words: addresses of lengths, of the order and of ends, which it writes, and of places (`places[k]`: the position of
-    the row that k rows are longer than); then how many rows, bytes of a length, steps, the first timestep,
-    and how many steps a row has at most.
+    the row that comes after k rows by length); then the count of rows, bytes of a length, steps, the first timestep,
+    and the most steps of a row.
     """
     rows = loaded(words + ROWS)
     different = False

@@ -4,9 +4,9 @@ Scalar functions are straight Python without a branch on their operands, so they
 number. Operands of one dtype give that dtype. A Python number takes the dtype of the symbol that it is combined with. A
 float combined with an integer makes both float64, as in NumPy.
 
-A product and the addition or subtraction that reads it are one multiply-add (`llvm.fmuladd`), rounded once where the
-processor can. Of a sum of two products, the first product is fused. Tracing fixes this, as LLVM's flag `contract` would
-fuse or not depending on the code around the function.
+A product and the addition or subtraction that reads it are one multiply-add (`llvm.fmuladd`), rounded once if the
+processor can do so. In a sum of two products, the first product is fused. Tracing fixes this. LLVM's flag `contract`
+would fuse or not depending on the code around the function.
 
 Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost. (Functions that promise it set
 it with integer instructions.) The other flags are never used. With `afn` and `arcp`, LLVM may estimate roots and
@@ -48,7 +48,7 @@ class Symbol:
     """A number that is not known yet: an LLVM value, and the dtype that it stands for.
 
     Args:
-        factors: whose product it is, if it is one of floats.
+        factors: the two factors, if the number is a product of floats.
     """
 
     builder: Any
@@ -145,7 +145,7 @@ class Symbol:
             return self._library(LIBRARY[function])
         return NotImplemented
 
-    # -- what they are made of -----------------------------------------------------------------------------------
+    # -- values and dtypes ---------------------------------------------------------------------------------------
 
     @property
     def is_float(self) -> bool:
@@ -156,11 +156,11 @@ class Symbol:
         return np.dtype(self.dtype).kind == "i"
 
     def like(self, value: Any) -> Symbol:
-        """An LLVM value of the same dtype."""
+        """A symbol of the same dtype for an LLVM value."""
         return Symbol(self.builder, value, self.dtype)
 
     def as_dtype(self, dtype: str) -> Symbol:
-        """The number as one of another dtype, as C casts."""
+        """The number converted to another dtype, as C does."""
         return Symbol(self.builder, cast(self.builder, self.value, self.dtype, dtype), dtype)
 
     def view(self, dtype: str) -> Symbol:
@@ -168,7 +168,7 @@ class Symbol:
         return Symbol(self.builder, self.builder.bitcast(self.value, llvm_type(dtype)), dtype)
 
     def constant(self, number: Any) -> Symbol:
-        """A number of the same dtype."""
+        """A known number as a symbol of the same dtype."""
         return constant(self.builder, number, self.dtype)
 
     def _binary(self, name: str, a: Any, b: Any) -> Symbol:
@@ -181,7 +181,7 @@ class Symbol:
         return Symbol(self.builder, value, a.dtype, (a.value, b.value) if name == "mul" else None)
 
     def multiply_add(self, other: Symbol, minus: bool) -> Symbol:
-        """`self + other` or `self - other`, where one of them is a product."""
+        """`self + other` or `self - other`. One of the two is a product."""
         negated, kind = partial(self.builder.fneg, flags=FLAGS), self.value.type
         if self.factors:
             operands = *self.factors, negated(other.value) if minus else other.value
@@ -205,7 +205,7 @@ class Symbol:
         return Symbol(self.builder, compare(sign, a.value, b.value), BOOL)
 
     def _intrinsic(self, name: str) -> Symbol:
-        """An instruction of LLVM's; integers need not be rounded."""
+        """One of LLVM's instructions. Integers stay, as they need no rounding."""
         if not self.is_float:
             return self
         kind = self.value.type
@@ -238,7 +238,7 @@ def constant(builder: Any, number: Any, dtype: str) -> Symbol:
 
 
 def together(builder: Any, a: Any, b: Any) -> tuple[Symbol, Symbol]:
-    """Two operands of one operator, of one dtype."""
+    """The two operands of an operator as symbols of one dtype."""
     (known,) = [x for x in (a, b) if isinstance(x, Symbol)][:1]
     kinds = [x.dtype if isinstance(x, Symbol) else _dtype_beside(known, x) for x in (a, b)]
     shared = kinds[0] if kinds[0] == kinds[1] else str(np.result_type(*kinds))
@@ -260,7 +260,7 @@ def _dtype_beside(known: Symbol, number: Any) -> str:
 
 
 def cast(builder: Any, value: Any, old: str, new: str) -> Any:
-    """A number of one dtype as one of another."""
+    """A number converted from one dtype to another."""
     if old == new:
         return value
     kind, source, target = llvm_type(new), np.dtype(old), np.dtype(new)
@@ -283,7 +283,7 @@ def cast(builder: Any, value: Any, old: str, new: str) -> Any:
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
-    """`a if condition else b`, both computed; a and b of one dtype."""
+    """`a if condition else b`. Both are computed, and have one dtype."""
     if not isinstance(condition, Symbol):
         return np.where(condition, a, b)[()]
     builder = condition.builder
@@ -295,12 +295,12 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 
 
 def as_dtype(dtype: Any, x: Any) -> Any:
-    """A number, an array or a symbol as one of a NumPy dtype."""
+    """A number, an array or a symbol, converted to a NumPy dtype."""
     return x.as_dtype(np.dtype(dtype).name) if isinstance(x, Symbol) else dtype(x)
 
 
 def entry_of(table: Any, index: Any) -> Any:
-    """`table[index]` of a constant array, which nothing checks."""
+    """`table[index]` of a constant array. The index is not checked."""
     if not isinstance(index, Symbol):
         return table[index]
     builder, dtype = index.builder, table.dtype.name
@@ -352,7 +352,8 @@ UFUNCS: Mapping[Any, Callable[..., Any]] = {
 
 
 def divide_integers(a: Symbol, b: Symbol) -> Symbol:
-    """`a / b` towards zero; 0 where b is 0, and where processors trap, the least integer by -1, what wraps."""
+    """`a / b`, rounded towards zero. Processors trap in two cases: b = 0 gives 0 here, and the least integer divided by
+    -1 wraps."""
     builder = a.builder
     is_zero, is_minus = b == b.constant(0), b == b.constant(-1 if b.is_signed else 1)
     safe = builder.select((is_zero | is_minus).value, b.constant(1).value, b.value)
@@ -363,7 +364,7 @@ def divide_integers(a: Symbol, b: Symbol) -> Symbol:
 
 
 def integer_power(x: Symbol, y: Symbol) -> Symbol:
-    """`x ** y` by repeated squaring, which wraps; 1 for powers below 0."""
+    """`x ** y` by repeated squaring. It wraps, and is 1 for y below 0."""
     builder, kind = x.builder, x.value.type
     before, loop, end = builder.block, builder.append_basic_block("power"), builder.append_basic_block("done")
     builder.cbranch((y > y.constant(0)).value, loop, end)
@@ -384,7 +385,7 @@ def integer_power(x: Symbol, y: Symbol) -> Symbol:
 
 
 def define(module: Any, function: Callable[..., Any], name: str, dtypes: Sequence[str], result: str) -> Any:
-    """Define a scalar function in an LLVM module, to be copied into its callers.
+    """Define a scalar function in an LLVM module, to be inlined.
 
     Args:
         name: of the function in LLVM.

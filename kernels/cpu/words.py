@@ -1,15 +1,16 @@
 """Functions of words: kernels of integers and addresses as LLVM IR, and their instructions.
 
-**Functions of words**: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python. All
-values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of its
-kind, and do what `words.py` has names for. Numbers that it closes over are constants. Memory is written and read
-only through addresses, so the same text runs in plain Python, one thread and some hundred times slower.
+**Functions of words**: kernels of whole numbers and addresses. Their LLVM IR is made from the syntax tree of their
+Python. All values are int64 or bools. A function may assign, loop (`for ... in range`, `while`), test, return, call
+other functions of words, and use the instructions of this file. Numbers that it closes over are constants. Memory is
+written and read only through addresses. So the same text runs in plain Python, on one thread and some hundred times
+slower.
 
-Limits: `//` and `%` take numbers of 0 or more; both sides of `and`, `or` and a choice are computed; integers wrap; what
-has no meaning here is a SyntaxError that names function and line when the text is made.
+Limits: `//` and `%` take numbers of 0 or more; both sides of `and`, `or` and a choice are computed; integers wrap.
+Other Python is a SyntaxError when the text is made. It names the function and the line.
 
-**What functions of words do with memory and with other threads**: loads and stores, atomic ones, calls by address. In
-plain Python loads and stores go through `ctypes`; what other threads take part in is there in compiled code only.
+**Instructions** for memory and for other threads: loads and stores, also atomic ones, and calls by address. In plain
+Python, loads and stores go through `ctypes`. Instructions that involve other threads are only in compiled code.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DRIVER, RANK, THREADS, WORDS = (JOB + i * WORD_BYTES for i in range(4))  # a job
 
 
 def cache_lines(count: int) -> Any:
-    """Zeros, int64, that fill cache lines of their own."""
+    """An array of int64 zeros that fills whole cache lines."""
     numbers = np.zeros((count + 1) * LINE, np.int64)
     start = -numbers.ctypes.data % LINE_BYTES // WORD_BYTES
     return numbers[start : start + count * LINE]
@@ -67,22 +68,22 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: "sge",
 }
 WORD, TRUTH = "i64", "i1"
-TAKEN = {"Address": "ptr", "bool": "i8"}  # how parameters come from outside; others are words
-GIVEN = {"None": "void", "int": WORD}  # and results go
+TAKEN = {"Address": "ptr", "bool": "i8"}  # annotation -> type of a parameter in calls from outside; others are words
+GIVEN = {"None": "void", "int": WORD}  # annotation -> type of a result
 EXTREMA: dict[Any, str] = {min: "slt", max: "sgt"}
 
 
 @dataclass(frozen=True)
 class WordInstruction:
-    """An instruction that Python has no word for.
+    """An instruction that Python lacks.
 
     Args:
-        lines: of LLVM IR; the last one gives the value; `{0}` is the first operand, `{p0}` the same as a pointer,
-            `{n}` a number of its own.
-        result: its type, void where it has none.
-        plain: what does the same in plain Python.
+        lines: of LLVM IR. The last one gives the value. `{0}` is the first operand, `{p0}` the same as a pointer, `{n}`
+            a number for names of its own.
+        result: the type of the value; void for none.
+        plain: does the same in plain Python.
         outside: declarations that it needs.
-        entry: whether it stands at the entry of its function, as room on the stack does.
+        entry: whether it belongs at the entry of its function, like room on the stack.
     """
 
     lines: tuple[str, ...]
@@ -97,7 +98,7 @@ class WordInstruction:
 
 @dataclass(frozen=True)
 class ModulePart:
-    """A function without result of the same LLVM module that is written elsewhere.
+    """A function without result that is in the same LLVM module, but is not a function of words.
 
     Args:
         kinds: of its parameters, i64 or ptr.
@@ -107,17 +108,17 @@ class ModulePart:
     kinds: tuple[str, ...]
 
     def __call__(self, *operands: int) -> Any:
-        raise TypeError(f"{self.name} is there in compiled code only")
+        raise TypeError(f"{self.name} exists only in compiled code")
 
 
 @dataclass(frozen=True)
 class AddressOf:
-    """Called, it gives the address of a function of words."""
+    """A call of it gives the address of a function of words."""
 
     function: Callable[..., Any]
 
     def __call__(self) -> int:
-        raise TypeError("functions have addresses in compiled code only")
+        raise TypeError("functions have addresses only in compiled code")
 
 
 class Text:
@@ -135,7 +136,7 @@ class Text:
         return name
 
     def inner(self, function: Callable[..., Any]) -> str:
-        """The name of a function that others call; functions with the same text are one."""
+        """The name of a function that other functions call. Functions with the same text share a name."""
         if function not in self.functions:
             name = f"{function.__name__}.{len(self.functions)}"
             self.functions[function] = name
@@ -162,7 +163,7 @@ def text_of(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., An
 
 
 class _FunctionWriter:
-    """Writes one function; variables lie in memory until LLVM puts them into registers."""
+    """Writes one function. Variables lie in memory until LLVM puts them into registers."""
 
     def __init__(self, text: Text, function: Callable[..., Any], name: str, exported: bool) -> None:
         self.module, self.name, self.exported = text, name, exported
@@ -393,7 +394,7 @@ class _FunctionWriter:
 
     def wrong(self, node: ast.AST) -> SyntaxError:
         line = getattr(node, "lineno", 0)
-        return SyntaxError(f"{self.tree.name}, line {line}: {ast.unparse(node)!r} has no meaning for words")
+        return SyntaxError(f"{self.tree.name}, line {line}: a function of words may not have {ast.unparse(node)!r}")
 
 
 STATEMENTS: dict[type[ast.stmt], Callable[[_FunctionWriter, Any], None]] = {
@@ -434,12 +435,12 @@ def _copy(size: int, target: int, source: int) -> None:
 
 
 def only_compiled(*_: int) -> Any:
-    """The error of plain Python where it would wait for other threads."""
-    raise DeviceError("threads join in compiled code only", wanted="1 thread")
+    """Raise the error of plain Python in place of waiting for other threads."""
+    raise DeviceError("only compiled code runs on several threads", wanted="1 thread")
 
 
 def _pause() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The instruction for a short rest, and its declaration; none where the processor has none that is known."""
+    """The instruction for a short rest, and its declaration. For unknown processors it is a fence."""
     machine = platform.machine().lower()
     if machine in X86:
         return ("call void @llvm.x86.sse2.pause()",), ("declare void @llvm.x86.sse2.pause()",)
@@ -449,7 +450,7 @@ def _pause() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def copied(size: int, align: int = 0) -> WordInstruction:
-    """`copy(target, source)` of `size` bytes; addresses are multiples of `align`, or of `size` where that is 0."""
+    """`copy(target, source)`: copies `size` bytes. Addresses are multiples of `align`, or of `size` if `align` is 0."""
     kind, align = f"i{8 * size}", align or size
     lines = f"%c{{n}} = load {kind}, ptr {{p1}}, align {align}", f"store {kind} %c{{n}}, ptr {{p0}}, align {align}"
     return WordInstruction(lines, "void", partial(_copy, size))
@@ -461,12 +462,12 @@ def zeroed(size: int) -> WordInstruction:
 
 
 def room(count: int) -> WordInstruction:
-    """The address of `count` bytes on the stack, of cache lines of their own; they go when the caller returns."""
+    """The address of `count` bytes on the stack, aligned to a cache line. They are freed when the caller returns."""
     return WordInstruction((f"alloca [{count} x i8], align 64",), "ptr", only_compiled, entry=True)
 
 
 def address_of(name: str) -> WordInstruction:
-    """The address of something of the same module."""
+    """The address of a global variable or a function of the same module."""
     return WordInstruction((f'ptrtoint ptr @"{name}" to i64',), "i64", only_compiled)
 
 
@@ -479,13 +480,13 @@ def _clear_bytes(target: int, count: int) -> None:
 
 
 GIVE = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-copy_bytes = WordInstruction(  # target, source, how many
+copy_bytes = WordInstruction(  # target, source, count
     ("call void @llvm.memcpy.p0.p0.i64(ptr {p0}, ptr {p1}, i64 {2}, i1 false)",),
     "void",
     _copy_bytes,
     ("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",),
 )
-clear_bytes = WordInstruction(  # target, how many
+clear_bytes = WordInstruction(  # target, count
     ("call void @llvm.memset.p0.i64(ptr {p0}, i8 0, i64 {1}, i1 false)",),
     "void",
     _clear_bytes,
@@ -493,15 +494,14 @@ clear_bytes = WordInstruction(  # target, how many
 )
 loaded = WordInstruction(("load i64, ptr {p0}",), "i64", partial(_load, WORD_BYTES))  # the number at an address
 loaded_int32 = WordInstruction(("%c{n} = load i32, ptr {p0}", "sext i32 %c{n} to i64"), "i64", partial(_load, 4))
-stored = WordInstruction(("store i64 {1}, ptr {p0}",), "void", partial(_store, WORD_BYTES))  # a number is put there
-seen = WordInstruction(
-    ("load atomic i64, ptr {p0} acquire, align 8",), "i64", only_compiled
-)  # with all written before it
-shown = WordInstruction(("store atomic i64 {1}, ptr {p0} release, align 8",), "void", only_compiled)  # after all else
-added = WordInstruction(("atomicrmw add ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)  # what was there before
+stored = WordInstruction(("store i64 {1}, ptr {p0}",), "void", partial(_store, WORD_BYTES))  # address, number
+# `seen` reads a number that `shown` has stored, and then sees all writes that came before `shown`.
+seen = WordInstruction(("load atomic i64, ptr {p0} acquire, align 8",), "i64", only_compiled)
+shown = WordInstruction(("store atomic i64 {1}, ptr {p0} release, align 8",), "void", only_compiled)
+added = WordInstruction(("atomicrmw add ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)  # gives the old value
 exchanged = WordInstruction(("atomicrmw xchg ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)
 compared = (
-    WordInstruction(  # what was at an address before a new number was put there, which is done only if it was the old
+    WordInstruction(  # address, expected, new: stores the new number if the old one is as expected; gives the old one
         ("%c{n} = cmpxchg ptr {p0}, i64 {1}, i64 {2} seq_cst seq_cst", "extractvalue {{ i64, i1 }} %c{n}, 0"),
         "i64",
         only_compiled,
@@ -518,7 +518,7 @@ def of_python(name: str, result: str, *kinds: str) -> WordInstruction:
     return WordInstruction((f"call {result} @{name}({given})",), result, only_compiled, (declared,))
 
 
-# The interpreter's portable locks: whoever calls these needs no lock of the interpreter.
+# Python's portable locks. These calls do not need the interpreter's lock.
 acquire_lock = WordInstruction(
     ("call i32 @PyThread_acquire_lock(ptr {p0}, i32 1)",),
     "i32",
@@ -526,18 +526,18 @@ acquire_lock = WordInstruction(
     ("declare i32 @PyThread_acquire_lock(ptr, i32)",),
 )
 release_lock = of_python("PyThread_release_lock", "void", "ptr")
-# Questions to objects: whoever calls these holds the lock of the interpreter.
-dict_item = of_python("PyDict_GetItemWithError", "ptr", "ptr", "ptr")  # dict, key; lent; 0 where it is not there
+# Questions to objects. The caller of these holds the interpreter's lock.
+dict_item = of_python("PyDict_GetItemWithError", "ptr", "ptr", "ptr")  # dict, key; borrowed; 0 for a missing key
 next_item = of_python("PyDict_Next", "i32", "ptr", "ptr", "ptr", "ptr")  # dict, addresses of place, key and value
-list_element = of_python("PyList_GetItem", "ptr", "ptr", "i64")  # list, place; lent
+list_element = of_python("PyList_GetItem", "ptr", "ptr", "i64")  # list, place; borrowed
 number_of = of_python("PyLong_AsLongLong", "i64", "ptr")
-attribute_of = of_python("PyObject_GetAttr", "ptr", "ptr", "ptr")  # object, name; the caller's
+attribute_of = of_python("PyObject_GetAttr", "ptr", "ptr", "ptr")  # object, name; the caller owns the result
 size_of = of_python("PyObject_Size", "i64", "ptr")
 let_go = of_python("Py_DecRef", "void", "ptr")
 own = of_python("Py_IncRef", "void", "ptr")
 no_error = of_python("PyErr_Clear", "void")
-without_lock = of_python("PyEval_SaveThread", "ptr")  # others may run Python from now on
-with_lock = of_python("PyEval_RestoreThread", "void", "ptr")  # which takes what `without_lock` gave
+without_lock = of_python("PyEval_SaveThread", "ptr")  # other threads may run Python from now on
+with_lock = of_python("PyEval_RestoreThread", "void", "ptr")  # takes the result of `without_lock`
 call_driver = WordInstruction(  # function, rank, threads, words
     ("call void {p0}(i64 {1}, i64 {2}, ptr {p3})",), "void", only_compiled
 )

@@ -125,7 +125,7 @@ def test_one_thread_meets_nobody() -> None:
 
 
 def test_plain_python_joins_no_threads() -> None:
-    with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
+    with pytest.raises(DeviceError, match="only compiled code runs on several threads; wanted 1 thread"):
         native.wait(new_barrier(), 2)
-    with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
+    with pytest.raises(DeviceError, match="only compiled code runs on several threads; wanted 1 thread"):
         wait(int(new_barrier().ctypes.data), 16, 2)
