@@ -15,7 +15,7 @@ into blocks do not change that chain. So results do not depend on how C and k ar
 fused on all widths if the processor has such an instruction (`llvm.fmuladd`).
 
 On x86 a turn of the loop is four steps, and addresses are offsets of instructions. So a step of 4 x 3 vectors takes 24
-instructions for its 12 multiply-adds; few processors decode more of them in 6 cycles.
+instructions for its 12 multiply-adds; few processors decode more in 6 cycles.
 
 Lines of C are prefetched when a tile starts. Each k prefetches two lines of the next panel, whose rows the last tiles
 of a block share out among them. A panel that comes from memory is then there when its turn comes (16 x 1024 x 4096 in
@@ -200,22 +200,16 @@ PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels of a tile; with one pane
 
 @dataclass(frozen=True)
 class MicroTile:
-    """The tile of a micro-kernel: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers.
-
-    Args:
-        ahead: whether it prefetches lines of the next panel.
-        narrow: whether numbers of B are bytes.
-        turn: steps over k in one turn of the loop.
-    """
+    """The tile of a micro-kernel: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
 
     dtype: str
     lanes: int
     rows: int
     vectors: int
     panels: int = 1
-    ahead: bool = False
-    narrow: bool = False
-    turn: int = 1
+    ahead: bool = False  # the tile prefetches lines of the next panel
+    narrow: bool = False  # numbers of B are bytes
+    turn: int = 1  # steps over k in one turn of the loop
 
     @property
     def name(self) -> str:
@@ -233,12 +227,9 @@ class Operands:
     """Arguments of tiles and blocks. Strides are in bytes.
 
     Args:
-        a_row, a_step: strides of A, from row to row and from k to k.
-        b_panel: stride from panel to panel.
-        addend_row: stride of addends; 0 if all rows have the same addends.
-        last: columns of the last vector, as many as lanes or fewer.
-        ahead, ahead_row: the next panel, and the stride of its rows.
-        ahead_rate: a tile prefetches `ahead_rate` / 2^32 of a row with each k.
+        a_row, a_step, b_panel: strides from row to row of A, from k to k of A, from panel to panel of B.
+        addend_row, last: stride of addends, 0 if all rows have the same ones; columns of the last vector.
+        ahead, ahead_row, ahead_rate: the next panel, and its row stride; each k prefetches `ahead_rate` / 2^32 rows.
         goes_on: 1 if sums begin with the values of C, 0 if they begin with zero.
     """
 
@@ -293,11 +284,7 @@ def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
 def micro_kernels(
     dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None, narrow: bool = False
 ) -> str:
-    """All micro-kernels and copies for products of a dtype, as the text of an LLVM module.
-
-    Args:
-        define_more: adds further functions to the module.
-    """
+    """All micro-kernels and copies for products of a dtype, as text of an LLVM module. `define_more` adds others."""
     module = ir.Module("micro_kernels")
     if define_more is not None:
         define_more(module)
@@ -379,8 +366,7 @@ def _from_row(builder: ir.IRBuilder, operands: Operands, row: Any) -> Operands:
 
 
 def _share_ahead(builder: ir.IRBuilder, operands: Operands, index: Any, count: Any) -> Operands:
-    """The operands of a tile. Each of the last tiles of a block prefetches a share of the next panel, unless the block
-    is a single tile, which waits for memory anyway."""
+    """A tile's operands. Each of a block's last tiles prefetches a share of the next panel, a single tile nothing."""
     few = builder.icmp_unsigned("<", count, I64(TILES_AHEAD))
     sharing = builder.select(few, count, I64(TILES_AHEAD))
     idle = builder.sub(count, sharing)
@@ -436,8 +422,7 @@ class _TileBuilder:
     def _loop(self) -> list[list[Any]]:
         """`for k: sums[r][v] += a[r] * b[v]`. Without any k, sums have their first values.
 
-        Numbers of A lie side by side along k or along rows. Each case has a loop in which that stride is a constant, so
-        that addresses cost little.
+        Numbers of A lie side by side along k or along rows. Each case has a loop with a constant stride, for addresses.
         """
         builder, operands, item = self.builder, self.operands, I64(self.vectors.size)
         first = self._first_sums()
@@ -484,11 +469,9 @@ class _TileBuilder:
         return [[self._either((before, start), (body, total)) for start, total in row] for row in pairs]
 
     def _rows_of_a(self) -> list[Any]:
-        """Pointers to rows of A. Four rows share one pointer, as processors have addresses with such steps; if the
-        stride is constant, each row has its own.
+        """Pointers to rows of A, each row its own if the stride is constant; else one pointer for four rows.
 
-        LLVM must not see how pointers follow from each other. It would compute each address from the one before, or
-        load neighbouring numbers together, and then lack registers.
+        LLVM must not see the strides: it would chain addresses or load neighbours together, and lack registers.
         """
         builder, (a, a_row) = self.builder, (self.operands.a, self.operands.a_row)
         hidden = ir.InlineAsm(ir.FunctionType(BYTES, [BYTES]), "", "=r,0")
@@ -594,8 +577,7 @@ def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> N
 
 
 def define_turn(module: ir.Module, dtype: str, width: int) -> ir.Function:
-    """A function (source, source_row, target, target_row): transposes a square with as many rows as a vector has
-    lanes."""
+    """A function (source, source_row, target, target_row) that transposes a square of as many rows as lanes."""
     return define(module, _turn_name(dtype, width), TURN_TYPES, lambda f: _emit_turn(f, dtype, lanes(width, dtype)))
 
 

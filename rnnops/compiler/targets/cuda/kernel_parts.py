@@ -21,7 +21,7 @@ compute stay in memory of each part. The first part also writes those that other
 **Copies of results in shared memory**: elementwise work may store a block's numbers of a product's left side there,
 too. It does so if blocks share out the inner axis of a loop's only product. A block then multiplies the numbers that
 its lanes have just written. The product reads them from shared memory instead of from L2, which is 270 cycles away.
-Products of the tile read them from there.
+Products of a whole tile read the numbers in memory.
 
 **Products**: those whose inner axis blocks share out, and those that the driver starts: of a whole tile, or of a step
 if weights leave the chip. Products that do not depend on each other are started together (`loop.py`).
@@ -83,16 +83,11 @@ SHARED = {  # shared memory in which lanes fold, by name; bools are bytes
 
 
 class BlockPointwiseWriter(PointwiseWriter):
-    """Writes the nests of one pointwise kernel for the lanes of a block. All lanes call it for the same row.
-
-    Args:
-        share: of the nest that is being written.
-        inside: whether a team has an iteration of this nest.
-    """
+    """Writes the nests of one pointwise kernel for the lanes of a block. All lanes call it for the same row."""
 
     writes_out = False  # lanes share out loops
-    share: Share
-    inside: Expr
+    share: Share  # the share of the nest that is being written
+    inside: Expr  # true if a team has an iteration of this nest
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         self.share, self.inside = self._shared(nest), TRUE
@@ -162,18 +157,12 @@ def _after(first: Expr, place: Expr) -> Expr:
 
 
 class FeaturePointwiseWriter(PointwiseWriter):
-    """Writes a pointwise kernel whose features are independent (`by_features`).
-
-    Args:
-        period: of features.
-        written: owners that the kernel writes, without those that have one number for a row.
-        axis: the axis of features of the nest that is being written.
-    """
+    """Writes a pointwise kernel whose features are independent (`by_features`)."""
 
     writes_out = False
-    period: int
-    written: Collection[str]
-    axis: int | None
+    period: int  # the period of features
+    written: Collection[str]  # owners that the kernel writes, without those that have one number for a row
+    axis: int | None  # the axis of features of the nest that is being written
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
         self.axis = feature_axis(nest, self.written, self.period)
