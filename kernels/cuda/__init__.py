@@ -1,7 +1,7 @@
 """Building blocks of CUDA kernels.
 
-Only `facade.py`, `simulated.py` and `memory.py` know numba-cuda and its simulator. The exception is code in LLVM IR,
-which has a twin in Python.
+Only `facade.py`, `simulated.py` and `memory.py` differ for numba-cuda and its simulator. The exception are functions in
+LLVM IR: each has a twin in Python for the simulator.
 """
 
 from __future__ import annotations

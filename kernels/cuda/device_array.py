@@ -1,20 +1,20 @@
 """Arrays in the memory of a CUDA device, numbers of the host in them, and kernels that move elements.
 
-**Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills**.
-Views are those of twins (`TwinArray`), over frames that are never written (and so take no room: the system gives
-pages when they are written). Elements are read and written only by kernels and copies, in the stream that is current
-(`current_stream`).
+**Arrays in the memory of a CUDA device, with the functions of NumPy that a run needs: views, copies, sums, fills**.
+An array has a twin, a view of a NumPy array (`TwinArray`), which computes shapes and strides of views. The twin's
+memory, the frame, is never written. So it takes no room: the system gives pages only when they are written. Only
+kernels and copies read and write elements, in the current stream (`current_stream`).
 
-In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
-would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
-Streams wait for each other, those of other libraries too (`memory.py`).
+In the simulator the device's memory is memory of the host. Everything else is the same, so that tests cover the code
+that a device runs. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
+Streams wait for each other, also for streams of other libraries (`memory.py`).
 
-**Numbers of the host in an array of the device**: copied, or written by a kernel that has them as arguments. Arguments
-need no wait, and a graph that is captured keeps them, while a copy in a graph would read memory of the host whenever
-the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
+**Numbers of the host in an array of the device**: they are copied, or, if memory is lent, written by a kernel that has
+them as arguments. A lender may capture a graph. A copy in a graph would read memory of the host at each run of the
+graph, while arguments are stored in the graph. In both ways a first run loads all code that a captured run needs.
 
-**Copies, fills and sums of arrays of a CUDA device with any strides**: two kernels. Axes that memory runs through
-without a gap are joined first; what is left are at most four axes, or several launches.
+**Copies, fills and sums of arrays of a CUDA device with any strides**: two kernels. Neighbouring axes are joined if no
+gap lies between them. The kernel takes at most four axes; more axes need several launches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DeviceArray(TwinArray):
     """An array of a CUDA device; other libraries take it by `__cuda_array_interface__` or DLPack.
 
     Args:
-        memory: in which it lies.
+        memory: the piece of memory that holds the elements.
         twin: a view of the memory's frame.
     """
 
@@ -75,7 +75,7 @@ class DeviceArray(TwinArray):
         return format(self.item(), how) if how else str(self)
 
     def item(self) -> Any:
-        """The number, of an array of one; waits for it."""
+        """The number in an array of one element. The host waits for it."""
         return self.to_host().item()
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class DeviceArray(TwinArray):
 
     def _move(self, source: DeviceArray, adds: bool) -> None:
         if source.memory is self.memory and not adds and _same_place(source, self):
-            return  # as after `x[1] += y`, which assigns what it has added to
+            return  # after `x[1] += y` Python assigns the array that was added to
         stream = current_stream()
         apart = self._apart(source).broadcast_to(self.shape)
         apart.memory.read_in(stream)
@@ -114,7 +114,7 @@ class DeviceArray(TwinArray):
         move(self, apart, adds, stream)
 
     def _apart(self, source: DeviceArray) -> DeviceArray:
-        """The array, or a copy where it and this one are different parts of the same memory."""
+        """The array `source`, or a copy if it overlaps this array at other places."""
         return source.copy() if not _same_place(source, self) and np.may_share_memory(self, source) else source
 
     def _check_writeable(self) -> None:
@@ -122,7 +122,7 @@ class DeviceArray(TwinArray):
             raise ValueError("an array of the CUDA device is read-only: a pullback or another library reads it")
 
     def fill(self, number: Any) -> None:
-        """All elements become a number; zeros come from nowhere, other numbers from the host."""
+        """Set all elements to a number. Zeros need no copy from the host, other numbers do."""
         self._check_writeable()
         if number != 0 and self.memory.host is not None:
             self.on_simulated_device()[...] = number
@@ -164,7 +164,7 @@ class DeviceArray(TwinArray):
     # -- other libraries -------------------------------------------------------------------------------------------
 
     def to_host(self) -> Any:
-        """A copy as a NumPy array, once all before it in the stream is done."""
+        """A copy as a NumPy array, after all earlier work of the stream is done."""
         refuse_in_graph("numbers of the device are read on the host", hint="Read them when the graph has run.")
         if self.memory.host is not None:
             return self.on_simulated_device().copy()
@@ -178,13 +178,14 @@ class DeviceArray(TwinArray):
         return array
 
     def on_simulated_device(self) -> Any:
-        """The elements, where the device is simulated, as a NumPy array over its memory."""
+        """In the simulator: the elements as a NumPy array over the same memory."""
         return np.ndarray(self.shape, self.dtype, self.memory.host, self.offset, self.strides)
 
     def _is_fixed(self) -> bool:
-        """True if others are told that it is read-only: where another library says so, or an element has two places.
+        """True if other libraries are told that the array is read-only.
 
-        What is lent to a pullback is not: PyTorch takes nothing that is read-only.
+        That is so if another library has called its memory read-only, or if one element stands at several indices.
+        Arrays that a pullback reads are not called read-only: PyTorch would not take them.
         """
         twice = any(stride == 0 and size > 1 for stride, size in zip(self.strides, self.shape, strict=True))
         return not self.memory.frame.flags.writeable or (self.size > 0 and twice)
@@ -204,7 +205,7 @@ class DeviceArray(TwinArray):
         }
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        """A capsule of DLPack, for the stream of the one who asks; `max_version`, `dl_device` and `copy` as always."""
+        """A capsule of DLPack for another library, which will read it in `stream`. Options: see `memory.capsule`."""
         return capsule(self, self._is_fixed(), stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -220,18 +221,18 @@ class DeviceArray(TwinArray):
         return isinstance(a, DeviceArray) and isinstance(b, DeviceArray) and a.reaches_into(b)
 
     def reaches_into(self, other: DeviceArray) -> bool:
-        """True if addresses of two arrays overlap, as `np.may_share_memory` says; memory may be another library's."""
+        """True if the address ranges of two arrays overlap, as for `np.may_share_memory`. Owners do not matter."""
         (low, end), (other_low, other_end) = _addresses(self), _addresses(other)
         return self.size > 0 and other.size > 0 and low < other_end and other_low < end
 
 
 def _same_place(a: DeviceArray, b: DeviceArray) -> bool:
-    """True if two arrays lie alike, if they lie in the same memory."""
+    """True if two arrays of the same memory have the same elements at the same indices."""
     return a.offset == b.offset and a.strides == b.strides and a.shape == b.shape
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-    """A new array; in the simulator full of bytes that make NaN."""
+    """A new array. In the simulator its floats are NaN until they are written."""
     kind = np.dtype(dtype)
     memory = MemoryPiece(prod(shape) * kind.itemsize)
     return DeviceArray(memory, memory.frame.view(kind).reshape(shape))
@@ -245,7 +246,7 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 
 def settled(array: DeviceArray) -> DeviceArray:
-    """The array once it is written, for use in any stream."""
+    """Wait until the array is written, so that any stream may use it. Returns the array."""
     refuse_in_graph("the host waits for the device")
     if not SIMULATED:
         synchronize(current_stream())
@@ -254,9 +255,9 @@ def settled(array: DeviceArray) -> DeviceArray:
 
 
 def on_device(array: Any) -> DeviceArray:
-    """An array on the device: itself if it is there, a copy of a NumPy array, else a view of another library's.
+    """An array of the device: `array` itself, a copy of a NumPy array, or a view of another library's array.
 
-    Raises TypeError for what is none of these.
+    Another library's array is copied if it is not contiguous. Raises TypeError for other objects.
     """
     if isinstance(array, DeviceArray):
         array.memory.read_in(current_stream())
@@ -285,7 +286,7 @@ def _copied(array: Any) -> DeviceArray:
 
 
 def copy_to(target: DeviceArray, array: Any) -> None:
-    """Copy a NumPy array to an array of the device of the same shape and dtype, without gaps."""
+    """Copy a NumPy array to a contiguous array of the device that has the same shape and dtype."""
     refuse_in_graph("numbers of the host are copied to the device")
     if target.memory.host is not None:
         target.on_simulated_device()[...] = array
@@ -299,16 +300,16 @@ def _bytes_of_bools(array: Any) -> Any:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
-TOGETHER = 32  # numbers of one launch
+TOGETHER = 32  # numbers that one launch writes
 
 
 def numbers_on_device(numbers: Any, stream: Any) -> DeviceArray:
-    """A new array of the numbers of a NumPy array of int64, for a stream."""
+    """A new array of the device with the numbers of a NumPy array of int64, for use in a stream."""
     return on_device(numbers) if current_lender() is None else written(numbers.tolist(), stream)
 
 
 def renew(made: DeviceArray, numbers: Any, stream: Any) -> None:
-    """Put the numbers of a NumPy array of int64 into an array, for a stream."""
+    """Put the numbers of a NumPy array of int64 into an array of the device, for use in a stream."""
     if current_lender() is None:
         copy_to(made, numbers)
     else:
@@ -331,7 +332,7 @@ def _write(made: DeviceArray, numbers: Sequence[float], stream: Any) -> None:
 
 
 def writing(out: Any, first: int, count: int, numbers: Any) -> None:
-    """A kernel: `out[first]` and those after it become the first numbers of a tuple."""
+    """A kernel: `out[first + i]` becomes number `i` of a tuple, for the first `count` numbers."""
     for place in range(count):
         out[first + place] = numbers[place]
 
@@ -349,7 +350,7 @@ Axes = list[tuple[int, int, int]]  # size, and bytes from one element to the nex
 
 
 def move(target: Any, source: Any, adds: bool, stream: Any) -> None:
-    """Elements of `target` become those of `source`, of the same shape and dtype, or are increased by them."""
+    """Copy the elements of `source` to `target`, or add them to it. Both have the same shape and dtype."""
     if source.dtype != target.dtype:
         raise TypeError(f"{source.dtype} elements for an array of {target.dtype}")
     if target.size == 0:
@@ -364,7 +365,7 @@ def move(target: Any, source: Any, adds: bool, stream: Any) -> None:
 
 
 def joined(axes: Axes) -> Axes:
-    """The same elements by fewer axes."""
+    """Fewer axes for the same elements: axes of size 1 are left out, axes without a gap between them are joined."""
     found: Axes = []
     for size, into, out in axes:
         if size == 1:
@@ -391,7 +392,7 @@ def _move(into: Any, out: Any, axes: Axes, target: Any, source: Any, adds: bool,
 
 
 def _flat(array: Any) -> Any:
-    """All memory that an array lies in, as far as whole elements go."""
+    """An array's whole memory as an array of one axis; bytes beyond the last whole element are left out."""
     memory, kind = array.memory, np.dtype(np.uint8) if array.dtype == np.bool_ else array.dtype
     frame = memory.frame[: memory.nbytes // kind.itemsize * kind.itemsize]
     return array.viewed(frame.view(kind))
@@ -417,7 +418,7 @@ def moving(
     into: Any, out: Any, count: int, n1: int, n2: int, n3: int,
     t0: int, t1: int, t2: int, t3: int, s0: int, s1: int, s2: int, s3: int, first: int, start: int, adds: int,
 ) -> None:  # fmt: skip
-    """A kernel: element (i0, i1, i2, i3) of four axes; the last three have these sizes."""
+    """A kernel that copies or adds elements (i0, i1, i2, i3). The last three axes have the sizes n1, n2, n3."""
     for place in range(cuda.grid(1), count, cuda.gridsize(1)):
         i3, rest = place % n3, place // n3
         i2, rest = rest % n2, rest // n2
@@ -447,5 +448,5 @@ def moving_kernel() -> Any:
 
 @cache
 def adding_kernel() -> Any:
-    """`adding`."""
+    """`adding`, compiled for each dtype when it is first used."""
     return kernel(adding, cache=True)

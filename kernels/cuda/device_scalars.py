@@ -9,18 +9,18 @@ float64, but 4 for `pow` of float32. sigmoid adds two roundings to those of exp.
 are errors when a kernel is compiled: numba would make float64 of a float32 with a float64, and of an int64 with a
 uint64. Float constants are float32 and exact there. With a float32 they keep float32, and with a float64 they become
 float64. A literal such as 1.0 would make float64 of all. Integers are computed modulo 2^64 and cut to the operands'
-dtype, as numba promises nothing for signed overflow.
+dtype, because numba promises nothing for signed overflow.
 
-Limits: floats are float32 or float64. Results of exp and sigmoid below the smallest normal number are right here, where
-processors may give 0. The sign of a zero that maximum and minimum give is open, as is which NaN. `add_any_order` keeps
-the order in which it is called; lanes are what makes orders here.
+Limits: floats are float32 or float64. Results of exp and sigmoid below the smallest normal number are right here, while
+processors may give 0. If maximum or minimum gives a zero, its sign is not specified; nor is it specified which NaN they
+give. `add_any_order` adds in the order of its calls: on a device only the work of lanes may change the order of a sum.
 
-**sin and cos**: float32 without a branch, a call or local memory, float64 by libdevice, whose function for large
-operands is out of line and has local memory. libdevice reduces large float32 operands in float64 and in local memory.
-Here x = m 2^e, m an integer of 24 bits, is multiplied with 96 bits of 2 / pi in 64-bit integers (Payne and Hanek 1983):
-from the place on where m times the bits before it are whole turns. The product is n + r modulo 4, in quarter turns with
-62 bits of fraction, |r| <= 1/2; then the processor's polynomials give sin and cos of pi r / 2, and n says which of them
-is the result, and its sign.
+**sin and cos**: float32 without a branch, a call or local memory. float64 by libdevice, which calls a function with
+local memory for large operands. libdevice would reduce large float32 operands in float64 and in local memory. Here
+x = m 2^e, m an integer of 24 bits, is multiplied by 96 bits of 2 / pi in 64-bit integers (Payne and Hanek 1983). Bits
+of 2 / pi whose products with x are whole turns are left out. The product is n + r modulo 4, in quarter turns with 62
+bits of fraction, |r| <= 1/2. Then the processor's polynomials give sin and cos of pi r / 2. n selects one of them as
+the result, and its sign.
 
 **Uniform random numbers from counters**: the bits of `uniform_rows` in `scalar_functions.py`, one number at a time.
 Words of 32 bits are kept in uint64: numba knows no wider product than its operands, and the device's compiler sees the
@@ -46,7 +46,7 @@ def are_floats(*operands: Any) -> bool:
 
 
 def widest(*operands: Any) -> Any:
-    """The widest of integer types, None where not all are integers or some have signs and others none."""
+    """The widest of integer types. None if a type is not an integer, or if signed and unsigned types are mixed."""
     if not all(isinstance(operand, types.Integer) for operand in operands):
         return None
     if len({operand.signed for operand in operands}) > 1:
@@ -70,7 +70,7 @@ def of_integers(function: Function) -> Function:
 
 
 def of_numbers(function: Function) -> Function:
-    """A function of floats, integers or bools that is one text for all."""
+    """A function whose one text serves floats, integers and bools."""
 
     def choose(*operands: Any) -> Any:
         fit = are_floats(*operands) or widest(*operands) or set(operands) == {types.boolean}
@@ -80,10 +80,10 @@ def of_numbers(function: Function) -> Function:
 
 
 def with_integers(integers: Callable[[Any], Callable[..., Any]]) -> Callable[[Function], Function]:
-    """A function of floats that is another one for integers.
+    """A function of floats, with other functions for integers.
 
     Args:
-        integers: from the widest integer type of the operands, which is also that of the result, to the function.
+        integers: returns the function for an integer type: the widest of the operands, also the type of the result.
     """
 
     def register(function: Function) -> Function:
@@ -103,7 +103,7 @@ NO_BITS, ONE_BIT, TWO_BITS = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
 def _of_libdevice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function of `math`, by which devices call libdevice's; its result has the operand's dtype."""
+    """A function of `math`. A device calls libdevice's function; the result has the operand's dtype."""
     return of_floats(lambda x: function(x))
 
 
@@ -112,7 +112,10 @@ floor, log, log1p, sqrt, tanh = map(_of_libdevice, (math.floor, math.log, math.l
 
 
 def _rint(units: Any) -> Callable[[Any], Any]:
-    """Numbers above `units`, of the operand's dtype, have no fraction: adding it rounds, the even one of two."""
+    """A function that rounds to the nearest integer, ties to even, by adding and subtracting `units`.
+
+    Numbers of the dtype that are larger than `units` have no fraction.
+    """
 
     def rounded(x: Any) -> Any:
         size = abs(x)
@@ -126,7 +129,7 @@ _rint_single, _rint_double = _rint(np.float32(2**23)), _rint(np.float64(2**52))
 
 @compiled_as(lambda x: {types.float32: _rint_single, types.float64: _rint_double}.get(x))
 def rint(x: Any) -> Any:
-    """The nearest integer as a float, the even one of two; a zero has the sign of x."""
+    """The nearest integer as a float, ties to even. A zero has the sign of x."""
     return (_rint_single if x.dtype == np.float32 else _rint_double)(x)
 
 
@@ -138,7 +141,7 @@ def fmod(a: Any, b: Any) -> Any:
 
 @of_floats
 def sigmoid(x: Any) -> Any:
-    """`1 / (1 + exp(-x))`; the exponential of -|x| never overflows, and below 0 it keeps every digit of the result."""
+    """`1 / (1 + exp(-x))`, computed from `exp(-|x|)`: it never overflows, and results for x < 0 lose no digits."""
     power = math.exp(-abs(x))
     return (ONE if x >= ZERO else power) / (ONE + power)
 
@@ -155,7 +158,7 @@ def minimum(a: Any, b: Any) -> Any:
     return a if a != a or a < b else b
 
 
-larger, smaller = maximum, minimum  # a fold's step is the same here
+larger, smaller = maximum, minimum  # steps of the folds `max` and `min`
 
 
 def _sign_of_integer(kind: Any) -> Callable[..., Any]:
@@ -170,7 +173,7 @@ def sign(x: Any) -> Any:
 
 @of_integers
 def _size(x: Any) -> Any:
-    """|x| as uint64, of the least integer too."""
+    """|x| as uint64, which also holds that of the least integer."""
     return NO_BITS - np.uint64(x) if x < 0 else np.uint64(x)
 
 
@@ -186,7 +189,7 @@ def _integer_quotient(kind: Any) -> Callable[..., Any]:
 
 @with_integers(_integer_quotient)
 def divide_towards_zero(a: Any, b: Any) -> Any:
-    """`a / b` without its fraction; of integers 0 where b is 0, and what wraps where the quotient does not fit."""
+    """`a / b` without its fraction. Integers: 0 if b is 0; a quotient that does not fit wraps around."""
     return math.trunc(a / b)
 
 
@@ -205,7 +208,7 @@ def _integer_power(kind: Any) -> Callable[..., Any]:
 
 @with_integers(_integer_power)
 def pow(x: Any, y: Any) -> Any:  # noqa: A001
-    """`x ** y`, with the edge cases of C; of integers wrapped, and 1 where y is below 0."""
+    """`x ** y`, with the edge cases of C. Integers: results wrap around, and are 1 if y is below 0."""
     return math.pow(x, y)
 
 

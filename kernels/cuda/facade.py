@@ -1,22 +1,21 @@
 """How CUDA kernels are written, compiled, kept on disk and launched, and the streams that they are launched in.
 
-**What kernels are made of and how they are launched**: by numba-cuda, or by the simulator that numba brings along. Only
-this file knows the two, with `simulated.py` below it and `memory.py` above, and generated modules.
+**Two compilers**: kernels run by numba-cuda, or by the simulator that is part of numba. Only this file, `simulated.py`
+(which this file uses), `memory.py` (which uses this file) and generated modules know the two.
 
-Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
-name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:
+Kernels use the module `cuda`, which they import from here. They must call it `cuda`, because the simulator replaces
+the module of that name by its own. Functions of this file hide how the two differ:
 
 - the simulator (`NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported) runs one Python thread for each of
   CUDA's, and one block after another. Sizes are therefore small there (`choose`), and blocks never wait for each other;
 - it knows no options of compilation (`kernel` leaves them out) and no compiler (`ptx`).
 
-Machine code lies in the cache folder, never next to the source of kernels in the installed package. Streams are those
-of whoever made them.
+Machine code is stored in the cache folder, never next to the source of kernels in the installed package. This file
+makes no streams but the one that it records graphs in: all others come from callers.
 
-Limits: one device, the one that is current in this thread. Files of machine code are numba's, which holds pickles: the
-folder must be writable only by this user. Stream 0 is CUDA's legacy default stream;
-`NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM` is not provided for. The simulator has one stream, in which everything is done at
-once.
+Limits: one device, the one that is current in this thread. numba writes the files of machine code, and they hold
+pickles: the folder must be writable only by this user. Stream 0 is CUDA's legacy default stream;
+`NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM` is not supported. The simulator has one stream and runs each launch at once.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ from rnnops.kernels.cpu.processor import cache_folder
 from rnnops.kernels.cuda.simulated import SIMULATED as SIMULATED
 
 KERNELS = Path(__file__).resolve().parent
-util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
+util.wait_for(global_compiler_lock, outer=True)  # numba takes this lock first, and LLVM's lock inside it
 
 
 class KernelsInCacheFolder(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]
-    """Tells numba-cuda where the files of a kernel of ours lie, and which text they were compiled from."""
+    """Tells numba-cuda where the files of our kernels are stored, and which text they were compiled from."""
 
     def __init__(self, function: Any, file: str) -> None:
         self._py_file, self._lineno = file, function.__code__.co_firstlineno
@@ -63,15 +62,15 @@ class KernelsInCacheFolder(_SourceFileBackedLocatorMixin, _CacheLocator):  # typ
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
-        """For kernels of ours; others go where they go."""
+        """A locator for our kernels. None for others, so that numba asks its other locators."""
         return cls(function, file) if Path(file).resolve().is_relative_to(KERNELS) else None
 
 
-LEGACY_STREAM = 1  # the address by which libraries tell each other of stream 0
+LEGACY_STREAM = 1  # libraries write this address if they mean stream 0
 
 
 def stream_of(given: Any) -> Any:
-    """A stream as numba has it.
+    """numba's object for a stream, or 0 for the default stream.
 
     Args:
         given: None or 0 for the default stream, its address, or a stream of PyTorch, CuPy or numba.
@@ -94,14 +93,14 @@ def stream_of(given: Any) -> Any:
 
 
 def _external(address: int, owner: Any) -> Any:
-    """numba's object for a stream of another library, which lives as long as it."""
+    """numba's object for a stream of another library. It keeps the other library's object alive."""
     stream = cuda.external_stream(address)
     stream.owner = owner
     return stream
 
 
 def wait_for(before: Any, stream: Any) -> None:
-    """Let all that comes into a stream from now on wait for what is in another one; the host does not wait."""
+    """Let all later work of `stream` wait for the work that is now in `before`. The host does not wait."""
     if SIMULATED or address_of(before) == address_of(stream):
         return
     event = cuda.event(timing=False)
@@ -110,7 +109,7 @@ def wait_for(before: Any, stream: Any) -> None:
 
 
 def synchronize(stream: Any) -> None:
-    """Let the host wait for all that is in a stream."""
+    """Let the host wait until all work in a stream is done."""
     if stream:
         stream.synchronize()
     else:
@@ -118,20 +117,20 @@ def synchronize(stream: Any) -> None:
 
 
 def cupy_stream(cupy: Any, stream: Any) -> Any:
-    """A stream of numba's for CuPy: a context in which CuPy uses it."""
+    """CuPy's object for one of numba's streams. As a context it lets CuPy use that stream."""
     address = address_of(stream)
     return cupy.cuda.ExternalStream(address) if address else cupy.cuda.Stream.null
 
 
 def address_of(stream: Any) -> int:
-    """The address of a stream of numba's, 0 for the default one."""
+    """The address of one of numba's streams, 0 for the default stream."""
     handle = getattr(stream, "handle", stream)
     address = int(getattr(handle, "value", handle) or 0)
     return 0 if address == LEGACY_STREAM else address
 
 
 def device_functions(functions: Iterable[Callable[..., Any]]) -> list[str]:
-    """The text of each as a function of the device, for modules that define `device_function`."""
+    """The text of each function, decorated as a device function, for modules that define `device_function`."""
     return [f"@device_function\n{_text(function)}" for function in functions]
 
 
@@ -147,24 +146,24 @@ if SIMULATED:
 
     share_arrays()
     hasten_launches()
-    intrinsic: Any = None  # twins in Python take the place of what is written in LLVM IR
-else:  # which the simulator does without
+    intrinsic: Any = None  # functions in Python replace those in LLVM IR
+else:  # the simulator has none of these modules
     from numba.cuda import dispatcher, extending
     from numba.cuda.cudadrv import driver
 
     intrinsic = extending.intrinsic
-    overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
-    # It asks where files of a kernel lie, also for the copies that it makes of kernels.
+    overload = getattr(extending, "overload", None)  # None if numba-cuda is missing or too old
+    # numba-cuda asks these where files of a kernel are stored, also for the copies that it makes of kernels.
     dispatcher.CUDACacheImpl._locator_classes = [KernelsInCacheFolder, *dispatcher.CUDACacheImpl._locator_classes]
 
-SHARED_BYTES = 40 * 1024  # of a block, besides arrays of fixed sizes; more needs a permission
-CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
+SHARED_BYTES = 40 * 1024  # dynamic shared memory of a block; a kernel must be allowed more (`_allow_shared_bytes`)
+CAPABILITY = 7, 0  # the least that kernels need: grids that synchronise, shared memory beyond 48 KiB
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kernel = Any
-_RECORDING = threading.local()  # in the simulator: `calls`, launches that are noted instead of run
-_CONFIGURING = threading.Lock()  # what warnings are shown is a matter of the whole process
+_RECORDING = threading.local()  # in the simulator: `calls`, launches that are listed instead of run
+_CONFIGURING = threading.Lock()  # filters of warnings belong to the whole process
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,9 @@ class Card:
 
     Args:
         capability: compute capability, (major, minor).
-        nbytes: of its memory, 0 if unknown.
-        multiprocessors: how many blocks at least run at the same time.
-        shared_bytes: of shared memory that a block may have.
+        nbytes: size of its memory in bytes, 0 if unknown.
+        multiprocessors: their count. At least as many blocks run at the same time.
+        shared_bytes: the most bytes of shared memory that a block may have.
     """
 
     name: str
@@ -207,7 +206,7 @@ def missing() -> str:
         if not cuda.is_available():
             return "no CUDA driver, or no device that it can use"
         capability = cuda.get_current_device().compute_capability
-    except Exception as error:  # numba-cuda, the driver and its loader each have errors of their own
+    except Exception as error:  # numba-cuda, the driver and its loader raise different errors
         return f"the CUDA driver cannot be used: {error}"
     if tuple(capability) < CAPABILITY:
         return (
@@ -218,22 +217,22 @@ def missing() -> str:
 
 @cache
 def _unfit_versions() -> str:
-    """Why the installed numba-cuda cannot compile with the installed NumPy; empty where it can.
+    """The reason why the installed numba-cuda cannot compile with the installed NumPy; empty if it can.
 
-    numba-cuda 0.30 loads names of NumPy when it first compiles that NumPy 2.5 no longer has.
+    At its first compilation numba-cuda 0.30 loads names of NumPy. NumPy 2.5 no longer has them.
     """
     try:
         installed = f"numba-cuda {version('numba-cuda')} and NumPy {np.__version__}"
         import_module("numba.cuda.np.arrayobj")
     except PackageNotFoundError:
-        return ""  # `overload` says so
-    except Exception as error:  # whatever an import of another package raises
+        return ""  # `missing` has looked at `overload`
+    except Exception as error:  # an import of another package may raise anything
         return f"{installed}, which do not go together ({error}); pip install 'numpy<2.5' or a newer numba-cuda"
     return ""
 
 
 def card(net: str | None = None) -> Card:
-    """The device that kernels run on. Raises DeviceError where there is none, for the net that wants it."""
+    """The device that kernels run on. Raises DeviceError if there is none; the error names `net`."""
     lacking = missing()
     if lacking:
         wanted = "a device that runs CUDA kernels"
@@ -251,16 +250,16 @@ def kernel(function: Callable[..., None], **options: Any) -> Kernel:
     """A kernel: `kernel(f)[blocks, threads](...)`.
 
     Args:
-        options: of numba-cuda's `cuda.jit`, which the simulator does without.
+        options: for numba-cuda's `cuda.jit`. The simulator gets none.
     """
     return cuda.jit(function) if SIMULATED else cuda.jit(function, **options)
 
 
 def compiled_as(choose: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Compile another function instead of the decorated one; `choose` finds it by numba's types, None where none is.
+    """Compile another function instead of the decorated one. `choose` returns it for numba's types, None if none fits.
 
-    In the simulator, where kernels call the decorated function as it is, code for processors gets the other one: what
-    a device computes can be tried there.
+    In the simulator, kernels call the decorated function itself. numba's code for processors then compiles the other
+    one, so that tests can call what a device computes.
     """
 
     def register(function: Function) -> Function:
@@ -295,10 +294,10 @@ else:
 
 
 def scan_kernel(*dtypes: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Make a kernel of `function(low, begin, end, steps, sizes, status, counters, *arrays)`; kept on disk.
+    """Make a kernel of `function(low, begin, end, steps, sizes, status, counters, *arrays)`. Its code is kept on disk.
 
     Args:
-        dtypes: of the arrays, each of one axis; `ptx_of_scan` compiles for them without a device.
+        dtypes: dtypes of the arrays, which have one axis. `ptx_of_scan` compiles for them without a device.
     """
 
     def make(function: Callable[..., None]) -> Kernel:
@@ -315,9 +314,9 @@ def ptx_of_scan(kernel: Kernel, capability: tuple[int, int]) -> str:
 
 
 def record(work: Callable[[Any], None]) -> Callable[[Any], None] | None:
-    """Records the work that `work(stream)` queues, as a function that queues it in another stream; nothing runs.
+    """Record the work that `work(stream)` queues, without running it. Returns a function that queues it in a stream.
 
-    None where CuPy is missing, whose CUDA graphs these are.
+    Returns None if CuPy is missing: the record is one of its CUDA graphs.
     """
     if SIMULATED:
         return _simulated_record(work)
@@ -353,9 +352,9 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
     """Put a kernel into a stream.
 
     Args:
-        shared_bytes: of shared memory that each block gets, besides arrays of fixed sizes.
-        stream: of the device, 0 for the default one.
-        arguments: numbers, arrays of NumPy (which are copied to and fro), and arrays of the device.
+        shared_bytes: bytes of dynamic shared memory for each block; arrays of fixed sizes are not counted.
+        stream: a stream of the device, 0 for the default one.
+        arguments: numbers, arrays of the device, and arrays of NumPy. The last are copied to the device and back.
     """
     if SIMULATED:
         call = (kernel, (blocks, threads, stream, shared_bytes), [*map(_simulated, arguments)])
@@ -377,10 +376,10 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
 
 @lru_cache(maxsize=1024)
 def _configured(kernel: Kernel, blocks: Any, threads: Any, stream: int, shared_bytes: int) -> Any:
-    """A kernel with its grid, ready to be called; numba-cuda's warning that a grid is small is not for users of ours.
+    """A kernel with its grid, ready to be called. Users do not see numba-cuda's warning about small grids.
 
     Args:
-        stream: its address.
+        stream: the address of the stream.
     """
     external = cuda.external_stream(stream) if stream else 0
     with _CONFIGURING, warnings.catch_warnings():
@@ -389,7 +388,7 @@ def _configured(kernel: Kernel, blocks: Any, threads: Any, stream: int, shared_b
 
 
 def _run_simulated(kernel: Kernel, configuration: tuple[Any, ...], arguments: Sequence[Any]) -> None:
-    with warnings.catch_warnings():  # its threads know nothing of `np.errstate`
+    with warnings.catch_warnings():  # `np.errstate` does not reach the simulator's threads
         warnings.simplefilter("ignore", RuntimeWarning)
         kernel[configuration](*arguments)
 
@@ -402,7 +401,7 @@ def _simulated(argument: Any) -> Any:
 
 
 def _argument(argument: Any, stream: Any, returning: list[tuple[Any, Any]]) -> Any:
-    """An argument as numba-cuda takes it; arrays of NumPy are copied, and noted for the way back."""
+    """An argument as numba-cuda takes it. Arrays of NumPy are copied; writeable ones go into the list `returning`."""
     if isinstance(argument, tuple):
         return tuple(_argument(one, stream, returning) for one in argument)
     if isinstance(argument, np.ndarray):
@@ -414,7 +413,7 @@ def _argument(argument: Any, stream: Any, returning: list[tuple[Any, Any]]) -> A
 
 
 def prepared(array: Any) -> Any:
-    """An array as `launch` takes it soonest; for arrays that go into many launches."""
+    """An array in the form that `launch` takes fastest, for arrays of many launches."""
     if SIMULATED or not hasattr(array, "pointer"):
         return array
     return _described(array.pointer, array.shape, array.dtype.str)
@@ -422,16 +421,16 @@ def prepared(array: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _described(pointer: int, shape: tuple[int, ...], typestr: str) -> Any:
-    """numba's array at an address; it owns nothing, those who launch hold the memory.
+    """numba's array at an address. It does not own the memory; callers of launches do.
 
-    Making one takes longer than a launch, and memory pools give the same addresses again and again.
+    These arrays are cached: to make one takes longer than a launch, and memory pools reuse addresses.
     """
     interface = {"shape": shape, "typestr": typestr, "data": (pointer, False), "strides": None, "version": 3}
     return cuda.from_cuda_array_interface(interface, sync=False)
 
 
 def _allow_shared_bytes(kernel: Kernel, count: int) -> None:
-    """Let a `scan_kernel` have more shared memory than kernels have by themselves."""
+    """Let a `scan_kernel` have more dynamic shared memory than CUDA gives by default."""
     if getattr(kernel, "allowed_bytes", 0) >= count:
         return
     found = kernel.compile(scan_signature(kernel.dtypes))._codelibrary.get_cufunc()
@@ -453,15 +452,15 @@ def current_device() -> int:
 
 @cache
 def optional(name: str) -> Any:
-    """A package that need not be there; None where it is not, with a warning where it is but does not import."""
+    """An optional package, None if it is missing. If it is installed but does not import: None and a warning."""
     try:
         if find_spec(name) is None:
             return None
-    except ModuleNotFoundError:  # not even the package that it would be in
+    except ModuleNotFoundError:  # the package around it is missing as well
         return None
     try:
         return import_module(name)
-    except Exception as error:  # of whatever it loads
+    except Exception as error:  # the modules that it loads may raise anything
         warnings.warn(f"{name} is installed, but does not import: {type(error).__name__}: {error}", stacklevel=2)
         return None
 
@@ -486,7 +485,7 @@ def compiled_for() -> tuple[int, int]:
 
 @contextmanager
 def _pretended(capability: tuple[int, int]) -> Iterator[None]:
-    """A device of some compute capability where there is none: functions that kernels call are compiled for it."""
+    """If there is no device, let numba-cuda see one of this compute capability, and compile device functions for it."""
     asked = dispatcher.get_current_device
     if not cuda.is_available():
         dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)

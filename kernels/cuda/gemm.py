@@ -1,7 +1,7 @@
 """Matrix products on a CUDA device: by cuBLAS where it is installed, else by kernels of our own.
 
-**cuBLAS**: float32 stays float32, unless a product says what to round to. Operands are given unrounded, with a kind of
-computation that lets the library round them on their way into tensor cores. It rounds to that format or to a finer one.
+**cuBLAS**: operands of float32 stay float32, unless a product names a format to round to. cuBLAS then gets unrounded
+operands and a kind of computation that allows rounding for tensor cores. It rounds to that format or to a finer one.
 The library is called by ctypes, in the current stream. CuPy's binding would not do: it refuses to work while a CUDA
 graph is recorded, and its module loads only if something else has loaded cuBLAS before. cuBLAS counts elements column
 by column. A matrix `[rows, columns]` row by row is its `[columns, rows]`, so `C = A @ B` is asked for as
@@ -20,10 +20,11 @@ several products, so that small ones fill the device together. Limits: float32 o
 check shapes. A kernel reaches only a part of the peak: it is there for the simulator, and for machines without a
 library of products.
 
-**Rounded operands on tensor cores**: a block of warps computes a tile of C, going through k in slices; of each slice A
-lies in shared memory as float32 rows, B as rounded fragments. A warp has 16 rows and a few tiles of 8 columns
-(`tensor_cores.py`), its sums in registers. An element of C is `addend + sum`, the sum over k in order, a chunk of 16 at
-a time: tiles change no bit. Limits: operands in float32; sums too. A slice is read when the one before is done.
+**Rounded operands on tensor cores**: a block of warps computes a tile of C and goes through k in slices. Shared memory
+holds a slice of A as float32 rows and a slice of B as rounded fragments. A warp keeps the sums of 16 or 32 rows and a
+few tiles of 8 columns in registers (`tensor_cores.py`). An element of C is `addend + sum`. The sum goes over k in
+order, a chunk of 16 at a time, so tiles change no bit. Limits: operands and sums are float32. A block reads a slice
+only after it has multiplied the slice before.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ from rnnops.kernels.cuda.tensor_cores import (
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 MAJOR, MINOR = 0, 1  # libraryPropertyType
-MOST = 2**31 - 1  # of a size or a stride
-WORKSPACE = 32 << 20  # bytes, which NVIDIA recommends from compute capability 9.0 on; less would do before
+MOST = 2**31 - 1  # the largest size or stride that cuBLAS takes
+WORKSPACE = 32 << 20  # bytes: NVIDIA's advice for compute capability 9.0 and more; older devices need less
 FINDER = "cuda.pathfinder"  # NVIDIA's own: wheels, conda, CUDA_HOME, the system; comes with numba-cuda
 ROUNDED, SINGLE, ANY_ALGORITHM = "cublasGemmEx", 0, -1  # CUDA_R_32F of cudaDataType, CUBLAS_GEMM_DEFAULT
 ROUNDINGS = {"float16": 74, "bfloat16": 75, "tfloat32": 77}  # CUBLAS_COMPUTE_32F_FAST_16F, ..._16BF, ..._TF32
@@ -77,7 +78,7 @@ PRODUCTS = {"float32": ("cublasSgemm_v2", c_float), "float64": ("cublasDgemm_v2"
 
 
 class Cublas:
-    """cuBLAS of one process. Raises what its finder and loader raise, and DeviceError where it does not start."""
+    """cuBLAS of one process. Raises the errors of its finder and loader, and DeviceError if it does not start."""
 
     def __init__(self) -> None:
         finder = optional(FINDER)
@@ -91,7 +92,7 @@ class Cublas:
         self._library.cublasSetWorkspace_v2.argtypes = [c_void_p, c_void_p, c_size_t]
         self._lock = threading.Lock()  # a handle has one stream at a time
         self._handles: dict[int, c_void_p] = {}
-        self._handle()  # a library that is too new for the driver is found out now, not in the midst of a run
+        self._handle()  # fails now, and not during a run, if the library is too new for the driver
 
     def __str__(self) -> str:
         return f"cuBLAS {'.'.join(str(self._property(which)) for which in (MAJOR, MINOR))}"
@@ -102,9 +103,9 @@ class Cublas:
         """C [rows, columns] becomes `A @ B + beta * C`.
 
         Args:
-            a, b, c: as `gemm.Matrix`; rows of C are contiguous.
-            stream: of the device, 0 for the default one.
-            rounding: what operands of float32 may be rounded to, one of `ROUNDINGS`; empty for nothing.
+            a, b, c: each a `gemm.Matrix`; rows of C are contiguous.
+            stream: a stream of the device, 0 for the default one.
+            rounding: the format that operands of float32 may be rounded to, a key of `ROUNDINGS`; empty for none.
         """
         name, product, number = self._products[rounding or str(c.array.dtype)]
         (of_b, b_stride), (of_a, a_stride) = _operand(b, columns, inner), _operand(a, inner, rows)
@@ -119,7 +120,10 @@ class Cublas:
         _check(status, name)
 
     def _workspace(self, handle: c_void_p) -> Any:
-        """Memory that a graph lends to a product, which would otherwise allocate its own; the stream sets it back."""
+        """Memory from the lender during a capture, because cuBLAS would allocate its own. None otherwise.
+
+        The next `cublasSetStream` makes cuBLAS forget this memory.
+        """
         lender = current_lender()
         if lender is None or not is_captured():
             return None
@@ -128,13 +132,13 @@ class Cublas:
         return owner
 
     def _product(self, name: str, number: Any) -> Any:
-        """A product of matrices that are places and strides."""
+        """A function of cuBLAS that takes each matrix as a tuple of address and stride."""
         function, matrix = getattr(self._library, name), (c_void_p, c_int)
         function.argtypes = [c_void_p, *(c_int,) * 5, POINTER(number), *matrix, *matrix, POINTER(number), *matrix]
         return lambda *given: function(*given[:7], *given[7], *given[8], given[9], *given[10])
 
     def _rounded(self, computation: int) -> Any:
-        """A product of float32 that lets the library round operands."""
+        """The same for products of float32 whose operands the library may round."""
         function, matrix, scale = getattr(self._library, ROUNDED), (c_void_p, c_int, c_int), POINTER(c_float)
         function.argtypes = [c_void_p, *(c_int,) * 5, scale, *matrix, *matrix, scale, *matrix, c_int, c_int]
 
@@ -145,7 +149,7 @@ class Cublas:
         return product
 
     def _handle(self) -> c_void_p:
-        """Of the device that is current; in its default mode, in which products of float32 take no TF32."""
+        """The handle of the current device, in cuBLAS's default mode: products of float32 do not use TF32."""
         device = current_device()
         if device not in self._handles:
             made = c_void_p()
@@ -160,7 +164,7 @@ class Cublas:
 
 
 def cublas() -> Cublas | None:
-    """cuBLAS, None where there is none; the answer stays the same in a process."""
+    """cuBLAS, None if it is missing or does not start. The answer never changes within a process."""
     return _found()[0]
 
 
@@ -176,18 +180,18 @@ def _found() -> tuple[Cublas | None, str]:
         return None, "the simulator has no cuBLAS"
     try:
         return Cublas(), ""
-    except Exception as error:  # of the finder, the loader, the driver
+    except Exception as error:  # the finder, the loader or the driver may fail
         return None, f"no cuBLAS: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def fits(matrix: Any, rows: int, columns: int) -> bool:
-    """True if a matrix has neighbouring numbers along one axis, and further apart along the other than that is long."""
+    """True if cuBLAS can take a matrix: one axis is contiguous, and lines along it do not overlap."""
     apart, inside, along = (matrix.row, columns, rows) if matrix.column == 1 else (matrix.column, rows, columns)
     return 1 in (matrix.row, matrix.column) and (inside <= apart <= MOST or along == 1) and max(rows, columns) <= MOST
 
 
 def _operand(matrix: Any, columns: int, rows: int) -> tuple[int, int]:
-    """How cuBLAS sees `[rows, columns]`, and from where to where its columns go."""
+    """cuBLAS's name for the order of a matrix `[rows, columns]`, and the stride of its columns in cuBLAS."""
     if matrix.column == 1:
         return NORMAL, max(matrix.row, columns, 1)
     return TRANSPOSED, max(matrix.column, rows, 1)
@@ -207,9 +211,9 @@ class Tiling:
     """Sizes of tiles.
 
     Args:
-        thread_rows, thread_columns: threads of a block.
+        thread_rows, thread_columns: threads of a block along each axis of C.
         rows, columns: elements of C for each thread, along each axis.
-        depth: of a slice of k.
+        depth: numbers of k in a slice.
     """
 
     thread_rows: int = 16
@@ -225,13 +229,13 @@ class Tiling:
 
     @property
     def threads(self) -> tuple[int, int]:
-        """Of a block: x runs over columns."""
+        """Threads of a block along x and y: x runs over columns."""
         return self.thread_columns, self.thread_rows
 
 
 TILING = choose(Tiling(), Tiling(2, 3, 2, 2, 4))
-NUMBERS = 14  # that the kernel reads of each product
-TOGETHER = 6  # products of one launch at most: what they are told takes room that kernels have little of
+NUMBERS = 14  # numbers of `Product.numbers`, which the kernel reads
+TOGETHER = 6  # the most products of one launch: their numbers are arguments, and kernels have little room for these
 
 
 @dataclass(frozen=True)
@@ -239,8 +243,8 @@ class Matrix:
     """A matrix in a flat array of the device.
 
     Args:
-        start: of its first element.
-        row, column: numbers from one row, and one column, to the next.
+        start: index of its first element in the array.
+        row, column: distance of neighbouring rows, and of neighbouring columns, in numbers.
     """
 
     array: Any
@@ -250,7 +254,7 @@ class Matrix:
 
     @property
     def transposed(self) -> Matrix:
-        """The same numbers with rows for columns."""
+        """The transposed matrix, over the same numbers."""
         return Matrix(self.array, self.start, self.column, self.row)
 
 
@@ -259,8 +263,8 @@ class Product(NamedTuple):
 
     Args:
         c: contiguous along rows.
-        bias: a flat array, and where in it `columns` numbers begin.
-        rounding: what operands of float32 are rounded to first, one of `INSTRUCTIONS`; empty for nothing.
+        bias: a flat array, and the index in it at which `columns` numbers begin.
+        rounding: the format that operands of float32 are rounded to first, a key of `INSTRUCTIONS`; empty for none.
     """
 
     a: Matrix
@@ -275,12 +279,12 @@ class Product(NamedTuple):
 
     @property
     def addends(self) -> tuple[Any, int]:
-        """The bias; some array that is not read where there is none."""
+        """The bias. If there is none, C's array, which the kernel then does not read as a bias."""
         return (self.c.array, 0) if self.bias is None else self.bias
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers that the kernel reads of it."""
+        """The numbers of the product that the kernel reads, `NUMBERS` of them."""
         a, b, c = self.a, self.b, self.c
         places = (a.start, a.row, a.column, b.start, b.row, b.column, c.start, c.row, self.addends[1])
         return (
@@ -293,7 +297,7 @@ class Product(NamedTuple):
         )
 
     def goes_on(self, before: Product) -> bool:
-        """True if it adds to all that another has computed, so that the same threads can do both."""
+        """True if this product adds to exactly the C of another one, so that the same threads can compute both."""
         c, other = self.c, before.c
         same = c.array is other.array and (c.start, c.row, c.column) == (other.start, other.row, other.column)
         sizes = (self.rows, self.columns) == (before.rows, before.columns)
@@ -301,12 +305,12 @@ class Product(NamedTuple):
 
 
 def multiply(*products: Product, stream: Any = 0) -> int:
-    """Compute products that do not depend on each other, but for those that go on with the one before.
+    """Compute products. None may depend on another, except that a product may add to the C of the one before it.
 
     Args:
-        stream: of the device, in which they wait for their turn.
+        stream: the stream of the device in which they are launched.
 
-    Returns: how many launches that took.
+    Returns: the count of launches.
     """
     library, count = gemm.cublas(), 0
     for (with_library, _), group in groupby(
@@ -360,7 +364,9 @@ def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> Non
 def product_kernel(dtype: str, tiling: Tiling) -> Any:
     """The kernel for one dtype.
 
-    Its arguments are tuples: where products end that go on with one another, numbers of all, their A, B, addends, C.
+    Its arguments are six tuples. The first divides the products into runs that add to the same C, one block of threads
+    for a tile of each run: run z is products `ends[z] ... ends[z + 1] - 1`. The others hold the numbers of all
+    products, and their A, B, addends and C.
     """
     return kernel(product_function(dtype, tiling), fastmath=False)
 
@@ -425,7 +431,7 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
     return product
 
 
-BESIDE = 16  # numbers more than a slice from row to row: slices of 32 meet in no bank
+BESIDE = 16  # numbers between two staged rows of a slice, so that a warp reads slices of 32 without bank conflicts
 
 
 @dataclass(frozen=True)
@@ -434,9 +440,9 @@ class TensorTiling:
 
     Args:
         down, across: warps of a block, along rows and columns.
-        times: 16 rows of a warp.
-        tiles: of 8 columns, of a warp.
-        depth: of a slice of k.
+        times: groups of 16 rows that a warp has.
+        tiles: tiles of 8 columns that a warp has.
+        depth: numbers of k in a slice.
     """
 
     down: int = 4
@@ -452,7 +458,7 @@ class TensorTiling:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.down * self.across * WARP
 
 

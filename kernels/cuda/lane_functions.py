@@ -1,28 +1,28 @@
 """Functions that lanes of a block call: copies, ordered accesses, waits of groups, tiles in registers, folds.
 
-What is an instruction is written as LLVM IR, with a twin in Python for the simulator. Others are text for generated
-modules (`groups_source`, `folds_source`), as the simulator puts its own `cuda` only into the module that a kernel is
-from.
+Functions that are single instructions are written in LLVM IR, with a twin in Python for the simulator. The others are
+text for generated modules (`groups_source`, `folds_source`). The reason is that the simulator puts its own `cuda` only
+into the module that holds the kernel.
 
-**Copies from memory into shared memory that go on while a lane does something else, 16 bytes each, and early reads**. A
-copy reads and writes at some time between its start and `copies_done` of the same lane; other lanes see it after a
-barrier of the block behind that. It goes past the L1 cache, so that what other blocks wrote is not read from there.
-Before compute capability 8.0 it is a load and a store. The simulator's twin copies at the last moment, in
-`copies_done`: what is read too early is not there, and what changes too early arrives changed. Limit: arrays of the
-simulator count as if they began at a multiple of 16 bytes.
+**Asynchronous copies of 16 bytes from memory into shared memory, and early reads**. A copy reads and writes at some
+time between its start and `copies_done` of the same lane. Other lanes see the result after the block's next barrier.
+Copies bypass the L1 cache, which might hold old values of numbers that other blocks have written. Before compute
+capability 8.0 a copy is a load and a store. The simulator's twin copies at the last moment, in `copies_done`. So a test
+fails if shared memory is read too early, or if the source changes too early. Limit: in the simulator, arrays count as
+if they began at a multiple of 16 bytes.
 
-**Memory that blocks tell each other of**: an addition that releases, and a read that acquires, at the scope of a
-device. What a thread wrote before it releases, and what it knew of, is visible to who acquires the place after it. With
-a barrier of the block before the one and after the other, that is so for all lanes of both blocks: PTX's causality
-order goes through barriers. The simulator's memory has one order anyway; tests put another one in its place
-(`simulated`), which notes what was released and acquired.
+**Ordered memory between blocks**: an addition that releases, and a read that acquires, at the scope of a device. If a
+thread acquires a word after another has released it, it sees all that the other thread wrote or saw before the release.
+With a block's barrier before the release and another after the acquire, this holds for all lanes of both blocks,
+because PTX's causality order includes barriers. The simulator's memory has one order anyway. Tests replace it
+(`simulated`) by one that tracks releases and acquires.
 
-**Blocks of a group wait for each other, release what they wrote and acquire what the others did**. A group has a word
-of memory: its highest bit is the turn, the rest counts. Of `members` blocks the first adds 2^31 - (members - 1), all
-others 1: when all have come, the sum has turned the highest bit and left zeros below, for the next time, in this launch
-or another one. Every block knows which turn it waits for: it reads the word before it has come to any barrier, when the
-bit cannot turn without it, and counts from there. So nothing is set back between launches and no block waits for the
-answer to its own addition.
+**Barriers of groups of blocks: members release what they wrote, and acquire what the others wrote**. A group has a word
+of memory: its highest bit is the turn, the rest counts. The first of `members` blocks adds 2^31 - (members - 1), each
+other block adds 1. After all have come, the highest bit has flipped and the other bits are 0 again, ready for the next
+barrier, in this launch or another one. A block must know for which turn it waits. It reads the word before its first
+barrier, when the bit cannot flip without it, and counts barriers from there. So the word is never reset between
+launches, and no block waits for the result of its own addition.
 
 No block waits for ever, for three reasons. The launch is cooperative, so all blocks run at the same time. All members
 of a group come to the same barriers in the same order, as a group goes through the same steps and regions. A block
@@ -30,20 +30,21 @@ comes to a barrier only after it has left the one before. At most one barrier of
 members that have not come to it wait for nothing of other groups. Each addition is made before its block begins to
 read. A word that has turned stays so until all members, also the one that reads, have come to the next barrier.
 
-Order: lanes meet before the first one releases, so that it releases what all have written; it acquires before they meet
-again, so that all may read what others released. Limits: words of groups are the launch's own as long as it runs, which
-a stream's order gives; a launch that is broken off leaves them as they are.
+Order: all lanes of a block meet before its first lane releases, so it releases what all of them have written. The first
+lane acquires before they meet again, so all of them may read what other blocks released. Limits: only one launch at a
+time may use the words of a group; the order of a stream ensures it. A launch that is aborted leaves the words as they
+are.
 
-**Four numbers and tiles of sums that a lane keeps in registers**: written out number by number, whatever a compiler
-unrolls. NVIDIA's compiler for compute capability 10.0 leaves short loops over a local array as loops, and the array in
-local memory, which is some hundred times slower than registers. A tile is a local array of `TILE` x `TILE` numbers.
-What is read or written at once, 16 bytes, begins at a multiple of them; the twins raise ValueError where it does not,
-for arrays that begin at such a one.
+**Four numbers and tiles of sums that a lane keeps in registers**: code is written out number by number, so that it does
+not depend on unrolling. For compute capability 10.0, NVIDIA's compiler does not unroll short loops over a local array.
+The array then stays in local memory, which is about a hundred times slower than registers. A tile is a local array of
+`TILE` x `TILE` numbers. Reads and writes of 16 bytes begin at multiples of 16 bytes. The twins of the writes and of
+`add_batch` raise ValueError otherwise; they assume that arrays begin at such a multiple.
 
-**Folds** over the lanes of a block, or over some of them: each brings a number, all get the result. Those that fold
-together are `count` lanes from `first` on, `stride` lanes apart: neighbours, or lanes of the same place in their teams.
-They go by one tree: at step k every 2^(k+1)-th of them takes in what lies 2^k further on. Limits: all lanes of a block
-call them, with shared memory for a number a lane.
+**Folds** over the lanes of a block, or over some of them: each lane brings a number, and each gets the result. `count`
+lanes fold together, from lane `first` on, `stride` lanes apart. They are neighbours, or have the same place in their
+teams. The fold is a tree: at step k every 2^(k+1)-th lane takes in the number of the lane 2^k further on. Limits: all
+lanes of a block call a fold together. Shared memory holds a number for each lane.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ from llvmlite import ir
 
 from rnnops.kernels.cuda.facade import SIMULATED, compiled_for, cuda, device_functions, intrinsic, types
 
-COPIED = 16  # bytes of a copy; where they lie on both sides is a multiple of them
-GO_ON = 8, 0  # compute capability from which on copies do
+COPIED = 16  # bytes of a copy; source and target begin at multiples of it
+GO_ON = 8, 0  # compute capability from which on copies are asynchronous
 COPY = "cp.async.cg.shared.global [$0], [$1], 16;"
 DONE = "cp.async.wait_all;"
 FETCH = "prefetch.global.L2 [$0];"
@@ -136,7 +137,7 @@ else:
 
 
 def _pointer(context: Any, builder: Any, kind: Any, value: Any, place: Any) -> Any:
-    """A pointer to an element of an array, or of what a pointer points to."""
+    """A pointer to an element of an array, or to an element behind a pointer."""
     start = context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
     return builder.gep(start, [place])
 
@@ -159,7 +160,7 @@ LOAD_ACQUIRE = "ld.acquire.gpu.global.u32 $0, [$1];"
 
 
 class PlainMemory:
-    """The simulator's memory: threads take turns, so that a lock is all an addition needs."""
+    """The simulator's memory: it has one order for all threads, so that an addition needs only a lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,7 +182,7 @@ if SIMULATED:
         simulated.add_release(counters, place, value)
 
     def load_acquire(counters: Any, place: int) -> Any:
-        """A uint32; all that was released with it is known from now on."""
+        """Read a uint32. From now on this thread sees all that was released with it."""
         return simulated.load_acquire(counters, place)
 
 else:
@@ -197,7 +198,7 @@ else:
 
     @intrinsic
     def load_acquire(_context: Any, counters: Any, place: Any) -> Any:
-        """A uint32; all that was released with it is known from now on. Its kernel is launched cooperatively."""
+        """Read a uint32. From now on this thread sees all that was released with it. The launch becomes cooperative."""
 
         def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             context.active_code_library.use_cooperative = True
@@ -212,7 +213,7 @@ def _address(context: Any, builder: Any, counters: Any, values: Any) -> Any:
     return builder.ptrtoint(_pointer(context, builder, counters, values[0], values[1]), ir.IntType(64))
 
 
-WORDS = 32  # of a group, so that each has a line of the cache of its own
+WORDS = 32  # uint32 words for each group: its word has a line of the cache to itself
 HALF = 1 << 31
 
 
@@ -222,10 +223,10 @@ def turn_of(counters: Any, line: int) -> int:
 
 
 def arrive(counters: Any, line: int, member: int, members: int) -> None:
-    """All lanes of a member have come; until the group is waited for, they may do what needs no other member.
+    """Tell the group that this member has come. Until `await_group`, its lanes may do work that needs no other member.
 
     Args:
-        line: where the group's word is.
+        line: index of the group's word in `counters`.
     """
     cuda.syncthreads()
     if members > 1 and cuda.threadIdx.x == 0:
@@ -233,10 +234,10 @@ def arrive(counters: Any, line: int, member: int, members: int) -> None:
 
 
 def await_group(counters: Any, line: int, members: int, turns: int) -> None:
-    """All members have come, and all lanes see what any of them wrote before.
+    """Wait until all members have come. Then all lanes see what the members wrote before they came.
 
     Args:
-        turns: the turn at the beginning, plus how many barriers lie behind.
+        turns: the turn at the beginning, plus the count of barriers so far.
     """
     if members > 1:
         if cuda.threadIdx.x == 0:
@@ -249,11 +250,11 @@ FUNCTIONS = (turn_of, arrive, await_group)
 
 
 def groups_source() -> str:
-    """The text of the functions, for modules that define `cuda`, `device_function` and what this file has."""
+    """The text of the functions, for modules that define `cuda`, `device_function` and the names of this file."""
     return "\n\n\n".join([f"HALF = {HALF}", *device_functions(FUNCTIONS)])
 
 
-BATCH = 8  # fours that are on their way at once
+BATCH = 8  # groups of four numbers that `add_batch` reads before it adds any
 
 if SIMULATED:
 
@@ -291,7 +292,7 @@ if SIMULATED:
 
     def _check(array: Any, first: int) -> None:
         if first * array.dtype.itemsize % COPIED:
-            raise ValueError(f"16 bytes at once from number {first} on, which is not a multiple of them")
+            raise ValueError(f"16 bytes at once from number {first} on, which is not at a multiple of 16 bytes")
 
 else:
 
@@ -322,7 +323,7 @@ else:
     def add_batch(_context: Any, four: Any, array: Any, first: Any, stride: Any, count: Any) -> Any:
         """`four[i]` grows by `array[first + n * stride + i]` for n = 0, 1, ... in order: `count`, `BATCH` at most.
 
-        All are read before any is added; of those that are not asked for, the first is read instead.
+        All are read before any is added. Beyond `count`, the first is read again and 0 is added.
         """
 
         def add(context: Any, builder: Any, signature: Any, values: Any) -> None:
@@ -398,7 +399,7 @@ def _store(builder: Any, registers: list[Any], to: Any) -> None:
     builder.store(whole, builder.bitcast(to, vector.as_pointer())).align = 16
 
 
-TILE = 4  # rows, and columns, of a tile; numbers of k that a lane reads at once
+TILE = 4  # rows and columns of a tile; also the numbers of k that a lane reads at once
 SQUARE = TILE * TILE  # sums of a tile
 
 if SIMULATED:
@@ -481,8 +482,8 @@ def _places(context: Any, builder: Any, array: Any, value: Any) -> Iterator[Any]
 
 
 def _read(context: Any, builder: Any, pointer: Any, start: Any, place: Any, pitch: Any) -> Iterator[list[Any]]:
-    """Rows of a tile, four numbers each, as numbers of sums."""
-    half = pointer.dtype == types.float16  # which numba has as whole numbers
+    """Rows of a tile, four numbers each, converted to the type of sums."""
+    half = pointer.dtype == types.float16  # numba keeps float16 as whole numbers
     vector = ir.VectorType(context.get_data_type(pointer.dtype), TILE)
     for _ in range(TILE):
         row = builder.load(builder.bitcast(builder.gep(start, [place]), vector.as_pointer()))
@@ -507,7 +508,7 @@ def {name}(x, lane, first, stride, place, count, shared):
     found = shared[first]
     cuda.syncthreads()
     return found"""
-JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are bytes
+JOINED = {  # fold of a statement -> expression that joins two numbers, `a` and `b`; bools are bytes
     "add": "a + b",
     "max": "larger(a, b)",
     "min": "smaller(a, b)",
@@ -519,8 +520,8 @@ JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are
 def fold_name(fold: str) -> str:
     """The function for a fold of statements.
 
-    Its arguments are a number, the lane, and the lanes that fold together: the first of them, how far they are apart,
-    this lane's place among them, and their number. The last argument is shared memory.
+    Its arguments are the lane's number x, the lane, and then `first`, `stride`, `place` and `count`. These tell which
+    lanes fold together, and this lane's place among them. The last argument is shared memory.
     """
     return f"{fold}_of_lanes"
 
@@ -534,6 +535,6 @@ def fold_text(name: str, joined: str) -> str:
     """The text of a function for another fold.
 
     Args:
-        joined: `a` and `b` as one.
+        joined: an expression that joins `a` and `b`.
     """
     return FOLD.format(name=name, joined=joined)

@@ -1,24 +1,25 @@
-"""Memory of a CUDA device: who gives it, pieces of it, the streams that use them, and what other libraries share.
+"""Memory of a CUDA device: lenders of memory, pieces of it and their streams, and exchange with other libraries.
 
-**Lenders**: others who give the memory that work on a CUDA device takes, and say whether a CUDA graph is captured. A
-framework that owns the device's memory lends what a call takes: results are then its own, without a copy, and a graph
-that it captures finds all memory in its pool. While one is captured nothing may wait, be copied from the host or be
-read there, or be loaded: what would do so is an error here, before it spoils the graph.
+**Lenders**: a framework that owns the device's memory may lend the memory that a call needs. Results then belong to the
+framework without a copy, and a graph that it captures finds all memory in the framework's pool. A lender also tells
+whether a CUDA graph is captured. During a capture the host may not wait, copy arrays to the device, read arrays of the
+device, or load code. `refuse_in_graph` raises an error before such work can spoil the graph.
 
-**Pieces of a CUDA device's memory, and the streams that use them**. A stream that reads a piece waits for the one that
-has written it, and one that writes it for all that have used it. The host waits for nothing: an event in the one stream
-is what the other waits for. Work that stays in one stream, as that of a run does, has no events.
+**Pieces of a CUDA device's memory, and the streams that use them**. A stream that reads a piece waits for the stream
+that wrote it last. A stream that writes a piece waits for all streams that have used it. Streams wait for events, so
+the host waits for nothing. Work that stays in one stream, such as a run, needs no events.
 
-Limits: what other libraries do with memory of ours, they order themselves; what they have is ordered as they say.
+Limits: other libraries must order their own uses of our memory. For their memory, this file believes the stream that
+they name.
 
-**DLPack**: capsules with arrays for other libraries, and arrays out of theirs, by ctypes; no other package is needed.
-The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html): without a version, which
-says nothing of arrays that may not be written, or of version 1, which does by a flag. Whoever takes a capsule renames
-it, and calls the deleter in it at the end; a capsule that was not taken does so itself.
+**DLPack**: capsules with our arrays for other libraries, and arrays from their capsules. ctypes is enough for both.
+The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html). Structures without a
+version cannot tell that an array is read-only. Those of version 1 have a flag for it. A library that takes a capsule
+renames it, and calls the deleter when it is done. If no library takes a capsule, its destructor releases the array.
 
 **Arrays of other libraries on a CUDA device, and arrays for them**: `__cuda_array_interface__`, version 3, and DLPack.
-Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says nothing
-of its streams in its interface, and reads nothing of ours; DLPack says it.
+Both name the stream in which an array was written, so that the reader can wait. Limits: PyTorch names no stream in its
+`__cuda_array_interface__`, and ignores ours. It does both through DLPack.
 """
 
 from __future__ import annotations
@@ -68,26 +69,26 @@ RUN_BEFORE = "Run it once before the capture, with arrays of the same shapes and
 
 
 class Lender(Protocol):
-    """Who lends memory of the device.
+    """Lends memory of the device.
 
     Args:
-        captures: whether what is done in the stream that is current becomes a graph.
+        captures: True while the current stream is captured as a graph.
     """
 
     captures: bool
 
     def take(self, nbytes: int) -> tuple[Any, int]:
-        """New memory: what owns it, and its address, a multiple of 256; for the stream that is current."""
+        """New memory for the current stream: the object that owns it, and its address, a multiple of 256."""
 
 
 def current_lender() -> Lender | None:
-    """Who lends memory to this thread; None where it is the driver's, or a pool's of ours."""
+    """The lender of this thread's memory. None if memory comes from CuPy's pool or from the driver (`allocate`)."""
     return getattr(_LENDER, "lender", None)
 
 
 @contextmanager
 def lent_by(lender: Lender) -> Iterator[None]:
-    """Let all memory that this thread takes for arrays of the device come from a lender."""
+    """Let a lender give all memory that this thread needs for arrays of the device."""
     before = current_lender()
     _LENDER.lender = lender
     try:
@@ -97,13 +98,13 @@ def lent_by(lender: Lender) -> Iterator[None]:
 
 
 def is_captured() -> bool:
-    """True if what this thread does becomes a graph."""
+    """True while this thread's work is captured as a graph."""
     lender = current_lender()
     return lender is not None and lender.captures
 
 
 def refuse_in_graph(problem: str, hint: str = RUN_BEFORE) -> None:
-    """Raise DeviceError while a graph is captured, which cannot hold this work."""
+    """Raise DeviceError while a graph is captured, for work that a graph cannot hold."""
     if is_captured():
         raise DeviceError(f"a CUDA graph is captured, and {problem}", hint=hint)
 
@@ -113,10 +114,10 @@ if not SIMULATED:
 
 
 def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
-    """Memory of the device: what owns it, and its address. Raises DeviceError where there is not as much left.
+    """Memory of the device: the object that owns it, and its address. Raises DeviceError if too little is left.
 
-    CuPy's pool gives it where CuPy is installed, as the driver takes long to; what was used in a stream is used again
-    only in that stream.
+    If CuPy is installed, its pool gives the memory, because the driver is slow. The pool gives memory that was used in
+    one stream only to that stream again.
     """
     cupy = optional("cupy")
     try:
@@ -126,7 +127,7 @@ def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
             return owner, int(owner.ptr)
         owner = cuda.current_context().memalloc(max(nbytes, 1))
         return owner, int(owner.device_pointer_value)
-    except Exception as error:  # each library has an error of its own for it
+    except Exception as error:  # each library has a different class for this error
         if "memory" not in f"{type(error).__name__} {error}".lower():
             raise
         info = cuda.current_context().get_memory_info()
@@ -141,7 +142,7 @@ def copy_in(target: Any, array: Any, stream: Any) -> None:
 
 
 def copy_out(source: Any, array: Any, stream: Any) -> None:
-    """Copy a contiguous array of the device into a NumPy array, once all before it in the stream is done."""
+    """Copy a contiguous array of the device into a NumPy array, after all earlier work of the stream is done."""
     prepared(source).copy_to_host(array, stream=stream)
     synchronize(stream)
 
@@ -155,17 +156,17 @@ _STATE = threading.local()
 
 
 def current_stream() -> Any:
-    """The stream that arrays of this thread are read and written in; 0 for the default one."""
+    """The stream in which this thread reads and writes arrays; 0 for the default one."""
     return getattr(_STATE, "stream", 0)
 
 
 @contextmanager
 def in_stream(stream: Any, ordered: bool = True) -> Iterator[None]:
-    """Let all that this thread does with arrays of the device go into a stream.
+    """Let a stream do all that this thread does with arrays of the device.
 
     Args:
-        ordered: False where streams need not wait for each other: in a run, whose arrays were looked at before it. A
-            stream that is recorded could not wait for one that is not, and is soon gone.
+        ordered: True: pieces of memory make streams wait for each other. False: they do not. A run needs no waits,
+            because its arrays were ordered before it. A stream that is recorded could not wait for other streams.
     """
     before = current_stream(), _is_ordered()
     _STATE.stream, _STATE.ordered = stream, ordered
@@ -183,17 +184,18 @@ class MemoryPiece:
     """A piece of the device's memory.
 
     Args:
-        nbytes: of it.
-        owner, pointer: of memory that is somebody else's; new memory, of a lender where there is one, if left out.
+        nbytes: size of the piece in bytes.
+        owner, pointer: another library's object and the address of its memory. If left out: new memory, from the
+            lender if there is one.
 
     Attributes:
-        writer: the stream in which it was written last; None where that is done.
-        users: by their addresses, the streams that have used it since.
+        writer: the stream that wrote the piece last. None if all streams may read it without a wait.
+        users: address -> stream, for the streams that have used the piece since that write.
     """
 
     def __init__(self, nbytes: int, owner: Any = None, pointer: int = 0) -> None:
         self.nbytes = nbytes
-        self.frame = np.zeros(nbytes, np.uint8)  # what twins are views of
+        self.frame = np.zeros(nbytes, np.uint8)  # twins are views of it
         self.start: int = self.frame.__array_interface__["data"][0]
         self.owner, self.pointer = (owner, pointer) if owner is not None else _allocated(nbytes)
         self.host = _bytes_at(self.pointer, nbytes) if SIMULATED else None
@@ -201,7 +203,7 @@ class MemoryPiece:
         self.users: dict[int, Any] = {}
 
     def read_in(self, stream: Any) -> None:
-        """Let what a stream does from now on see what is written here."""
+        """Before a stream reads the piece: let it wait for the last writer."""
         address = address_of(stream)
         if address not in self.users and _is_ordered():
             if self.writer is not None:
@@ -209,7 +211,7 @@ class MemoryPiece:
             self.users[address] = stream
 
     def write_in(self, stream: Any) -> None:
-        """Let what a stream writes from now on come after all that has been done with it."""
+        """Before a stream writes the piece: let it wait for the last writer and for all streams that read it."""
         if not _is_ordered():
             return
         for other in (self.writer, *self.users.values()):
@@ -218,7 +220,7 @@ class MemoryPiece:
         self.writer, self.users = stream, {}
 
     def done(self) -> None:
-        """No stream has to wait: the host has."""
+        """The host has waited for the piece, so that no stream has to."""
         self.writer, self.users = None, {}
 
 
@@ -237,7 +239,7 @@ def _bytes_at(pointer: int, nbytes: int) -> Any:
 
 
 CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
-CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode, by kinds of NumPy's
+CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode for each kind of NumPy's dtypes
 KINDS = {code: kind for kind, code in CODES.items()}
 READ_ONLY, IS_COPIED = 1, 2  # flags
 PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
@@ -245,7 +247,7 @@ VERSION = 1, 0
 
 
 class Described(Structure):
-    """`DLTensor`: where an array lies."""
+    """`DLTensor`: address, dtype, shape and strides of an array."""
 
     _fields_ = (
         ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
@@ -270,12 +272,12 @@ class ManagedVersioned(Structure):
 
 
 DELETER, DESTRUCTOR = CFUNCTYPE(None, c_void_p), CFUNCTYPE(None, c_void_p)
-# with the interpreter's lock held, without which Python 3.12 and newer crash
+# PYFUNCTYPE calls them with the interpreter's lock held. Without it Python 3.12 and newer crash.
 _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
 _is = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
 _inside = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _rename = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_SetName", pythonapi))
-_held: dict[int, tuple[Any, ...]] = {}  # by address, what others have of us
+_held: dict[int, tuple[Any, ...]] = {}  # address of a structure -> objects that other libraries keep alive
 
 
 @DELETER
@@ -293,18 +295,18 @@ def _destroyed(
             let_go(inside(capsule, name))
 
 
-for _callback in (_let_go, _destroyed):  # others call them when this module is gone, at the end of the process
+for _callback in (_let_go, _destroyed):  # other libraries may call them after this module is gone, at process end
     pythonapi.Py_IncRef(py_object(_callback))
 
 
 def capsule_of(array: Any, device: tuple[int, int], flags: int, versioned: bool) -> Any:
-    """A capsule with an array, which lives as long as somebody has it.
+    """A capsule with an array. The array lives until the capsule, or the library that took it, releases it.
 
     Args:
-        array: with `pointer`, `shape`, `strides` and `dtype`.
-        device: its type and number.
-        flags: `READ_ONLY` or `IS_COPIED`, for a structure that has them.
-        versioned: whether it is of version 1.
+        array: an object with `pointer`, `shape`, `strides` and `dtype`.
+        device: DLPack's type and number of the device.
+        flags: `READ_ONLY` or `IS_COPIED`, used only by the structure of version 1.
+        versioned: True for the structure of version 1, False for the one without a version.
     """
     sizes, size = c_int64 * max(array.ndim, 1), array.dtype.itemsize
     shape, strides = sizes(*array.shape), sizes(*(stride // size for stride in array.strides))
@@ -322,9 +324,9 @@ class Taken:
     """The array of another library's capsule; it is released with this object.
 
     Attributes:
-        pointer, shape, strides, dtype: of the array; strides in bytes.
-        device: its type and number.
-        read_only: whether the other library says so.
+        pointer, shape, strides, dtype: those of the array. Strides are in bytes.
+        device: DLPack's type and number of the device.
+        read_only: True if the other library has set that flag.
     """
 
     def __init__(self, capsule: Any) -> None:
@@ -354,13 +356,13 @@ class Taken:
         self.device = tensor.device_type, tensor.device_id
 
     def interface(self) -> dict[str, Any]:
-        """The same as `__cuda_array_interface__` has it."""
+        """The array as a dictionary of `__cuda_array_interface__`."""
         data = self.pointer, self.read_only
         return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": self.strides, "stream": None}
 
 
 def borrowed(array: Any) -> tuple[MemoryPiece, Any]:
-    """Another library's memory, and a twin of its array. Raises TypeError for what is not an array of a CUDA device."""
+    """Another library's memory, and a twin of its array. Raises TypeError if `array` is on no CUDA device."""
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         array, interface = _through_dlpack(array)
@@ -370,15 +372,15 @@ def borrowed(array: Any) -> tuple[MemoryPiece, Any]:
 
 
 def capsule(array: Any, read_only: bool, stream: Any, options: dict[str, Any]) -> Any:
-    """A capsule of DLPack, as the array API standard has `__dlpack__`.
+    """A capsule of DLPack, with the arguments of `__dlpack__` in the array API standard.
 
     Args:
-        array: of the device.
-        stream: of the one who asks: its address, 1 or None for the legacy default stream, 2 for that of its thread, -1
-            for no order.
+        array: an array of the device.
+        stream: the stream in which the other library will read: an address, 1 or None for the legacy default stream, 2
+            for the default stream of its thread. -1: no stream needs to wait.
         options: `max_version`, `dl_device` and `copy`.
 
-    Raises BufferError for what cannot be.
+    Raises BufferError for a request that cannot be met.
     """
     if SIMULATED:
         raise BufferError("the simulator's memory is not a device's; .to_host() copies it")
@@ -402,7 +404,7 @@ def capsule(array: Any, read_only: bool, stream: Any, options: dict[str, Any]) -
 
 
 def _on_host(array: Any, device: tuple[int, ...], copied: bool | None, max_version: Any) -> Any:
-    """A capsule with a copy on the host, for who cannot read elsewhere."""
+    """A capsule with a copy on the host. Raises BufferError for other devices, and if no copy is allowed."""
     if device != (CPU, 0) or copied is False:
         wanted = array.__dlpack_device__() if copied is False else f"{array.__dlpack_device__()} or {(CPU, 0)}"
         raise BufferError(f"an array of DLPack's device {device} without a copy; wanted {wanted}")
@@ -410,12 +412,12 @@ def _on_host(array: Any, device: tuple[int, ...], copied: bool | None, max_versi
 
 
 def _through_dlpack(array: Any) -> tuple[Any, Any]:
-    """An array out of its capsule, after the current stream was made to wait for the work of its library."""
+    """An array from its capsule. Its library has made the current stream wait for the array."""
     device = getattr(array, "__dlpack_device__", tuple)()
     if tuple(device[:1]) not in ((CUDA,), (CUDA_MANAGED,)):
         wanted, came = "a NumPy array, or an array of a CUDA device", type(array).__name__
         raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {came}")
-    stream = address_of(current_stream()) or LEGACY_STREAM  # which the other library lets wait
+    stream = address_of(current_stream()) or LEGACY_STREAM  # the other library makes this stream wait
     try:
         given = array.__dlpack__(stream=stream, max_version=VERSION)
     except TypeError:  # it knows no versions
@@ -442,7 +444,7 @@ def _borrowed(array: Any, interface: Any) -> tuple[MemoryPiece, Any]:
 
 
 def _writer(stream: Any) -> Any:
-    """The stream that a `__cuda_array_interface__` names; None where there is nothing to wait for."""
+    """The stream that a `__cuda_array_interface__` names; None if readers need not wait."""
     if stream is None:
         return None
     if not isinstance(stream, int) or isinstance(stream, bool) or stream <= 0:
@@ -451,7 +453,7 @@ def _writer(stream: Any) -> Any:
 
 
 def _span(shape: tuple[int, ...], itemsize: int, strides: Any) -> int:
-    """Bytes from the first to the last element. Raises TypeError where one lies before the first."""
+    """Bytes from the start of the first element to the end of the last. Raises TypeError for negative strides."""
     if strides is None or prod(shape) == 0:
         return prod(shape) * itemsize
     if any(stride < 0 for stride in strides):

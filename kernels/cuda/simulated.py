@@ -1,16 +1,17 @@
-"""numba's CUDA simulator: whether it is used, and faster launches in it.
+"""numba's CUDA simulator: `SIMULATED` tells if it is used, the rest makes launches in it faster and correct.
 
 **Launches in numba's CUDA simulator, several times faster than its own**. The simulator polls the threads of a block,
-wraps each array twice, and looks through a module for its own `cuda` at each call of a device function. Here the last
-thread of a block opens a barrier at which the others wait. Kernels have NumPy's arrays. A module is changed once a
-launch, until the launch is over.
+wraps each array twice, and searches a module for the name `cuda` at each call of a device function. Here the last
+thread of a block opens a barrier at which the others wait. Kernels get NumPy's arrays. A module is changed once for
+each launch, until the launch is over.
 
-Limits: what only the wrappers have, fields of records as attributes and shapes without negative places, is not there.
+Limits: kernels lose two features of the wrappers. Fields of records are not attributes, and negative indices of shapes
+are not refused.
 
-**One array for all threads of a block where numba's CUDA simulator sometimes makes several**. Its `cuda.shared.array`
-looks an array up by the line that asks, and makes it where there is none; between the two another thread may have
-asked, which then computes with an array of its own: wrong sums, once in some thousand launches (numba 0.68,
-`FakeCUDAShared.array`). Here both are one step. Arrays of size 0, the dynamic ones, are the simulator's business.
+**One shared array for all threads of a block**. The simulator's `cuda.shared.array` looks an array up by the line of
+the call, and makes it if there is none. If two threads do so at once, each gets its own array. Sums were then wrong,
+about once in a thousand launches (numba 0.68, `FakeCUDAShared.array`). Here look-up and making are one step. Dynamic
+arrays, which have size 0, are left to the simulator.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from numba.cuda.simulator.kernelapi import FakeCUDAShared
 from numba.np.numpy_support import as_dtype
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-launchers: list[Any] = []  # what runs blocks, where they do not run one after the other; the last one does
+launchers: list[Any] = []  # classes that replace `SimulatedBlock`; the last one is used. Tests add theirs
 
 
 def hasten_launches() -> None:
-    """Let the simulator run kernels as is written here."""
+    """Let the simulator launch kernels by the classes of this file."""
     simulator.BlockManager = lambda *arguments: (launchers[-1] if launchers else SimulatedBlock)(*arguments)
     simulator.swapped_cuda_module = SwappedModules()
     simulator.FakeCUDAKernel.__call__ = call_of(simulator.FakeCUDAKernel.__call__)
 
 
 def call_of(launch: Any) -> Any:
-    """A call of a kernel: a device function is called as it is, another is launched."""
+    """The function that calls kernels: it calls a device function directly, and launches any other kernel."""
 
     def called(kernel: Any, *arguments: Any) -> Any:
         if not kernel._device:
@@ -53,7 +54,7 @@ def call_of(launch: Any) -> Any:
 
 
 def plain(argument: Any) -> Any:
-    """NumPy's array of an argument of a kernel; what is not an array of the simulator's stays."""
+    """A kernel's argument: NumPy's array without the simulator's wrappers, or an argument of another type."""
     if isinstance(argument, FakeWithinKernelCUDAArray):
         argument = argument._item
     return argument._ary if isinstance(argument, FakeCUDAArray) else argument
@@ -95,7 +96,7 @@ class SimulatedBlock(simulator.BlockManager):
         self._running, self._failed = 0, list[SimulatedLane]()
 
     def run(self, place: tuple[int, ...], *arguments: Any) -> None:
-        """Run all threads of a block to their ends. Raises what the first one raises that fails."""
+        """Run all threads of a block to their ends. Raises the error of the thread that failed first."""
         work = partial(self._f, *map(plain, arguments))
         self._lanes = [SimulatedLane(work, self, place, index, self._debug) for index in np.ndindex(*self._block_dim)]
         self._running = len(self._lanes)
@@ -108,13 +109,13 @@ class SimulatedBlock(simulator.BlockManager):
             raise error.with_traceback(trace)
 
     def arrived(self, lane: SimulatedLane) -> None:
-        """A thread waits at a barrier."""
+        """Note that a thread waits at a barrier, and open the barrier if all have come."""
         with self._changing:
             self._waiting.append(lane)
             self._open()
 
     def ended(self, lane: SimulatedLane) -> None:
-        """A thread is over; where it has failed, others end at their barriers."""
+        """Note that a thread has ended. If it has failed, the others end at their barriers."""
         with self._changing:
             self._running -= 1
             if lane.exception:
@@ -133,7 +134,7 @@ class SimulatedBlock(simulator.BlockManager):
 class SwappedModules:
     """Puts the simulator's `cuda` into modules of kernels and device functions, until the whole launch is over.
 
-    The simulator takes it out of a module when a call of a device function returns; another thread may be in it still.
+    The simulator removes it from a module when a call of a device function returns. Another thread may still need it.
     """
 
     def __init__(self) -> None:
@@ -148,7 +149,7 @@ class SwappedModules:
             self._restore()
 
     def swap(self, names: dict[str, Any], module: Any) -> None:
-        """Put the simulator's `cuda` into a module, by its names."""
+        """Put the simulator's `cuda` into a module, given by the dictionary of its names."""
         if id(names) not in self._swapped:
             found = [name for name, value in names.items() if value is cuda]
             names.update(dict.fromkeys(found, module))
@@ -164,7 +165,7 @@ _dynamic = FakeCUDAShared.array
 
 
 def shared_array(memory: FakeCUDAShared, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
-    """The array of the line that asks: `dict.setdefault` is one step for all threads; nothing is aligned here."""
+    """The array of the line that calls. `dict.setdefault` is one step for all threads. `alignment` has no effect."""
     if shape == 0:
         return _dynamic(memory, shape, dtype)
     asking = sys._getframe(1)
@@ -173,5 +174,5 @@ def shared_array(memory: FakeCUDAShared, shape: Any, dtype: Any, alignment: int 
 
 
 def share_arrays() -> None:
-    """Let kernels in the simulator have their shared arrays from here."""
+    """Let kernels in the simulator get their shared arrays from `shared_array`."""
     FakeCUDAShared.array = shared_array

@@ -1,30 +1,30 @@
 """Products of one step on a CUDA device, with a block's columns of the weights in its shared memory.
 
 A block computes all rows of its group for the columns that it owns. A lane keeps `TILE` x `TILE` sums in registers and
-goes through k four at a time: 8 reads of four numbers make 64 products. Lanes that are left over share out k, and their
-sums are added up in one order. The left side, which other blocks have written, is read once by each block, through
-shared memory, a slice of k at a time, the next while one is multiplied. Its rows lie four numbers more than a slice
-apart, so that rows that lanes read together lie in different banks.
+goes through k four at a time: 8 reads of four numbers make 64 products. If there are more lanes than tiles, several
+lanes share the k of a tile, and their sums are added up in a fixed order. The left side was written by other blocks.
+Each block reads it once, through shared memory, a slice of k at a time. The next slice is copied while one is
+multiplied. Rows of a slice have four numbers between them, so that lanes which read rows at once use different banks.
 
 Columns of a product are owned by features: with period P, feature u owns columns u, u + P, u + 2P, ... Of a block's
 features `[u0, u1)` column j is number `j // (u1 - u0) * P + u0 + j % (u1 - u0)` of the matrix.
 
-Functions are text (`source`, `split_source`) for generated modules, as the simulator puts its own `cuda` only into the
-module that a kernel is from. Limits: all lanes of a block call them together; they wait for each other at the beginning
-and the end. Whole numbers are below 2^32.
+Functions are text (`source`, `split_source`) for generated modules, because the simulator puts its own `cuda` only into
+the module that holds the kernel. Limits: all lanes of a block call them together, and wait for each other at the
+beginning and the end. Indices are below 2^32.
 
-**Products whose inner axis, k, the blocks of a group share out**: partial sums, and their totals. This is cheaper for a
-product whose left side has several numbers for each feature of its result, such as gate gradients. A block multiplies
-the numbers of its own features, which it has written itself, with its own rows of the weights. It leaves partial sums
-of the whole result in memory. Then the group waits, and each block adds up the sums of its own features, one member's
-after the other's. For `rows` and H features a block writes and reads `rows * H` numbers. Otherwise it would read
-`rows * inner` numbers of a left side that others have written.
+**Products whose inner axis, k, is divided among the blocks of a group**: partial sums, and their totals. This is
+cheaper for a product whose left side has several numbers for each feature of its result, such as gate gradients. A
+block multiplies the numbers of its own features, which it has written itself, with its own rows of the weights. It
+leaves partial sums of the whole result in memory. Then the group waits, and each block adds up the sums of its own
+features, one member's after the other's. For `rows` and H features a block writes and reads `rows * H` numbers.
+Otherwise it would read `rows * inner` numbers of a left side that others have written.
 
-Partial sums lie in the order in which they are read: by owner of the features, then by member that computed them,
-`height` rows of `width` numbers. Columns of the weights lie in shared memory in the same way: `width` for each owner,
-with zeros after its own. A lane writes a tile by 16 bytes a row. If there are fewer tiles than lanes, lanes share out
-k, and their sums are added up in shared memory. Sums have one order whatever runs when. Limit: all numbers of a left
-side that a block owns are staged at once.
+Partial sums are stored in the order in which they are read: by owner of the features, then by member that computed
+them, `height` rows of `width` numbers. Shared memory holds the columns of the weights in the same way: `width` for each
+owner, padded with zeros. A lane writes each row of a tile as 16 bytes. If there are fewer tiles than lanes, several
+lanes share the k of a tile, and their sums are added up in shared memory. The order of each sum does not depend on
+timing. Limit: shared memory holds all numbers of the left side that a block owns at once.
 """
 
 from __future__ import annotations
@@ -56,19 +56,20 @@ from rnnops.kernels.cuda.lane_functions import (
 )
 
 WARP = 32  # lanes that read neighbouring numbers
-TOGETHER = COPIED // 4  # numbers of one copy; modules define it for their dtype
-number = np.float32  # of sums; modules that hold these functions define it for their dtype
-kept_number = np.float32  # of weights in shared memory; modules define it as well
+TOGETHER = COPIED // 4  # numbers of one copy; generated modules define it for their dtype
+number = np.float32  # dtype of sums; generated modules define their own
+kept_number = np.float32  # dtype of weights in shared memory; generated modules define their own
 
 
 @dataclass(frozen=True)
 class SharedNumbers:
-    """Numbers of shared memory that a product takes.
+    """Counts of numbers in shared memory that a product takes.
 
     Args:
-        weights: of a block's columns.
-        row: of one more k of a slice, and of four more than it has: all rows together.
-        sums: of all lanes.
+        weights: numbers of the weights, for a block's columns.
+        row: numbers of the left side for one k, all rows together. A slice takes `depth` times as many, and those
+            between its rows.
+        sums: numbers of the sums of all lanes.
     """
 
     weights: int
@@ -77,17 +78,17 @@ class SharedNumbers:
 
 
 def shared_numbers(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
-    """The numbers in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
+    """The counts of numbers in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
     return SharedNumbers(padded(inner) * padded(width), padded(rows), lanes * SQUARE)
 
 
 def padded(count: int) -> int:
-    """The next multiple of `TILE`."""
+    """The count, rounded up to a multiple of `TILE`."""
     return -(-count // TILE) * TILE
 
 
 def quotient(a: int, b: int) -> int:
-    """`a // b` in 32 bits: devices divide 64 bits by some hundred instructions."""
+    """`a // b` in 32 bits: a device needs about a hundred instructions to divide 64 bits."""
     return np.int64(np.uint32(a) // np.uint32(b))
 
 
@@ -102,9 +103,9 @@ def load_columns(
     """Put a block's columns of a matrix into shared memory, row by row, with zeros up to multiples of `TILE`.
 
     Args:
-        start: of the matrix in `B`.
-        along, across: numbers from one k, and from one column, to the next.
-        u0, u1: the block's features.
+        start: index in `B` of the matrix's first number.
+        along, across: distance of neighbouring k, and of neighbouring columns, in numbers.
+        u0, u1: the block's features, `[u0, u1)`.
     """
     own = u1 - u0
     width = columns // period * own
@@ -120,10 +121,10 @@ def load_columns(
 
 
 def load_slice(A: Any, start: int, stride: int, rows: int, size: int, staged: Any, pitch: int) -> None:
-    """Put `size` columns of A into shared memory, with zeros up to `full` and up to a multiple of `TILE` rows.
+    """Put `size` columns of A into shared memory, and add zeros up to multiples of `TILE` columns and rows.
 
-    They are there when the lane's copies are done and a barrier of the block lies behind.
-    Where rows allow it, all that a lane reads is on its way at once, 16 bytes each.
+    Lanes may read them after `copies_done` and a barrier of the block. If rows begin at multiples of 16 bytes, a lane
+    starts all its copies before it waits for one.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     across = min(lanes, WARP)
@@ -151,7 +152,7 @@ def load_slice(A: Any, start: int, stride: int, rows: int, size: int, staged: An
 
 
 def fetch_columns(C: Any, start: int, rows: int, columns: int, period: int, u0: int, u1: int) -> None:
-    """Have a block's columns of a matrix nearer when they are read: a lane for 32 numbers side by side."""
+    """Fetch a block's columns of a matrix early, so that later reads are faster. A lane fetches 32 neighbours."""
     own = u1 - u0
     pieces = (own + WARP - 1) // WARP + 1 if own > 0 else 0  # the last number may lie in one more line of the cache
     gates = quotient(columns, period)
@@ -171,8 +172,8 @@ def step_product(
     """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
-        staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
-        depth: of a slice of k, a multiple of `TILE`.
+        staged: shared memory for a slice of A, or for two slices if `inner` is more than `depth`.
+        depth: numbers of k in a slice, a multiple of `TILE`.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     own = u1 - u0
@@ -180,7 +181,7 @@ def step_product(
     down, over = (rows + TILE - 1) // TILE, (width + TILE - 1) // TILE
     total = cuda.local.array(SQUARE, number)
     first = 0
-    while first < down * over:  # as many tiles as there are lanes; `range` would divide 64 bits for each of its steps
+    while first < down * over:  # as many tiles at once as there are lanes; `range` would need a division of 64 bits
         tiles = min(lanes, down * over - first)
         splits = quotient(lanes, tiles)
         split = quotient(lane, tiles)
@@ -189,7 +190,7 @@ def step_product(
         x = first + tile - y * over
         clear_tile(total)
         load_slice(A, a_start, a_row, rows, min(depth, inner), staged, depth + TILE)
-        begin, half = 0, 0  # of shared memory: the next slice comes into one while the other is multiplied
+        begin, half = 0, 0  # `half` of the shared memory holds this slice; the next slice is copied to the other half
         while begin < inner:
             full = (min(depth, inner - begin) + TILE - 1) // TILE * TILE
             copies_done()
@@ -234,8 +235,8 @@ def source(dtype: str, weights: str) -> str:
     """The text of the functions, for modules that define `cuda` and `device_function`.
 
     Args:
-        dtype: of products and sums.
-        weights: the dtype in which shared memory keeps them.
+        dtype: the dtype of products and sums.
+        weights: the dtype of the weights in shared memory.
     """
     constants = f"number, kept_number = np.{dtype}, np.{weights}\nTILE, SQUARE, WARP = {TILE}, {SQUARE}, {WARP}"
     constants += f"\nTOGETHER = {COPIED // np.dtype(dtype).itemsize}"
@@ -248,9 +249,9 @@ class PartialSums:
     """The memory that partial sums of one product take, in numbers.
 
     Args:
-        height: rows of a group, up to a multiple of `TILE`.
-        width: numbers of a row that a member owns, up to a multiple of `TILE`.
-        members: of a group.
+        height: rows of a group, rounded up to a multiple of `TILE`.
+        width: numbers of a row that a member owns, rounded up to a multiple of `TILE`.
+        members: blocks of a group.
     """
 
     height: int
@@ -259,12 +260,12 @@ class PartialSums:
 
     @property
     def of_member(self) -> int:
-        """That a member computes for the features of one owner."""
+        """Partial sums that one member computes for the features of one owner."""
         return self.height * self.width
 
     @property
     def of_group(self) -> int:
-        """That a group computes."""
+        """Partial sums that all members of a group compute."""
         return self.members * self.members * self.of_member
 
 
@@ -274,12 +275,12 @@ def partial_sums(rows: int, columns: int, period: int, members: int) -> PartialS
 
 
 def kept_rows(inner: int, period: int, sums: PartialSums) -> int:
-    """Weights that shared memory holds: a block's rows of a matrix."""
+    """Count of weights in shared memory for a block's rows of a matrix."""
     return staged_width(inner, period, sums.members) * sums.members * sums.width
 
 
 def staged_width(inner: int, period: int, members: int) -> int:
-    """Numbers of a row of the left side that a block has, up to a multiple of `TILE`."""
+    """Numbers of a row of the left side that a block owns, rounded up to a multiple of `TILE`."""
     return padded(inner // period * -(-period // members))
 
 
@@ -287,13 +288,13 @@ def load_rows(
     B: Any, start: int, along: int, across: int, inner: int, columns: int, period: int, members: int, width: int,
     u0: int, u1: int, kept: Any,
 ) -> None:  # fmt: skip
-    """Put a block's rows of a matrix into shared memory, columns in the order of their owners, and zeros between them.
+    """Put a block's rows of a matrix into shared memory. Columns are ordered by owner, and padded with zeros.
 
     Args:
-        start: of the matrix in `B`.
-        along, across: numbers from one k, and from one column, to the next.
-        width: columns of an owner, with zeros.
-        u0, u1: the block's features.
+        start: index in `B` of the matrix's first number.
+        along, across: distance of neighbouring k, and of neighbouring columns, in numbers.
+        width: columns of an owner, with the zeros.
+        u0, u1: the block's features, `[u0, u1)`.
     """
     own = u1 - u0
     count = inner // period * own
@@ -312,13 +313,13 @@ def load_rows(
 
 
 def own_number(element: int, period: int, u0: int, own: int) -> int:
-    """Where an element of a row lies among those of a block that owns so many features from `u0` on."""
+    """The place of an element of a row among the elements of a block, which owns `own` features from `u0` on."""
     gate = quotient(element, period)
     return gate * own + element - gate * period - u0
 
 
 def clear_own(staged: Any, count: int) -> None:
-    """Numbers of shared memory become 0, those behind a block's own too."""
+    """Set `count` numbers of shared memory to 0: a block's own numbers and their padding."""
     place = cuda.threadIdx.x
     while place < count:
         staged[place] = number(0)
@@ -348,13 +349,13 @@ def partial_product(
     A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, pitch: int, there: bool, sums: Any,
     partials: Any, start: int, height: int, width: int, member: int, members: int, period: int, u0: int, u1: int,
 ) -> None:  # fmt: skip
-    """Partial sums of `A[rows, own k] @ kept` go to memory.
+    """Write the partial sums of `A[rows, own k] @ kept` to memory.
 
     Args:
         staged: shared memory for a block's numbers of A, rows `pitch` numbers apart.
-        there: True if they are there already, padded with zeros.
-        start: of the group's partial sums.
-        height, width: as of `PartialSums`.
+        there: True if `staged` already holds them, padded with zeros.
+        start: index of the group's first partial sum.
+        height, width: see `PartialSums`.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     full = (quotient(inner, period) * (u1 - u0) + TILE - 1) // TILE * TILE
@@ -403,9 +404,10 @@ def add_partials(
     partials: Any, start: int, rows: int, height: int, width: int, member: int, members: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
 ) -> None:  # fmt: skip
-    """`C[rows, own columns]` becomes the sum of what members computed, plus its old value, or plus a bias (< 0: none).
+    """`C[rows, own columns]` becomes the sum of all members' partial sums, plus its old value or a bias, if any.
 
-    Lanes share out fours of numbers, then members.
+    `bias_start` < 0: no bias. Each lane adds four neighbouring numbers. If lanes are left over, several lanes share the
+    members of the same four.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     own = u1 - u0
@@ -452,6 +454,6 @@ SPLIT_FUNCTIONS = (load_rows, own_number, clear_own, load_own, partial_product, 
 
 
 def split_source() -> str:
-    """The text of the functions, for modules that define `cuda`, `device_function` and those of `source`."""
+    """The text of the functions, for modules that define `cuda`, `device_function` and the functions of `source`."""
     functions = device_functions(SPLIT_FUNCTIONS)
     return "\n\n\n".join([f"BATCH = {BATCH}", *functions])

@@ -6,14 +6,16 @@ GRU's three gates fill 18 of 24 columns, not of 32. Missing rows cost only multi
 beyond the last row read that row again, and their results are not stored. Shared memory takes the time: each weight is
 read once for 32 rows, and the left side once for 64 columns.
 
-Warps that are left over share out k by chunks of 16. Their sums are added up in one order, so two runs have the same
-bits. The left side comes through shared memory as float32, by asynchronous copies. A slice of k is copied while the
-slice before it is multiplied. A lane rounds the numbers after it has read them. Rows lie `BESIDE` numbers more than a
-slice apart. Slices are multiples of 32 numbers, so a warp's reads of 16 bytes meet in no bank.
+If warps are left over, several warps share the k of the same tiles, by chunks of 16. Their sums are added up in a fixed
+order, so two runs have the same bits. The left side is copied to shared memory as float32, asynchronously. A slice of k
+is copied while the slice before it is multiplied. A lane rounds the numbers after it has read them. Rows of a slice
+have `BESIDE` numbers between them, and slices are multiples of 32 numbers. So a warp's reads of 16 bytes have no bank
+conflicts.
 
-Columns are owned as in `step_product.py`; functions are text (`source`) for generated modules that hold those of that
-file, too. Limits: blocks are whole warps; all lanes of a block call them together; they wait for each other at the
-beginning and the end. How many tiles a warp has is fixed when a kernel is compiled: sums in memory would be slow.
+Columns are owned as in `step_product.py`. Functions are text (`source`) for generated modules, which must also hold the
+functions of that file. Limits: blocks are whole warps; all lanes of a block call the functions together, and wait for
+each other at the beginning and the end. The count of a warp's tiles is fixed when a kernel is compiled, so that sums
+stay in registers: sums in memory would be slow.
 """
 
 from __future__ import annotations
@@ -41,33 +43,34 @@ from rnnops.kernels.cuda.tensor_cores import (
 )
 
 SLICE = 32  # slices of k are multiples of it
-BESIDE = 16  # numbers more than a slice from row to row
-MOST_TILES, MOST_TIMES = 8, 2  # of a warp: 64 sums of a lane in registers
+BESIDE = 16  # numbers between two staged rows of a slice
+# The most tiles, and the most groups of 16 rows, of a warp. A lane then has 64 sums in registers.
+MOST_TILES, MOST_TIMES = 8, 2
 SUMS_OF_WARPS = tuple(product(range(1, MOST_TILES + 1), range(1, MOST_TIMES + 1)))
 EDGE = COPIED // 4
 
 
 def tiles_of(width: int) -> tuple[int, int]:
-    """How many tiles a warp has, and how many groups of tiles there are, for so many columns of a block."""
+    """For a block of `width` columns: the count of tiles that a warp has, and the count of such groups of tiles."""
     tiles = -(-width // TILE_COLUMNS)
     groups = -(-tiles // MOST_TILES)
     return -(-tiles // groups), groups
 
 
 def times_of(rows: int) -> int:
-    """How many times 16 rows a warp has, for so many rows of a block."""
+    """The count of groups of 16 rows that a warp has, for a block with `rows` rows."""
     return min(MOST_TIMES, -(-rows // ROWS))
 
 
 def shared_fragments(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
-    """The fragments in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
+    """The counts of numbers in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
     tiles, groups = tiles_of(width)
     sums = lanes * tiles * SUMS * times_of(rows)
     return SharedNumbers(-(-inner // CHUNK) * tiles * groups * OF_TILE, rows, sums)
 
 
 def sums_name(tiles: int, times: int) -> str:
-    """The name of a warp's sums before the first product, in generated modules."""
+    """The name that generated modules give to a warp's sums before the first product."""
     return f"NO_SUMS_{tiles}_{times}"
 
 
@@ -78,10 +81,10 @@ def load_fragments(
     """Put a block's columns of a matrix into shared memory, rounded, with zeros up to whole tiles and chunks.
 
     Args:
-        start: of the matrix in `B`.
-        along, across: numbers from one k, and from one column, to the next.
-        u0, u1: the block's features.
-        tiles: of columns, in all.
+        start: index in `B` of the matrix's first number.
+        along, across: distance of neighbouring k, and of neighbouring columns, in numbers.
+        u0, u1: the block's features, `[u0, u1)`.
+        tiles: the count of all tiles of columns.
     """
     own = u1 - u0
     width, full = quotient(columns, period) * own, tiles * TILE_COLUMNS
@@ -101,8 +104,8 @@ def load_fragments(
 def stage_rows(A: Any, start: int, stride: int, rows: int, size: int, staged: Any, pitch: int) -> None:
     """Put `size` columns of A into shared memory, with zeros up to a whole chunk.
 
-    They are there when the lane's copies are done and a barrier of the block lies behind.
-    Where rows allow it, all that a lane reads is on its way at once, 16 bytes each.
+    Lanes may read them after `copies_done` and a barrier of the block. If rows begin at multiples of 16 bytes, a lane
+    starts all its copies before it waits for one.
     """
     across = WARP
     y, down = cuda.threadIdx.x // across, cuda.blockDim.x // across
@@ -131,11 +134,11 @@ def add_fragments(
     C: Any, c_start: int, rows: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any,
     bias_start: int,
 ) -> None:  # fmt: skip
-    """The part of C that a warp stores: sums of the warps that share its tiles, added up in their order.
+    """Store a warp's part of C: add up the sums of all warps that share its tiles, in the order of the warps.
 
     Args:
-        item: number of the tiles among `together`, of each of the `splits`.
-        first_row, first_column: of the tiles, in the block's part of C.
+        item: number of this warp's tiles among the `together` groups of tiles. `splits` warps share each group.
+        first_row, first_column: the first row and column of the tiles in the block's part of C.
     """
     lane, count = cuda.threadIdx.x % WARP, len(nothing[0])
     all_sums, own, n = len(nothing) * count, u1 - u0, split
@@ -165,11 +168,11 @@ def tensor_product(
     """`C[rows, own columns]` becomes `A @ kept`, plus its old value, or plus a bias (`bias_start` < 0: none).
 
     Args:
-        staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
-        depth: of a slice of k, a multiple of `SLICE`.
-        groups: of tiles that lie in `kept`.
-        nothing: a warp's sums before the first product, `SUMS` for each of its tiles, for each of its times 16 rows.
-        sums: may lie where `staged` lies.
+        staged: shared memory for a slice of A, or for two slices if `inner` is more than `depth`.
+        depth: numbers of k in a slice, a multiple of `SLICE`.
+        groups: the count of groups of tiles in `kept`.
+        nothing: a lane's sums before the first product: for each group of 16 rows, `SUMS` zeros for each tile.
+        sums: shared memory for the sums of all lanes. It may be the same memory as `staged`.
     """
     lane, warp, warps = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP, cuda.blockDim.x // WARP
     own, times, count, pitch = u1 - u0, len(nothing), len(nothing[0]), depth + BESIDE
@@ -178,7 +181,7 @@ def tensor_product(
     down = quotient(rows + own_rows - 1, own_rows)
     over = quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS)
     first = 0
-    while first < down * over:  # as many groups of tiles as there are warps
+    while first < down * over:  # as many groups of tiles at once as there are warps
         together = min(warps, down * over - first)
         splits = quotient(warps, together)
         split = quotient(warp, together)
@@ -188,7 +191,7 @@ def tensor_product(
         own_row, own_k = y * own_rows + lane // OF_LANE, lane % OF_LANE * OF_LANE
         total = nothing
         stage_rows(A, a_start, a_row, rows, min(depth, inner), staged, pitch)
-        begin, here = 0, 0  # in shared memory: the next slice comes into one half while the other is multiplied
+        begin, here = 0, 0  # `here` in shared memory begins this slice; the next slice is copied to the other half
         while begin < inner:
             chunks = (min(depth, inner - begin) + CHUNK - 1) // CHUNK
             other = rows * pitch - here
@@ -234,11 +237,11 @@ def source(precision: str) -> str:
     """The text of the functions, for modules that hold those of `step_product.py`.
 
     Args:
-        precision: of operands, a name in `INSTRUCTIONS`.
+        precision: the format of operands, a key of `INSTRUCTIONS`.
     """
     names = "bits", "left", "multiply"
     parts = ", ".join(f"{name}_{precision}" for name in names)
-    rounding = f"round_{precision}"  # which elementwise kernels call, for products that they do
+    rounding = f"round_{precision}"  # pointwise loops call it for products that they compute
     imports = f"from rnnops.kernels.cuda.tensor_cores import {parts}, {rounding}, keep_fragments, no_sums"
     constants = [
         f"rounded_bits, left_fragment, multiply_tiles = {parts}",

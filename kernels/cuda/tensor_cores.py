@@ -1,31 +1,32 @@
 """Products on tensor cores: fragments, warps, rounding.
 
-**bfloat16 on a CUDA device**: as `kernels/cpu/pointwise.py`, bit for bit.
+**bfloat16 on a CUDA device**: the same bits as in `kernels/cpu/pointwise.py`.
 
-**What `mma.sync` does**: the register and the lane of each matrix element, and the product itself. A warp of 32 lanes
-multiplies A [16, k] by B [k, 8] and adds C [16, 8]. Each lane holds parts of all of them. The places are those of the
-PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for `mma.m16n8k16` of
-`.bf16` and `.f16`), with lane = 4 * group + member. `multiplied` is the instruction for all lanes at once, the twin
-that the simulator computes with. An element in a wrong lane or register gives a wrong result there, too.
+**The instruction `mma.sync`**: the register and the lane of each matrix element, and the product itself. A warp of 32
+lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]. Each lane holds parts of all three. The places are those of
+the PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for `mma.m16n8k16` of
+`.bf16` and `.f16`), with lane = 4 * group + member. `multiplied` computes the instruction for all lanes at once. The
+simulator uses it, so an element in a wrong lane or register gives a wrong result there, too.
 
 Limits: sums are exact here, and rounded once. Hardware adds products in an order of its own and cuts bits off on the
 way. PTX does not specify this.
 
-**Lanes of a warp that do something together, in the simulator, which knows no warps: each brings what it holds**. On a
-device a warp's instruction is one for all 32 lanes. Here lanes are threads, which come one after another; who comes
-last does it for all. Tests put another object in the place of `simulated`, whose threads take turns. Limits: all 32
-lanes of a warp come, in the same order of instructions; blocks have one axis of threads.
+**Warps in the simulator, which has none**. On a device all 32 lanes of a warp run an instruction together. In the
+simulator lanes are threads, which come one after another. Each brings its operands, and the last one computes the
+instruction for all (`Warps`). Tests replace `simulated` by an object whose threads take turns. Limits: all 32 lanes of
+a warp must come, in the same order of instructions; blocks have one axis of threads.
 
-**Tensor cores**: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights. 16
-numbers of k, a chunk, are multiplied at once, by two instructions of tf32 or by one of bf16 or f16 (`tensor_cores.py`).
-What the ISA calls k may be any number of k, so long as both sides take the same: member t of a group takes numbers 4 t
-... 4 t + 3 of a chunk, so that they come by one read of 16 bytes. Weights lie in the order of lanes, `[chunk, tile of 8
-columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp lie side by side, so that
-no two meet in a bank.
+**Products on tensor cores**: rounding of operands, a warp's fragment of a left side, and its products with weights. A
+chunk is 16 numbers of k. Two instructions of tf32, or one of bf16 or f16, multiply it. The instruction's k may stand
+for any numbers of k, if both sides use the same ones. Here member t of a group takes the numbers 4 t ... 4 t + 3 of a
+chunk, so that one read of 16 bytes gives them. Weights are stored in the order of lanes, `[chunk, tile of 8 columns,
+column, 16 numbers of k]`. A lane's four weights of a tile are one read, and those of a warp are neighbours, so that
+reads have no bank conflicts.
 
-A warp has one or two times 16 rows, and a few tiles of columns: a tuple of tuples of sums, four for each tile, so that
-no memory holds them; how many there are is known by their type. Each function has a twin for the simulator, exact lane
-by lane. Limits: compute capability 8.0 or more; all 32 lanes of a warp call `multiply_...` together.
+A warp has one or two groups of 16 rows, and a few tiles of columns. A lane's sums are a tuple of tuples: for each group
+of rows, four sums for each tile. Tuples stay in registers, and their type tells the counts. Each function has a twin
+for the simulator, exact lane by lane. Limits: compute capability 8.0 or more; all 32 lanes of a warp call
+`multiply_...` together.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class MmaInstruction:
     """A kind of `mma.sync` with sums in float32.
 
     Args:
-        precision: of operands, as `ro.compile` names it.
-        kind: the same in PTX.
+        precision: the format of operands, by its name in `ro.compile`.
+        kind: the name of that format in PTX.
         k: elements of a row of A, and of a column of B.
         digits: bits of an operand's significand.
     """
@@ -99,22 +100,22 @@ class MmaInstruction:
 
     @property
     def name(self) -> str:
-        """As PTX has it."""
+        """The instruction's name in PTX."""
         return f"mma.sync.aligned.m16n8k{self.k}.row.col.f32.{self.kind}.{self.kind}.f32"
 
     @property
     def short(self) -> str:
-        """As plans have it."""
+        """The instruction's name in printed plans."""
         return f"mma.sync.m16n8k{self.k} of {self.kind}"
 
     @property
     def packed(self) -> int:
-        """Elements of a register."""
+        """Elements of an operand that a register holds."""
         return self.k // 8
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Size of an operand's element in bytes."""
         return 4 // self.packed
 
     def place_in_a(self, lane: int, number: int) -> tuple[int, int]:
@@ -146,11 +147,11 @@ INSTRUCTIONS = {one.precision: one for one in (TFLOAT32, BFLOAT16, FLOAT16)}
 
 
 def multiplied(instruction: MmaInstruction, a: Any, b: Any, c: Any) -> Any:
-    """`A @ B + C` as all lanes hold it: float32 [32, 4].
+    """`A @ B + C`, as float32 [32, 4]: the four elements of each lane.
 
     Args:
-        a, b: words [32, 4] and [32, 2], registers of lanes.
-        c: float32 [32, 4].
+        a, b: the registers of all lanes for A and B, as words [32, 4] and [32, 2].
+        c: the elements of C of all lanes, float32 [32, 4].
     """
     left, right = np.zeros((ROWS, instruction.k)), np.zeros((instruction.k, COLUMNS))
     total = np.zeros((ROWS, COLUMNS))
@@ -168,7 +169,7 @@ def multiplied(instruction: MmaInstruction, a: Any, b: Any, c: Any) -> Any:
 
 
 def elements(instruction: MmaInstruction, words: Any) -> Any:
-    """The numbers in registers, the lower half of a register first, as float64; tf32 ends at its last bit."""
+    """The numbers in registers as float64. The lower half of a register comes first; bits below tf32 are cut off."""
     words = np.ascontiguousarray(words, np.uint32)
     if instruction is TFLOAT32:
         return (words & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
@@ -181,8 +182,8 @@ def elements(instruction: MmaInstruction, words: Any) -> Any:
 def bits(instruction: MmaInstruction, x: Any) -> Any:
     """The bits of float32 numbers rounded to a precision: uint32 for tf32, uint16 for the others.
 
-    To the nearest number, of two that are as near to the one that is larger in size for tf32 (`cvt.rna`), to the even
-    one for the others (`cvt.rn`); NaN stays NaN.
+    Rounds to the nearest number. Ties: tf32 takes the number of larger size (`cvt.rna`), the others take the even one
+    (`cvt.rn`). NaN stays NaN.
     """
     x = np.asarray(x, np.float32)
     if instruction is FLOAT16:
@@ -205,11 +206,11 @@ def values(instruction: MmaInstruction, pattern: Any) -> Any:
     return (pattern.astype(np.uint32) << shift).view(np.float32)
 
 
-SECONDS = 60.0  # in which all lanes come; a lane that has failed never does
+SECONDS = 60.0  # time limit for all lanes to come: a lane that has failed never comes
 
 
 class Meeting:
-    """Where the lanes of one warp come together."""
+    """Collects the operands of one warp's lanes for an instruction, and keeps the results."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -218,7 +219,7 @@ class Meeting:
         self._found: Sequence[Any] = ()
 
     def bring(self, lane: int, given: Any, together: Callable[[list[Any]], Sequence[Any]]) -> None:
-        """A lane has come; the last of a round does what is to be done."""
+        """Add a lane's operands. The last lane of a round computes the results of all lanes by `together`."""
         self._brought[lane] = given
         if len(self._brought) == WARP:
             self._found = together([self._brought[lane] for lane in range(WARP)])
@@ -227,12 +228,12 @@ class Meeting:
             self.changed.notify_all()
 
     def taken(self, lane: int) -> Any:
-        """The result of the last round for a lane; the next round is not before all have come again."""
+        """A lane's result of the last round. It stays until all lanes have come to the next round."""
         return self._found[lane]
 
 
 class Warps:
-    """The meetings of all warps, by their blocks' objects in the simulator."""
+    """The meetings of all warps. The key is the block's object in the simulator, and the warp's number."""
 
     def __init__(self) -> None:
         self._meetings: dict[tuple[int, int], Meeting] = {}
@@ -241,7 +242,7 @@ class Warps:
         """The result for the calling lane, from the values of all lanes of its warp.
 
         Args:
-            together: from what lanes have brought, in their order, to what they get.
+            together: a function from the values of all lanes, in their order, to their results.
         """
         thread: Any = threading.current_thread()
         warp, lane = divmod(thread.thread_id, WARP)
@@ -254,11 +255,11 @@ class Warps:
             return meeting.taken(lane)
 
     def block_of(self, thread: Any) -> Any:
-        """The state that the threads of a block share."""
+        """The object of a thread's block, which all its threads share."""
         return thread._manager
 
     def wait(self, thread: Any, meeting: Meeting) -> None:
-        """Let other lanes come."""
+        """Wait until other lanes come. Raises RuntimeError if one has failed, or after `SECONDS`."""
         if thread.abort or not meeting.changed.wait(SECONDS):
             raise RuntimeError(f"lane {thread.thread_id} waits for others of its warp, which do not come")
 
@@ -266,10 +267,10 @@ class Warps:
 simulated = Warps()
 
 
-CHUNK, TILE_COLUMNS = 16, 8  # numbers of k that are multiplied at once, columns of a tile
-OF_TILE = CHUNK * TILE_COLUMNS  # weights of a chunk in a tile
-OF_LANE = 4  # of them that a lane holds
-HALF_ROWS = ROWS // 2  # from one row of a lane to its other one
+CHUNK, TILE_COLUMNS = 16, 8  # numbers of k in a chunk, columns of a tile
+OF_TILE = CHUNK * TILE_COLUMNS  # weights of a tile in one chunk
+OF_LANE = 4  # weights of a tile in one chunk that a lane holds
+HALF_ROWS = ROWS // 2  # distance between the two rows of a lane
 CONVERT = {TFLOAT32: "cvt.rna.tf32.f32", BFLOAT16: "cvt.rn.bf16.f32", FLOAT16: "cvt.rn.f16.f32"}
 CONVERT_TWO = {BFLOAT16: "cvt.rn.bf16x2.f32", FLOAT16: "cvt.rn.f16x2.f32"}
 
@@ -287,7 +288,7 @@ if SIMULATED:
             for first in range(row, row + ROWS * len(total), ROWS):
                 places = [min(one, last) * pitch + k for one in (first, first + HALF_ROWS)]
                 rows = [bits(instruction, [staged[place + i] for i in range(OF_LANE)]) for place in places]
-                registers = [one.view(np.uint32) for one in rows]  # which hold two halves, the first one below
+                registers = [one.view(np.uint32) for one in rows]  # of two halves, the lower half is the first number
                 words += [one[i] for i in range(len(registers[0])) for one in registers]
             return tuple(words)
 
@@ -384,7 +385,7 @@ else:
                     start = builder.add(given[3], ir.Constant(given[3].type, tile * OF_TILE))
                     right = _read(context, builder, kept, given[2], start, packed)
                     own = slice(SUMS * tile, SUMS * tile + SUMS)
-                    for first in range(0, each, 4):  # whose neighbour adds to other sums, and need not wait
+                    for first in range(0, each, 4):  # in between, other rows: their sums need not wait for these
                         for row, some in enumerate(sums):
                             a, b = (
                                 words[row * each + first : row * each + first + 4],
@@ -417,7 +418,7 @@ else:
         return [builder.extract_value(found, i) for i in range(SUMS)]
 
     def _register(builder: Any, instruction: MmaInstruction, numbers: list[Any]) -> Any:
-        """Neighbouring numbers in a register, the first one below."""
+        """Neighbouring numbers in a register. The first one is in the lower half."""
         if instruction is TFLOAT32:
             return _bits(builder, instruction, numbers[0])
         text = f"{CONVERT_TWO[instruction]} $0, $1, $2;"
@@ -429,7 +430,7 @@ else:
         return builder.call(ir.InlineAsm(kind, f"{CONVERT[instruction]} $0, $1;", f"{constraint},f"), [number])
 
     def _read(context: Any, builder: Any, kind: Any, value: Any, place: Any, vector: Any) -> list[Any]:
-        """Neighbouring numbers by one read."""
+        """Neighbouring numbers from memory, by one instruction."""
         pointer = builder.gep(_start(context, builder, kind, value), [place])
         found = builder.load(builder.bitcast(pointer, vector.as_pointer()))
         found.align = 4 * vector.count
@@ -449,28 +450,28 @@ else:
 
 
 round_tfloat32, round_bfloat16, round_float16 = map(_round_of, (TFLOAT32, BFLOAT16, FLOAT16))
-"""A float32 number rounded, as float32."""
+"""A float32 number after rounding, as float32."""
 bits_tfloat32, bits_bfloat16, bits_float16 = map(_bits_of, (TFLOAT32, BFLOAT16, FLOAT16))
-"""The bits of a float32 number rounded: a word, or half of one."""
+"""The bits of a rounded float32 number: a word for tf32, half a word for the others."""
 left_tfloat32, left_bfloat16, left_float16 = map(_left_of, (TFLOAT32, BFLOAT16, FLOAT16))
-"""`left(staged, row, last, pitch, k, total)`: a lane's registers of a chunk of a left side.
+"""`left(staged, row, last, pitch, k, total)`: a lane's registers for a chunk of a left side.
 
-Four numbers from `k` on of `row` and of `row + 8`, and so on for all times 16 rows that `total` has; of the last row
-for those behind it. Rows lie `pitch` numbers apart.
+They hold the four numbers from `k` on of rows `row` and `row + 8`, and of the rows 16 further on for each more group of
+16 rows in `total`. Row `last` replaces all rows after it. Rows are `pitch` numbers apart.
 """
 multiply_tfloat32, multiply_bfloat16, multiply_float16 = map(_multiply_of, (TFLOAT32, BFLOAT16, FLOAT16))
-"""`multiply(total, left, kept, place)`: a chunk's products added to the sums of all tiles.
+"""`multiply(total, left, kept, place)`: the sums `total` of all tiles plus the products of a chunk.
 
-`place` is that of a lane's four weights of the first tile; those of the next one lie `OF_TILE` further on.
+`place` is the index of a lane's four weights of the first tile. Those of the next tile are `OF_TILE` further on.
 """
 keep_fragments = _keep
-"""`keep_fragments(total, sums, first)`: `sums[first + n * WARP]` becomes a lane's sum `n`, 16 rows after the other."""
+"""`keep_fragments(total, sums, first)`: `sums[first + n * WARP]` becomes a lane's sum `n`, in the order of `total`."""
 
 
 def no_sums(tiles: int, times: int = 1) -> tuple[tuple[Any, ...], ...]:
-    """Sums of a lane before the first product.
+    """Sums of a lane before the first product: zeros.
 
     Args:
-        times: 16 rows.
+        times: groups of 16 rows.
     """
     return ((np.float32(0),) * (SUMS * tiles),) * times
