@@ -185,7 +185,7 @@ def _found() -> tuple[Cublas | None, str]:
 
 
 def fits(matrix: Any, rows: int, columns: int) -> bool:
-    """True if cuBLAS can take a matrix: one axis is contiguous, and lines along it do not overlap."""
+    """True if cuBLAS can take a matrix: one axis is contiguous, its lines do not overlap, sizes are not too large."""
     apart, inside, along = (matrix.row, columns, rows) if matrix.column == 1 else (matrix.column, rows, columns)
     return 1 in (matrix.row, matrix.column) and (inside <= apart <= MOST or along == 1) and max(rows, columns) <= MOST
 
