@@ -305,7 +305,7 @@ def _saved(
     if policy.kind == ALL:
         return _without_views(program, targets)
     if policy.kind == SEGMENTS:
-        return _without_views(program, targets) - _sums_and_products(program, free)
+        return _without_views(program, targets) - _large_arithmetic_results(program, free)
     if policy.kind == MEMORY:
         if nbytes is None:
             return set()
@@ -347,7 +347,7 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
     return found
 
 
-def _sums_and_products(program: Program, free: Collection[str]) -> set[str]:
+def _large_arithmetic_results(program: Program, free: Collection[str]) -> set[str]:
     """Blobs about as large as a state that are made by one addition or multiplication."""
     largest = max((program.types[name].size for name in free), default=0)
     simple = {name for call in program.calls if call.op.type in SIMPLE for name in call.op.outputs}

@@ -260,7 +260,7 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     Raises FeedError for what is not an array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
-    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
+    arrays = {spec.name: integers_as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
     float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
         check_type(net, spec, type_of(arrays[spec.name]), float_dtype)
@@ -294,7 +294,7 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name, hint=hint) from error
 
 
-def as_declared(net: Net, spec: Input, array: Any) -> Any:
+def integers_as_declared(net: Net, spec: Input, array: Any) -> Any:
     """Integers in the dtype of their input, as indices and labels of NumPy are int64.
 
     Raises FeedError where a value does not fit.
@@ -342,8 +342,9 @@ def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
         if dtype not in ("float32", "float64"):
-            hint, wanted = _converting(name, "float32", dtype), "float32 or float64"
-            raise FeedError("dtype of a float input", net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
+            problem, hint = "a float input has another dtype", _conversion_hint(name, "float32", dtype)
+            wanted = "float32 or float64"
+            raise FeedError(problem, net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
     if len(set(floats.values())) > 1:
         _fail_for_two_dtypes(net, floats)
     return next(iter(floats.values()), None)
@@ -360,11 +361,11 @@ def _fail_for_two_dtypes(net: Net, floats: Mapping[str, str]) -> NoReturn:
         blob=name,
         wanted=f"{wanted} as '{like}' has",
         came=floats[name],
-        hint=_converting(name, wanted),
+        hint=_conversion_hint(name, wanted),
     )
 
 
-def _converting(name: str, dtype: str, came: str = "") -> str:
+def _conversion_hint(name: str, dtype: str, came: str = "") -> str:
     """The hint to convert a feed; a complex one would lose its imaginary part."""
     if came.startswith("complex"):
         return "Complex numbers are pairs of reals: feed array.real and array.imag, each to an input."
@@ -377,10 +378,8 @@ def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
     """Raise FeedError where a feed has not the dtype or the shape that its input was declared with."""
     wanted = float_dtype if spec.dtype == FLOAT else spec.dtype
     if kind.dtype != wanted:
-        hint = _converting(spec.name, wanted, kind.dtype)
-        raise FeedError(
-            "a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype, hint=hint
-        )
+        problem, hint = "a feed of a wrong dtype", _conversion_hint(spec.name, wanted, kind.dtype)
+        raise FeedError(problem, net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype, hint=hint)
     if spec.shape is not None and kind.shape != spec.shape:
         raise FeedError(
             "a feed of a wrong shape", net=net.name, blob=spec.name, wanted=list(spec.shape), came=list(kind.shape)
@@ -513,7 +512,7 @@ def types_of_feeds(
         hint = bound if dicts else f"Give it by name: {missing[0]}= an array or its shape."  # a net has nothing bound
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted, hint=hint)
     fed = [spec for spec in net.input_specs if spec.name in given and not _is_shape(given[spec.name])]
-    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
+    arrays = {spec.name: integers_as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
     floats = asked_float_dtype(net, arrays, dtype)
     types = {}
     for spec in net.input_specs:

@@ -345,7 +345,7 @@ class Stream(Attributes):
 
     def _new_states(self, out: dict[str, Array]) -> dict[str, Array]:
         """States, taken out of outputs. Raises StreamError where one does not fit the input that it feeds."""
-        wanted = self._now.places.wanted
+        wanted = self._now.places.dtypes_and_shapes
         new = [(state, out.pop(state.output)) for state, _, _ in wanted]
         for (state, dtype, shape), (_, array) in zip(wanted, new, strict=True):
             if array.shape != shape or array.dtype != dtype:

@@ -112,7 +112,7 @@ class StreamPlaces:
         return bool(self.present.all())
 
     @cached_property
-    def wanted(self) -> tuple[tuple[StreamState, np.dtype[Any], Shape], ...]:
+    def dtypes_and_shapes(self) -> tuple[tuple[StreamState, np.dtype[Any], Shape], ...]:
         """Dtypes and shapes of states."""
         return tuple((state, np.dtype(state.dtype), state.type(self.rows).shape) for state in self.links)
 

@@ -42,7 +42,7 @@ from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.types import FLOAT, Array
 
 Feeds = Mapping[str, Any]
-EVERY = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
+NOT_STREAMED = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class _StreamWriter(StreamParts):
             except MixedError as reason:
                 blob = next((name for name in call.op.inputs if name in self.frames), None)
                 problem = f"this op cannot be streamed: {reason}"
-                raise StreamError(problem, net=self.net.name, op=call.op.label, blob=blob, hint=EVERY) from None
+                raise StreamError(problem, net=self.net.name, op=call.op.label, blob=blob, hint=NOT_STREAMED) from None
         outputs, blobs = {}, {}
         for name, blob in self.net.output_blobs.items():
             blobs[name] = self.blob(blob)
