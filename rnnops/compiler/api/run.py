@@ -259,7 +259,7 @@ class Run(ForwardMode):
             return Run(self.net, self.device, options, copies, self._saving)
         made = bound_run.BoundRun(self.net, self.device, options, copies, self._saving)
         if weights is not None:
-            _ = made.served  # which finds what is wrong with weights
+            _ = made.folded_run  # which finds what is wrong with weights
         return made
 
     @memory_named(of_run)
