@@ -70,7 +70,7 @@ TOLD = {
     "an input of a stream that is called rows": "stream({'rows': array})",
     "an export that is unknown": "got 'elf'",
     "a parameter of no size": "blob 'w': not a shape; wanted integers of 0 or more; got (3, -1). No size is left",
-    "a net in the place of a cell": "A cell is given itself, cell for cell.net; ro.recurrent_net steps nets.",
+    "a net in the place of a cell": "Give cell in place of cell.net: ro.scan takes cells, ro.recurrent_net takes nets.",
     "initial values of a name that a layer has not": "blob 'weight': init= names no parameter of 'dense'",
     "initial values without a name": 'a dict of names, {"gates_t_w": array, "*_b": "zeros"}; got',
     "a gradient net of a run": "give Run.net.",

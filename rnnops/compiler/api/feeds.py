@@ -131,7 +131,7 @@ def check_precision(net: str, precision: object, device: str, known: tuple[str, 
 def check_floats(net: Net, precision: str, float_dtype: str) -> None:
     """Raise DeviceError where operands are to be rounded in a run of float64."""
     if precision != EXACT and float_dtype != "float32":
-        problem = f"precision='{precision}' rounds what would be float32"
+        problem = f"precision='{precision}' rounds only float32"
         raise DeviceError(problem, net=net.name, wanted="feeds of float32", came=float_dtype)
 
 
