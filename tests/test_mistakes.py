@@ -58,7 +58,7 @@ TOLD = {
     "a cell that is compiled": "ro.scan(cell, xs, h=h0)",
     "a preset cell that is called": "cell.apply_over_sequence(net, x)",
     "no array": "Every input needs an array: zeros for a state",
-    "rows of several lengths": "pad them, and say lengths=",
+    "rows of several lengths": "pad them, and give lengths=",
     "lengths of floats": "Convert it: lengths.astype('int32').",
     "options by position": "training=True, seed=0",
     "NaN in a feed": "blob 'h0': a feed is not finite, and reaches output 'y'; got NaN at [0, 0]",

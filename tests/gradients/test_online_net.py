@@ -275,7 +275,7 @@ def test_dtypes_that_a_net_declares() -> None:
             np.testing.assert_array_equal(out["d_w"], np.full((D, H), 1.5 * N))
         else:
             with pytest.raises(
-                ro.GradientError, match=r"blob 'h': a state follows .*float64; got 'mat_mul_0', float32"
+                ro.GradientError, match=r"blob 'h': a state depends .*float64; got 'mat_mul_0', float32"
             ):
                 ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
 
