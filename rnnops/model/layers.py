@@ -433,7 +433,7 @@ def cell_maker(cell: str | MakeCell) -> MakeCell:
 
 
 def made_cell(make: MakeCell, input_size: int, hidden: int, name: str) -> RNNCell:
-    """A cell of a layer. Raises ModelError for options that it does not take, and where no cell comes back."""
+    """A cell of a layer. Raises ModelError for options that it does not take, and if no cell comes back."""
     try:
         signature(make).bind(input_size, hidden, name=name)
     except (TypeError, ValueError) as error:  # the latter where a partial's arguments do not fit

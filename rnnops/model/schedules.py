@@ -165,7 +165,7 @@ class Cosine:
 @named_settings
 @dataclass(frozen=True)
 class WarmUp:
-    """A rate that rises linearly for some steps, and then follows another schedule, or stays.
+    """A rate that rises linearly for some steps, and then follows another schedule from its beginning, or stays.
 
     Step k of the first `steps` has the rate `(k + 1) / steps` times the first rate of the next schedule.
 
