@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of nets: `differentiate` turns a net into its gradient net.
 
-The gradient net is a net like any other. Its inputs are the forward blobs that it reads and the gradients of the
-outputs, its outputs the gradients of the inputs. Gradients of a blob that is used twice are added in one fixed order.
+The gradient net is a plain net. Its inputs are the forward blobs that it reads, and the gradients of the outputs. Its
+outputs are the gradients of the inputs. If a blob has several readers, their gradients are added in a fixed order.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rnnops.types import Type, is_float
 
 @dataclass(frozen=True)
 class GradientNet:
-    """A gradient net and what its inputs and outputs stand for.
+    """A gradient net, and the meaning of its inputs and outputs.
 
     Args:
-        net: its outputs are named like the forward inputs they are gradients of.
-        output_grads: forward output -> the input that takes its gradient.
-        reads: forward blobs among its inputs.
-        refused: forward output -> why no gradient may be given to it.
-        origins: blob that a gradient rule made -> key of the forward op that it is the rule of; sums have none.
-        contributions: (forward blob, key of a forward op that reads it, what that adds to the blob's gradient).
+        net: the net. An output has the name of the forward input whose gradient it is.
+        output_grads: forward output -> the input for its gradient.
+        reads: the inputs that are forward blobs.
+        refused: forward output that takes no gradient -> the error for it.
+        origins: blob of the gradient net -> key of the forward op whose gradient rule made it; sums are left out.
+        contributions: (forward blob, key of a forward op that reads it, blob that this op adds to the blob's gradient).
     """
 
     net: Net
@@ -48,7 +48,7 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
     Args:
         wrt: float inputs whose gradients are wanted.
 
-    Raises GradientError where an op on the way from `wrt` to an output has no gradient.
+    Raises GradientError if an op on the way from `wrt` to an output has no gradient.
     """
     forward = program.net
     with absolute_names():
@@ -65,12 +65,14 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
 
 @dataclass(frozen=True, order=True)
 class _Padded:
-    """A gradient that is zero but for some places along one axis.
+    """A gradient that is a blob with zeros before and after it along one axis.
 
     Args:
-        before, after: how many places are zero on either side.
-        size: of the axis.
-        source: the blob of the other places.
+        axis: the axis.
+        before, after: how many zeros there are on each side.
+        size: size of the axis, zeros included.
+        layer: layer of the Pad that puts the zeros there.
+        source: the blob without zeros.
     """
 
     axis: int
@@ -81,13 +83,13 @@ class _Padded:
     source: str
 
     def follows_on(self, other: _Padded) -> bool:
-        """True if the other begins where this one ends."""
+        """True if the other blob begins where this one ends."""
         alike = (self.axis, self.size, self.layer) == (other.axis, other.size, other.layer)
         return alike and self.size - self.after == other.before
 
 
 def _padded(ops: Sequence[Op], grad: Blob) -> _Padded | None:
-    """The operand of a gradient's last op, where that puts zeros around places of one axis; None for another."""
+    """The gradient as a `_Padded`, if its last op is a Pad with zeros along one axis; else None."""
     if not ops:
         return None
     op = ops[-1]
@@ -125,7 +127,7 @@ class _Builder:
         return names
 
     def visit(self, call: Call) -> None:
-        """Add the gradient ops of one forward op, if a gradient reaches it and one of its inputs wants it."""
+        """Add the gradient ops of one forward op, if its results have a gradient and one of its inputs needs one."""
         op, schema = call.op, schema_of(call.op.type)
         wanted = [i for i, name in enumerate(op.inputs) if name in self.active]
         reached = any(name in self.grads for name in op.outputs)
@@ -152,7 +154,7 @@ class _Builder:
             return self._zeros(self.program.types[name]) if total is None else total
 
     def _arguments(self, call: Call, schema: OpSchema) -> list[Blob | None]:
-        """Inputs, outputs and the outputs' gradients, as the gradient rule takes them."""
+        """The arguments of a gradient rule: inputs, outputs, and gradients of outputs."""
         op = call.op
         inputs = [
             self._read(call, schema, port, name) for port, name in zip(_ports(schema, op), op.inputs, strict=True)
@@ -167,7 +169,8 @@ class _Builder:
         return [*inputs, *outputs, *grads]
 
     def _read(self, call: Call, schema: OpSchema, port: str, name: str) -> Blob | None:
-        """A forward blob as an input of the gradient net, if the op's declaration allows to read it."""
+        """A forward blob as an input of the gradient net; a `NotKept` if the op does not declare that it reads the
+        blob."""
         if not name:
             return None
         if port not in schema.keeps and "*" not in schema.keeps:
@@ -192,7 +195,8 @@ class _Builder:
         return total
 
     def _side_by_side(self, name: str, grads: Sequence[Blob]) -> Sequence[Blob]:
-        """The gradients, with those of slices that are neighbours as one: joined, not padded and added."""
+        """The gradients of a blob. Gradients of slices that together are the whole blob become one: they are joined
+        instead of padded and added."""
         parts = sorted((grad for grad in grads if grad.name in self.pads), key=lambda grad: self.pads[grad.name])
         padded = [self.pads[grad.name] for grad in parts]
         follow = all(a.follows_on(b) for a, b in pairwise(padded))
@@ -206,7 +210,7 @@ class _Builder:
         return [whole if place == first else grad for place, grad in enumerate(grads) if place not in rest]
 
     def _replace_contributions(self, name: str, parts: set[str], whole: str) -> None:
-        """Let what several ops add be one contribution, that of the last of them."""
+        """Replace the contributions of several ops by one contribution of the last of these ops."""
         places = [i for i, (blob, _, grad) in enumerate(self.contributions) if blob == name and grad in parts]
         key = self.contributions[places[-1]][1]
         self.contributions = [one for i, one in enumerate(self.contributions) if i not in places]
@@ -214,7 +218,7 @@ class _Builder:
         self.origins[whole] = key
 
     def _fitted(self, call: Call, schema: OpSchema, i: int, grad: Blob) -> Blob:
-        """The gradient in the input's shape: what broadcasting repeated is summed."""
+        """The gradient in the shape of the input: summed over axes along which the input was broadcast."""
         wanted, came = call.types[i], grad.type
         if wanted == came or wanted is None or came is None:
             return grad
@@ -234,7 +238,7 @@ class _Builder:
 
 
 def _gradients(call: Call, result: Any) -> Sequence[Blob | None]:
-    """The gradients that a rule returned, one for each input. Raises GradientError for anything else."""
+    """The gradients that a rule returned, one for each input. Raises GradientError if it returned something else."""
     count = len(call.op.inputs)
     if result is None:
         return [None] * count
@@ -264,7 +268,8 @@ def _active_blobs(program: Program, wrt: set[str]) -> set[str]:
 
 
 def _refusals(program: Program) -> tuple[set[str], dict[str, GradientError]]:
-    """Blobs that may get no gradient (not in `outputs_with_grads`), and the outputs that would send them one."""
+    """Blobs that take no gradient (not in `outputs_with_grads`); and output that depends on such a blob -> the
+    error."""
     forbidden: set[str] = set()
     reason: dict[str, GradientError] = {}
     for op in program.net.ops:
@@ -286,14 +291,14 @@ def _refusals(program: Program) -> tuple[set[str], dict[str, GradientError]]:
 
 
 def _free_prefix(names: Iterable[str]) -> str:
-    """`grad`, or `grad_1`, ...: a scope that no forward blob lives in."""
+    """`grad`, or `grad_1`, ...: a scope without forward blobs."""
     taken = {name.split("/")[0] for name in names}
     candidates = ("grad" if k == 0 else f"grad_{k}" for k in range(len(taken) + 1))
     return next(name for name in candidates if name not in taken)
 
 
 def _ports(schema: OpSchema, op: Op) -> list[str]:
-    """Port names of the inputs that an op has, `?` and `*` taken off, the last repeated."""
+    """For each input of an op the name of its port, without `?` and `*`. Additional inputs have the last port."""
     names = [port.rstrip("?*") for port in schema.inputs]
     return [names[min(i, len(names) - 1)] for i in range(len(op.inputs))]
 

@@ -1,7 +1,7 @@
-"""The reference interpreter walks a net op by op in NumPy, and rewrites of any net, which come before it.
+"""The reference interpreter, which runs a net op by op in NumPy, and rewrites of nets that all devices use.
 
-The interpreter is the specification that every device is compared with. Rewrites drop ops that nothing reads, merge
-equal ops, number random ops, and fold constants once shapes are known.
+The interpreter is the specification that every device is compared with. It comes first (`prepare`, `execute`). Rewrites
+drop ops that nothing reads, merge equal ops, number random ops, and fold constants once shapes are known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rnnops.sizes import Size
 from rnnops.types import OPAQUE, Array, TwinArray, Type, is_float
 from rnnops.util import cached_property
 
-Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
+Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its results
 
 
 class Workspace:
@@ -58,9 +58,9 @@ class Program:
 
     Args:
         net: an immutable net.
-        calls: one for each op, in order.
-        types: of every blob.
-        float_dtype: what `"float"` stands for in this run.
+        calls: one call for each op, in order.
+        types: the type of every blob.
+        float_dtype: the dtype that `"float"` stands for in this run.
     """
 
     net: Net
@@ -77,12 +77,12 @@ class Program:
 
     @cached_property
     def stays(self) -> frozenset[str]:
-        """Inputs and outputs."""
+        """Inputs and outputs, which `execute` does not drop."""
         return frozenset([*self.net.input_names, *self.net.output_blobs.values()])
 
 
 def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
-    """Infer all types of a net and make it ready to run. Raises TypeRuleError where something does not fit."""
+    """Infer all types of a net and make it ready to run. Raises TypeRuleError if types do not fit an op."""
     calls, types = tuple(calls_of(net, feeds, float_dtype)), dict(feeds)
     for call in calls:
         types.update(zip(call.op.outputs, call.output_types, strict=True))
@@ -91,10 +91,10 @@ def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
 
 
 def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type] | None = None) -> Program:
-    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged.
+    """`prepare` for a net that a rewrite of a program returned; the program itself if the net is unchanged.
 
     Args:
-        feeds: types of its inputs; those that these blobs have in the program if left out.
+        feeds: types of the inputs; by default the types of these blobs in the program.
     """
     types = {name: program.types[name] for name in net.input_names} if feeds is None else feeds
     return program if net is program.net else prepare(net, types, program.float_dtype)
@@ -112,11 +112,11 @@ def execute(
     """Run every op of a program.
 
     Args:
-        workspace: holds the inputs, gets the results; a blob is dropped after its last use.
-        keep: blobs that stay, besides the outputs of the net.
-        kept: where blobs in `keep` go, each with memory of its own; `workspace` if left out.
-        kernels: what runs an op in place of its reference, by the op's key.
-        given: inputs that are dropped after their last use as well.
+        workspace: holds the inputs and gets the results. A result that does not stay is dropped after its last use.
+        keep: blobs that stay; outputs of the net stay in any case.
+        kept: the workspace that gets blobs in `keep`, each with memory of its own; `workspace` if left out.
+        kernels: key of an op -> the function that runs it instead of its reference.
+        given: inputs that are also dropped after their last use.
     """
     stay = program.stays if not given else program.stays - (set(given) - set(program.net.output_blobs.values()))
     wanted, source = frozenset(keep), workspace if kept is None else kept
@@ -154,7 +154,7 @@ def out_of_memory(call: Call, problem: str) -> OutOfMemoryError:
 def run_call(
     call: Call, schema: OpSchema, workspace: Workspace, context: RunContext, kernel: Kernel | None
 ) -> tuple[Any, ...]:
-    """The results of one op, run by its kernel, or by its reference where that is None."""
+    """The results of one op, run by its kernel; by its reference if there is no kernel."""
     arrays = [workspace[name] if name else None for name in call.op.inputs]
     return run_reference(call, schema, arrays, context) if kernel is None else kernel(arrays, context)
 
@@ -171,7 +171,7 @@ def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: 
     results = result if isinstance(result, tuple) else (result,)
     if "checked" not in call.derived:
         _check_results(call, results)
-        if form_of(call) is not None:  # others are looked at each time: compiled code may read what they return
+        if form_of(call) is not None:  # other ops are checked each time, because compiled code may read their results
             call.derived["checked"] = True
     if context.watch is not None:
         context.watch(call, arrays, results, context.t)
@@ -179,7 +179,7 @@ def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: 
 
 
 def _check_results(call: Call, results: Sequence[Any]) -> None:
-    """Raise OpError where a reference returned something else than its op's types."""
+    """Raise OpError if the results of a reference do not have the types of its op."""
     problem = "its reference returned something else than `shapes` and `dtypes` say"
     if len(results) != len(call.output_types):
         wanted = f"{len(call.output_types)} arrays"
@@ -195,7 +195,7 @@ def _check_results(call: Call, results: Sequence[Any]) -> None:
 
 
 def owned(array: Array) -> Array:
-    """The array itself, or a copy where it is a small part of another, so that keeping it keeps nothing else alive."""
+    """The array; a copy if it is a small part of another array, so that keeping it does not keep the other alive."""
     return array if is_whole(array) else array.copy()
 
 
@@ -206,7 +206,7 @@ def is_whole(array: Array) -> bool:
 
 
 def _dead_after(net: Net) -> list[tuple[str, ...]]:
-    """For each op, the blobs that are there after it and read by no later one."""
+    """For each op, the blobs that are alive after it and that no later op reads."""
     last: dict[str, int] = {}
     for index, op in enumerate(net.ops):
         last.update((name, index) for name in (*op.outputs, *op.inputs) if name)
@@ -219,9 +219,9 @@ def _dead_after(net: Net) -> list[tuple[str, ...]]:
 def rewritten(
     net: Net, ops: Sequence[Op], outputs: Mapping[str, str] | None = None, inputs: Sequence[Input] | None = None
 ) -> Net:
-    """An immutable net with other ops, outputs and inputs; the net itself where it is immutable and has these.
+    """An immutable net with other ops, outputs and inputs; the net itself if it is immutable and has these already.
 
-    What later passes found of a net stays known then, as it is the same net.
+    In that case, facts that are cached for the net stay known.
 
     Args:
         ops: all of them, in order.
@@ -241,19 +241,19 @@ def _are_these(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def prune(net: Net, keep_inputs: Iterable[str] | None = None, outputs: Mapping[str, str] | None = None) -> Net:
-    """Drop ops that no output needs; where an op can leave outputs out, blank unread ones.
+    """Drop ops that no output needs. If an op can leave outputs out, outputs that are not read get the name `""`.
 
     rewrite: `a = Exp(x); b = Tanh(x); return b`  -->  `b = Tanh(x); return b`
 
     Args:
-        keep_inputs: inputs that stay though unused; all of them if left out.
+        keep_inputs: inputs that stay even if they are not used; all of them if left out.
         outputs: output name -> blob; those of the net if left out.
     """
     needed = set((net.output_blobs if outputs is None else outputs).values())
     ops = []
     for op in reversed(net.ops):
         if any(name in needed for name in op.outputs):
-            needed.update(filter(None, op.inputs))  # else each op that leaves an output out were needed
+            needed.update(filter(None, op.inputs))  # without "", or ops with an output "" would count as needed
             ops.append(_without_unread(op, needed) if schema_of(op.type).may_omit_outputs else op)
     stay = set(net.input_names) if keep_inputs is None else {*keep_inputs, *needed}
     inputs = [spec for spec in net.input_specs if spec.name in stay]
@@ -285,10 +285,10 @@ Key = tuple[Hashable, ...]
 
 
 def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
-    """Drop ops that compute what an earlier op of their layer computes; nets in attributes are merged within first.
+    """Drop ops that compute the same as an earlier op of their layer. Ops within nets in attributes are merged first.
 
-    Only ops that agree to the last bit of their attributes are equal; a random op is equal to one of the same ordinal.
-    Blobs that were `.named`, that a recurrence is to recompute, or that are in `keep`, keep their ops.
+    Ops are equal only if their attributes agree to the last bit; random ops only if they have the same ordinal. Ops of
+    some blobs stay: of `.named` blobs, of blobs that a recurrence recomputes, and of blobs in `keep`.
 
     rewrite: `a = Exp(x); b = Exp(x); y = Add(a, b)`  -->  `a = Exp(x); y = Add(a, a)`
     """
@@ -310,7 +310,7 @@ def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
 
 
 def merged_within(op: Op) -> Op:
-    """The op with its nets merged."""
+    """The op after `merge_equal_ops` of the nets in its attributes."""
     recompute = op.attributes.get("recompute", ())
     nets = {name: merge_equal_ops(value, recompute) for name, value in op.attributes.items() if is_net(value)}
     changed = any(op.attributes[name] is not value for name, value in nets.items())
@@ -327,7 +327,7 @@ def _is_kept(net: Net, op: Op, keep: Collection[str]) -> bool:
 
 
 def _key(op: Op, symbolic: bool) -> Key | None:
-    """A key that equal ops share; None if an op is equal to no other, as it draws its own random numbers."""
+    """A key that equal ops share; None if an op equals no other op, because it draws its own random numbers."""
     if schema_of(op.type).random and "ordinal" not in op.attributes:
         return None
     attributes = []
@@ -340,10 +340,11 @@ def _key(op: Op, symbolic: bool) -> Key | None:
 
 
 def _exact(value: Any, symbolic: bool) -> Hashable | None:
-    """A value such that equal ones are the same to the last bit: 0.0 is not -0.0, 1 is not True; None for no value.
+    """A key for an attribute: keys are equal only if values are the same to the last bit (0.0 is not -0.0, 1 is not
+    True). None if a value equals no other.
 
     Args:
-        symbolic: whether there are sizes that symbols stand for, which whole numbers may be equal to.
+        symbolic: whether there are symbols for sizes, which may be equal to whole numbers.
     """
     if is_net(value):
         return _net_key(value, symbolic)
@@ -356,7 +357,7 @@ def _exact(value: Any, symbolic: bool) -> Hashable | None:
 
 
 def _net_key(net: Net, symbolic: bool) -> Hashable | None:
-    """Nets are equal where their inputs, ops and outputs are, names of blobs included."""
+    """A key for a net: nets are equal if their inputs, ops and outputs are equal, names of blobs included."""
     ops = [(_key(op, symbolic), op.outputs) for op in net.ops]
     if any(key is None for key, _ in ops):
         return None
@@ -368,7 +369,7 @@ def _net_key(net: Net, symbolic: bool) -> Hashable | None:
 
 
 def _has_sizes(value: Any) -> bool:
-    """True if there are sizes in a net, or in an attribute, that symbols stand for."""
+    """True if a net or an attribute has symbols for sizes."""
     if is_net(value):
         attributes = (part for op in value.ops for part in op.attributes.values())
         return any(map(_has_sizes, chain((spec.shape for spec in value.input_specs), attributes)))
@@ -376,7 +377,7 @@ def _has_sizes(value: Any) -> bool:
 
 
 class _Equal:
-    """A whole number as part of a key: keys are compared by it and not hashed, which would pin a size."""
+    """A whole number as part of a key. It is compared but not hashed, because a hash would fix a symbol's value."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -389,14 +390,14 @@ class _Equal:
 
 
 def number_random_ops(net: Net, ordinals: Iterator[int] | None = None) -> Net:
-    """Number random ops in order, those of cells where the cell stands; an op that has a number keeps it.
+    """Give each random op a number (`ordinal`), in order, cells included. An op that has a number keeps it.
 
-    So an op that a gradient runs again draws the same numbers again, however often its net is numbered.
+    So an op that runs again for a gradient draws the same random numbers, even if its net is numbered again.
 
     rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
 
     Args:
-        ordinals: the numbers to give; from 0 on, without those that ops have, if left out.
+        ordinals: the numbers to give; if left out, all numbers from 0 on that no op has.
     """
     if ordinals is None:
         taken = set(_ordinals(net))
@@ -405,7 +406,7 @@ def number_random_ops(net: Net, ordinals: Iterator[int] | None = None) -> Net:
 
 
 def _ordinals(net: Net) -> Iterator[int]:
-    """The numbers that random ops have, in cells too."""
+    """The numbers that random ops have already, in cells too."""
     for op in net.ops:
         for value in op.attributes.values():
             yield from _ordinals(value) if isinstance(value, Net) else ()
@@ -424,7 +425,7 @@ def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
 
 
 def first_live_random_op(net: Net, training: bool) -> str | None:
-    """The label of a random op that draws numbers, in training or outside of it; None where there is none."""
+    """The label of the first random op that draws numbers, in training or not; None if there is none."""
     for op in net.ops:
         if schema_of(op.type).draws(op, training):
             return op.label
@@ -435,13 +436,14 @@ def first_live_random_op(net: Net, training: bool) -> str | None:
 
 
 def draws(op: Op, training: bool) -> bool:
-    """True if an op, or one in a cell of it, draws numbers."""
+    """True if an op, or an op in its cell, draws random numbers."""
     cells = [value for value in op.attributes.values() if isinstance(value, Net)]
     return schema_of(op.type).draws(op, training) or any(first_live_random_op(cell, training) for cell in cells)
 
 
 def fold_constants(program: Program) -> Net:
-    """Replace ops whose results are known once shapes are, so that backward need not keep their operands.
+    """Replace ops whose results are known by constants, so that backward need not keep their operands. Some results,
+    such as those of Shape, are known once shapes are.
 
     rewrite: `n = Shape(x); m = Gather(n, i)`  -->  `n = Constant([4, 3]); m = Constant(4)`
     """
@@ -452,7 +454,7 @@ def _folded(call: Call) -> Op:
     if len(call.op.outputs) != 1 or call.output_values[0] is None or call.op.type == "Constant":
         return call.op
     value, dtype = call.output_values[0], call.output_types[0].dtype
-    if is_float(dtype):  # a cast number: the net says "float" where this call has the run's own dtype
+    if is_float(dtype):  # the net says "float", but this call has the dtype of one run
         return call.op
     return Op(
         "Constant",

@@ -1,12 +1,14 @@
-"""Sizes as symbols, and the conditions under which a plan for one size is a plan for another.
+"""Sizes as symbols, and the conditions under which a plan for some sizes is also a plan for others.
 
-A symbol is a number that remembers its computation, and the decisions that were made by it. A plan that is made with
-symbols holds for all sizes by which the same would have been decided. Sums and products are polynomials over atoms:
-symbols, which stand for the sizes of feeds, and results of other arithmetic. A comparison of two sizes gets an answer,
-which becomes a condition of the plan unless it holds for all sizes. NumPy and dictionaries want a plain number and get
-it, and that guards it: the plan is then only for this number.
+A `Size` is a number that remembers how it was computed. `Symbols` notes all decisions that depended on sizes. A plan
+that is made with symbols holds for all sizes that lead to the same decisions.
 
-A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
+A size is a polynomial over atoms. Atoms are symbols, which stand for sizes of feeds, and results of arithmetic other
+than sums and products. A comparison of two sizes returns its result for the current numbers. The result becomes a
+condition of the plan, unless it is the same for all sizes. NumPy and dictionaries need a plain number. To give them one
+is to **guard** the size: the plan then holds only for this number.
+
+A symbol is at least 2. Sizes 0 and 1, and which sizes are equal, belong to the structure of feeds (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -21,19 +23,20 @@ from typing import Any, NoReturn
 import numpy as np
 
 Number = int | float
-Monomial = tuple[int, ...]  # numbers of atoms, in order; one may stand there several times
-Terms = dict[Monomial, int]
+Monomial = tuple[int, ...]  # a product of atoms: their numbers, sorted, with repetitions
+Terms = dict[Monomial, int]  # a polynomial: product of atoms -> its factor
 Relation = Callable[[Any, Any], bool]
-Choice = Callable[[Sequence[int]], tuple[Any, bool]]  # what is chosen, and whether its cost is linear in the numbers
+Choice = Callable[[Sequence[int]], tuple[Any, bool]]  # returns a choice, and True if its cost is linear in the numbers
 MORE, LESS, SAME = operator.gt, operator.lt, operator.eq
 
 
 class Size:
-    """A number that is computed from symbols; where a plain number is wanted, it is one, and guarded.
+    """A number that is computed from symbols. If a plain number is needed, it becomes one and is guarded.
 
     Args:
-        symbols: of the plan.
-        terms: a polynomial over atoms.
+        symbols: the symbols of the plan.
+        terms: its polynomial over atoms.
+        key: equal for sizes with the same polynomial.
         real: whether it is an atom that is not a whole number.
     """
 
@@ -46,18 +49,18 @@ class Size:
         self._told: dict[Any, bool] = {}
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # rules ask whether sizes are whole numbers
+    def __class__(self) -> type:  # rules of ops ask `isinstance(size, int)`
         return float if self.real else int
 
     @property
     def value(self) -> Any:
-        """Its value while the plan is made."""
+        """Its number for the sizes with which the plan is made."""
         if self._value is None:
             self._value = self.with_atoms(self.symbols.values)
         return self._value
 
     def with_atoms(self, atoms: Sequence[Number]) -> Any:
-        """Its number with other values of atoms."""
+        """Its number for these values of atoms."""
         total: Any = 0
         for monomial, factor in self.terms.items():
             for atom in monomial:
@@ -67,14 +70,15 @@ class Size:
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
-        """The least and the largest that it can be, None where that is not known."""
+        """The least and the largest number that it can be; None if this is not known."""
         if self._bounds is None:
             self._bounds = self._found_bounds()
         found: tuple[int | None, int | None] = self._bounds
         return found
 
     def _found_bounds(self) -> tuple[int | None, int | None]:
-        """By Taylor's series at the least values of atoms: what is left of each is at least 0."""
+        """The bounds, from the Taylor series at the least values of atoms. The distance of an atom from its least value
+        is at least 0. So if all factors but the constant are at least 0, the constant is the least number."""
         least, moved = self.symbols.least, dict[Monomial, int]()
         for monomial, factor in self.terms.items():
             parts: Terms = {(): factor}
@@ -94,7 +98,7 @@ class Size:
         )
 
     def _terms_of(self, other: Any) -> Terms:
-        """Another whole number as a polynomial of the same plan."""
+        """Another whole number as a polynomial. Raises TypeError if it belongs to another plan."""
         if type(other) is Size and other.symbols is not self.symbols:
             raise TypeError("sizes of different plans meet: something has been kept that belongs to another plan")
         return terms_of(other)
@@ -186,7 +190,7 @@ class Size:
         return np.array(self.symbols.guard(self), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's arithmetic: with its numbers as with Python's, with its arrays that of a plain number."""
+        """Arithmetic with numbers of NumPy is symbolic, as with numbers of Python. With arrays the size is guarded."""
         if ufunc in OPERATORS and method == "__call__" and not (options or any(map(_is_array, inputs))):
             return OPERATORS[ufunc](*(one.item() if isinstance(one, np.generic) else one for one in inputs))
         plain = [self.symbols.guard(one) if type(one) is Size else one for one in inputs]
@@ -195,7 +199,7 @@ class Size:
     # -- decisions -------------------------------------------------------------------------------------------------
 
     def _is(self, relation: Relation, other: Any) -> bool:
-        """True if a relation holds; asked for the second time, it is known."""
+        """True if a relation holds. The answer is cached."""
         key = relation, type(other), id(other) if type(other) is Size else other  # each size is one object
         told = self._told.get(key)
         if told is None:
@@ -267,16 +271,16 @@ class Size:
 
 
 def whole(number: Any) -> Any:
-    """A whole number of any kind as Python's own, or the size that it is. Raises TypeError for what is none."""
+    """A size unchanged, or any other whole number as an int. Raises TypeError for other values."""
     return number if type(number) is Size else operator.index(number)
 
 
 def guarded(function: Choice, numbers: Sequence[Any]) -> Any:
-    """The result of a function of plain numbers; for sizes, the same result becomes a condition.
+    """The choice of a function of plain numbers. For sizes, it becomes a condition that the choice stays the same.
 
     Args:
-        function: from numbers to what it chooses, and whether the cost of each choice is linear in them, so that what
-            is best at the corners of a box is best within.
+        function: from numbers to (choice, True if the cost of each choice is linear in the numbers). With linear costs,
+            a choice that is best at all corners of a box of numbers is best inside of it.
     """
     symbols = next((number.symbols for number in numbers if type(number) is Size), None)
     return function(numbers)[0] if symbols is None else symbols.guard_choice(function, numbers)
@@ -284,23 +288,23 @@ def guarded(function: Choice, numbers: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class LazyText:
-    """A text with sizes in it, in the order of its places `{}`."""
+    """A text with sizes in its places `{}`, in order."""
 
     template: str
     sizes: tuple[Any, ...]
 
     def text(self, numbers: Sequence[int]) -> str:
-        """With plain numbers."""
+        """The text with plain numbers."""
         return self.template.format(*numbers)
 
 
 def lazy_text(template: str, *sizes: int) -> Any:
-    """A text with sizes in the places `{}`, for people; it does not guard them."""
+    """A text for people with sizes in its places `{}`. The sizes are not guarded."""
     return LazyText(template, sizes) if is_symbolic(sizes) else template.format(*sizes)
 
 
 def sizes_in(value: Any) -> list[Size]:
-    """All sizes within a value of tuples, lists, mappings and dataclasses, less what these have worked out."""
+    """All sizes within a value of tuples, lists, mappings and dataclasses, without cached attributes of dataclasses."""
     if type(value) is Size:
         return [value]
     if isinstance(value, Mapping):
@@ -313,8 +317,8 @@ def sizes_in(value: Any) -> list[Size]:
 
 
 def is_symbolic(numbers: Sequence[Any]) -> bool:
-    """True if some of these numbers are sizes that symbols stand for."""
-    for number in numbers:  # noqa: SIM110 - in half the time of `any`: it is asked of all shapes
+    """True if one of these numbers is a `Size`."""
+    for number in numbers:  # noqa: SIM110 - half the time of `any`, and called for all shapes
         if type(number) is Size:
             return True
     return False
@@ -359,22 +363,22 @@ def terms_of(number: Any) -> Terms:
 
 
 def with_monomials(number: Any, monomials: dict[Monomial, int]) -> int:
-    """A size where products of atoms have certain values."""
+    """The number of a size, from values of products of atoms."""
     return sum(factor * monomials[monomial] for monomial, factor in terms_of(number).items())
 
 
 def key_of(number: Any) -> Any:
-    """Equal for polynomials that are the same."""
+    """A key that is equal for numbers with the same polynomial."""
     return number.key if type(number) is Size else (type(number), number)
 
 
 def value_of(number: Any) -> Any:
-    """A plain number, or what a size stands for while the plan is made."""
+    """A plain number, or the number of a size for the sizes with which the plan is made."""
     return number.value if type(number) is Size else number
 
 
 def _other(function: Callable[..., Any], a: Any, b: Any) -> Any:
-    """Arithmetic that is not a polynomial."""
+    """The result of arithmetic that is not a polynomial, as a new atom."""
     if not (_is_number(a) and _is_number(b)):
         return NotImplemented
     return (a if type(a) is Size else b).symbols.computed(function, a, b)
@@ -386,7 +390,7 @@ def ceiling(a: Any, b: Any) -> Any:
 
 
 def _least(number: Any) -> int:
-    """The least that a whole number can be, below 0 where that is not known."""
+    """The least number that a whole number can be; -1 if it is not known."""
     low = number.bounds[0] if type(number) is Size else number
     return -1 if low is None else int(low)
 
@@ -397,14 +401,14 @@ def _is_under(a: Any, b: Any) -> bool:
 
 
 def least_result(function: Callable[..., Any], a: Any, b: Any) -> int | None:
-    """The least that the result of other arithmetic can be; None where that is not known."""
+    """The least result of arithmetic that is not a polynomial; None if it is not known."""
     if not is_whole(a, b) or _least(a) < 0 or _least(b) <= 0:
         return None
     return {operator.floordiv: 0, operator.mod: 0, ceiling: min(_least(a), 1)}.get(function)
 
 
 def _exact(a: Size, b: Any) -> Any:
-    """The quotient of a polynomial and a single term that is never 0, where nothing is left over; else None."""
+    """The quotient of a polynomial and a single term that is never 0; None if the division leaves a remainder."""
     divisor = a._terms_of(b)
     if len(divisor) != 1 or (type(b) is Size and _least(b) <= 0):
         return None
@@ -422,7 +426,7 @@ def _exact(a: Size, b: Any) -> Any:
     return a.symbols.made(terms)
 
 
-RATIOS, MOST_MONOMIALS = (16, 4), 3  # of sizes for which a linear choice is tried, and of what, as corners are many
+RATIOS, MOST_MONOMIALS = (16, 4), 3  # a linear choice is tried for sizes 16 (or 4) times smaller and larger
 LEAST = 2  # the least number that a symbol stands for
 
 
@@ -430,25 +434,25 @@ class Symbols:
     """The symbols of one plan, the numbers computed from them, and the decisions made by them.
 
     Args:
-        hints: the numbers that symbols stand for while the plan is made.
+        hints: the numbers of the symbols for which the plan is made.
     """
 
     def __init__(self, hints: Sequence[int]) -> None:
         self.count = len(hints)
-        self.values: list[Number] = list(hints)  # of atoms, symbols first
+        self.values: list[Number] = list(hints)  # numbers of atoms, symbols first
         self.least: list[int | None] = [LEAST] * len(hints)
-        self.formulas: list[tuple[Callable[..., Any], Any, Any]] = []  # of atoms behind the symbols
+        self.formulas: list[tuple[Callable[..., Any], Any, Any]] = []  # how atoms other than symbols are computed
         self.conditions: dict[tuple[Relation, Any], tuple[Any, Any, bool]] = {}
         self.choices: list[tuple[Choice, Sequence[int], Any]] = []
         self._atoms: dict[Any, Size] = {}
         self._made: dict[Any, Size] = {}  # each polynomial is one object
 
     def symbol(self, number: int) -> Any:
-        """The size that a symbol stands for."""
+        """The size of a symbol."""
         return self.made({(number,): 1})
 
     def made(self, terms: Terms) -> Any:
-        """A polynomial as a size, or as a number where it is one."""
+        """A polynomial as a size; as a plain number if it is constant."""
         if 0 in terms.values():
             terms = {monomial: factor for monomial, factor in terms.items() if factor}
         if not terms or (len(terms) == 1 and () in terms):
@@ -460,14 +464,14 @@ class Symbols:
         return found
 
     def computed(self, function: Callable[..., Any], a: Any, b: Any) -> Any:
-        """The result of other arithmetic, as an atom."""
+        """The result of arithmetic that is not a polynomial, as an atom."""
         key = function, key_of(a), key_of(b)
         if any(type(one) is Size and one.symbols is not self for one in (a, b)):
             raise TypeError("sizes of different plans meet: something has been kept that belongs to another plan")
         if key not in self._atoms:
             try:
                 result = function(value_of(a), value_of(b))
-            except ArithmeticError:  # whoever catches it makes use of these numbers
+            except ArithmeticError:  # code that catches it depends on these numbers
                 for one in (a, b):
                     self.decide(SAME, one, value_of(one))
                 raise
@@ -480,7 +484,7 @@ class Symbols:
         return self._atoms[key]
 
     def decide(self, relation: Relation, a: Any, b: Any) -> bool:
-        """True if a relation holds, which becomes a condition unless it always does or never."""
+        """True if a relation holds. The answer becomes a condition, unless it is the same for all sizes."""
         if is_whole(a, b):
             a, b = a - b, 0
             if type(a) is not Size:
@@ -494,21 +498,22 @@ class Symbols:
         return self.conditions[key][2]
 
     def guard(self, size: Size) -> Any:
-        """The plain number of a size that the plan depends on."""
+        """The plain number of a size. From now on the plan holds only for this number."""
         self.decide(SAME, size, size.value)
         return size.value
 
     def guard_choice(self, function: Choice, numbers: Sequence[int]) -> Any:
-        """The result of a function of the plain numbers of sizes, which becomes a condition."""
+        """The choice of a function of the plain numbers of sizes. That it stays the same becomes a condition."""
         outcome, is_linear = function([value_of(number) for number in numbers])
         if not (is_linear and self._is_same_around(function, numbers, outcome)):
             self.choices.append((function, tuple(numbers), outcome))
         return outcome
 
     def _is_same_around(self, function: Choice, numbers: Sequence[int], outcome: Any) -> bool:
-        """True if a linear choice is the same for much smaller and much larger sizes; a condition is that they are so.
+        """True if a linear choice is the same for much smaller and much larger sizes. Then it becomes a condition that
+        sizes stay within these bounds.
 
-        Products of atoms are taken to be independent of each other.
+        Products of atoms are treated as if they were independent of each other.
         """
         monomials = sorted({monomial for number in numbers for monomial in terms_of(number) if monomial})
         values = [prod(self.values[atom] for atom in monomial) for monomial in monomials]
@@ -523,7 +528,7 @@ class Symbols:
         return False
 
     def at(self, values: Sequence[Number]) -> Values | None:
-        """The same with other sizes; None where other things would have been decided."""
+        """The values of atoms for other sizes; None if these would lead to other decisions."""
         found = Values(values)
         try:
             for function, a, b in self.formulas:
@@ -533,10 +538,10 @@ class Symbols:
         return found if self._holds(found.number) else None
 
     def _holds(self, number: Callable[[Any], Any]) -> bool:
-        """True if all would be decided as it was."""
+        """True if all decisions would be the same."""
         for key, (a, b, told) in self.conditions.items():
             if key[0](number(a), number(b)) != told:
-                self.conditions = {key: (a, b, told), **self.conditions}  # what fails once may soon fail again
+                self.conditions = {key: (a, b, told), **self.conditions}  # tested first: it may soon fail again
                 return False
         for function, numbers, outcome in self.choices:
             if function([number(one) for one in numbers])[0] != outcome:
@@ -545,7 +550,7 @@ class Symbols:
 
 
 class Values:
-    """The values of sizes for certain values of the symbols.
+    """The numbers of sizes for certain values of the symbols.
 
     Args:
         atoms: values of atoms, symbols first.
@@ -556,10 +561,10 @@ class Values:
         self._known: dict[int, Number] = {}
 
     def number(self, size: Any) -> Any:
-        """A size as a plain number; other numbers as they are."""
+        """A size as a plain number; other values unchanged."""
         if type(size) is not Size:
             return size
-        found = self._known.get(id(size))  # each size is one object, which the symbols keep
+        found = self._known.get(id(size))  # `Symbols` keeps each size as one object
         if found is None:
             found = self._known[id(size)] = size.with_atoms(self.atoms)
         return found

@@ -1,15 +1,14 @@
-"""SVG pictures: elements, style, legends, charts, places of boxes and edges, and the same in words.
+"""SVG pictures: elements and their style, `Picture`, legends, charts, and the layout of boxes and edges.
 
-SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
+**Elements** are SVG text. All texts of users are escaped. Pictures are inline in pages of notebooks, where a style
+sheet holds for the whole page. So all of its rules are only for `.rnnops`, and all pictures have the same style sheet.
+Nothing is loaded from elsewhere, and nothing has an id.
 
-Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are only for `.rnnops`,
-and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
+**A layered layout** (`lay_out`) of a directed graph without cycles (Sugiyama, Tagawa and Toda, IEEE Trans. SMC 11(2),
+1981). Boxes are in layers; each box is below those that it reads. An edge over several layers has a place in each of
+them. Layers are sorted by the mean place of neighbours, in sweeps down and up. Then boxes move towards neighbours.
 
-**A layered layout** of a directed graph without cycles (Sugiyama, Tagawa and Toda, IEEE Trans. SMC 11(2), 1981). Boxes
-lie in layers, each below those that it reads; an edge over several layers has a place in each. The order within layers
-is found by means of neighbours' places, in sweeps down and up; then boxes move towards their neighbours.
-
-Limits: a few hundred boxes; crossings are few, not fewest.
+Limits: a few hundred boxes; crossings are few, but not always as few as possible.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from unicodedata import combining, east_asian_width
 from rnnops.util import LazyModule, folded, preformatted, replaced, scrolled
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
-WIDTH = 24  # signs of the longest bar
+WIDTH = 24  # characters of the longest bar
 
 
 def bar(value: float, most: float, width: int = WIDTH) -> str:
-    """A bar that is as long as a value is of the most, in eighths of a sign."""
+    """A bar of block characters: `most` is `width` characters long, in steps of an eighth of a character."""
     eighths = round(8 * width * value / most) if most > 0 else 0
     return ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
 
 
 html = LazyModule("html")
-LETTER = 0.61  # width of a letter in sizes of its font, a little more than in any common monospaced one
-SIZE, SMALL, TITLE = 11.0, 10.0, 13.0  # of fonts, in pixels
-SIZES = {"small": SMALL, "title": TITLE}  # of classes of the style sheet
+LETTER = 0.61  # width of a letter divided by the font size, a little more than in any common monospaced font
+SIZE, SMALL, TITLE = 11.0, 10.0, 13.0  # font sizes in pixels
+SIZES = {"small": SMALL, "title": TITLE}  # class of the style sheet -> font size
 
 # Name -> fill and stroke on light paper, then on dark paper.
 COLOURS: Mapping[str, tuple[str, str, str, str]] = {
@@ -71,7 +70,7 @@ SHAPES: Mapping[str, tuple[float, float, float]] = {
     "state": (12, 3, 3),
     "parameter": (1, 3, 0),
 }
-MARKS = ("checkpoint", "kept", "boundary", "recomputed")  # what borders of boxes tell
+MARKS = ("checkpoint", "kept", "boundary", "recomputed")  # kinds of borders of boxes
 TIP = 3.5  # half of the width of an arrow's head
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -107,17 +106,17 @@ STYLE = "\n".join([
 
 
 def text_width(text: str, size: float = SIZE) -> float:
-    """The width that a text takes at most."""
+    """The largest width of a text, in pixels."""
     return LETTER * size * sum(map(_letters, text))
 
 
 def _letters(sign: str) -> int:
-    """How many letters a sign is as wide as: one of East Asia as two, a mark over another as none."""
+    """The width of a character in letters: 2 for wide East Asian ones, 0 for combining marks."""
     return 0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1
 
 
 def cut(text: str, letters: int) -> str:
-    """A text that is at most so many letters wide, its end left out where it is."""
+    """A text, cut to at most `letters` letters; `…` stands for the rest."""
     widths = [*accumulate(map(_letters, text))]
     if not text or widths[-1] <= letters:
         return text
@@ -129,12 +128,12 @@ def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start") -
 
     Args:
         kind: classes of the style sheet, which may change the size of the font.
-        anchor: what of it lies at `x`: its `start`, `middle` or `end`.
+        anchor: the point of the text at `x`: its `start`, `middle` or `end`.
     """
     size = next((SIZES[name] for name in kind.split() if name in SIZES), SIZE)
     named = f' class="{kind}"' if kind else ""
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    # Fonts that have such letters may be wider: these are fitted to the width that is there.
+    # Fonts with non-ASCII letters may be wider, so such a text is fitted to its width.
     fitted = "" if said.isascii() else f' textLength="{text_width(said, size):.1f}" lengthAdjust="spacingAndGlyphs"'
     return f'<text x="{x:.1f}" y="{y:.1f}"{named}{place}{fitted}>{html.escape(said)}</text>'
 
@@ -159,7 +158,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, mark: str = 
 
 
 def path(steps: str, kind: str) -> str:
-    """A path of steps in SVG's own words; never foreign text."""
+    """A path from steps in the language of SVG. Never put texts of users here: they are not escaped."""
     return f'<path d="{steps}" class="{kind}"/>'
 
 
@@ -169,7 +168,7 @@ def line(x: float, y: float, a: float, b: float, kind: str) -> str:
 
 
 def way(points: Sequence[tuple[float, float]], kind: str = "way", arrow: bool = True) -> str:
-    """A smooth line through points, straight where they lie below each other, with the head of an arrow at its end."""
+    """A smooth line through points, straight between points below each other, with the head of an arrow at its end."""
     parts = [f"M {points[0][0]:.1f} {points[0][1]:.1f}"]
     for i, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
         if x != a:
@@ -187,8 +186,8 @@ def group(parts: Iterable[str], tooltip: str = "", x: float = 0.0, y: float = 0.
     """Elements together.
 
     Args:
-        tooltip: what is shown over them.
-        x, y: by how much they are moved.
+        tooltip: a text that is shown when the mouse is over them.
+        x, y: the distances that they are moved by.
     """
     moved = f' transform="translate({x:.1f} {y:.1f})"' if x or y else ""
     told = f"<title>{html.escape(tooltip)}</title>" if tooltip else ""
@@ -196,10 +195,10 @@ def group(parts: Iterable[str], tooltip: str = "", x: float = 0.0, y: float = 0.
 
 
 def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
-    """A picture on paper of its own, readable on any page.
+    """A whole picture with its own background, readable on any page.
 
     Args:
-        title: what it is called, for those who do not see it as well.
+        title: its title, also for screen readers.
     """
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     named = f'class="rnnops" role="img" aria-label="{html.escape(title)}"'
@@ -220,7 +219,7 @@ class Picture(ABC):
     @property
     @abstractmethod
     def svg(self) -> str:
-        """The picture, as a document of its own."""
+        """The picture as an SVG document."""
 
     @property
     def text(self) -> str:
@@ -231,10 +230,10 @@ class Picture(ABC):
         """Write the picture as an SVG file.
 
         Args:
-            path: of the file, which is replaced as a whole.
+            path: the path of the file. An old file is replaced as a whole.
 
         Raises:
-            OSError: where that fails; an old file stays then.
+            OSError: the file cannot be written; an old file stays.
         """
         with replaced(path) as file:
             file.write_text(self.svg, encoding="utf-8")
@@ -246,27 +245,27 @@ class Picture(ABC):
         return scrolled(self.svg) + self._below() + folded("in words", preformatted(self.text))
 
     def _below(self) -> str:
-        """The part of a page below the picture."""
+        """HTML to show below the picture."""
         return ""
 
 
 ROW, SWATCH, GAP, EDGE = 17.0, 16.0, 16.0, 10.0
-Named = Sequence[tuple[str, str]]  # classes of the style sheet, and what is said of each
+Named = Sequence[tuple[str, str]]  # (classes of the style sheet, text of the legend)
 
 
 def legend_size(named: Named, width: float) -> tuple[float, float]:
-    """The width that a legend needs within a width, and its height with space around it; 0 where nothing is named."""
+    """The width of a legend within `width`, and its height with margins, which is 0 without items."""
     rows = _rows(named, width)
     wide = max((x + _taken(said) for row in rows for x, _, said in row), default=0.0)
     return wide + 2 * EDGE, (len(rows) * ROW + EDGE if rows else 0.0)
 
 
 def legend(named: Named, x: float, y: float, width: float) -> str:
-    """Swatches with what they mean.
+    """A legend: swatches with their meaning.
 
     Args:
         x, y: the upper left corner.
-        width: of the picture that it is below of.
+        width: the width of the picture above it.
     """
     parts = []
     for number, row in enumerate(_rows(named, width)):
@@ -278,7 +277,7 @@ def legend(named: Named, x: float, y: float, width: float) -> str:
 
 
 def _swatch(x: float, y: float, classes: str) -> str:
-    """A small box, line or piece of colour, as the picture has them."""
+    """A small box, line or coloured area, as in the picture."""
     first, *more = classes.split()
     if first == "box":
         return box(x, y, SWATCH, SMALL, *more)
@@ -286,7 +285,7 @@ def _swatch(x: float, y: float, classes: str) -> str:
 
 
 def _rows(named: Named, width: float) -> list[list[tuple[float, str, str]]]:
-    """The named items in rows, each with its place."""
+    """The items of a legend in rows, each with its horizontal place."""
     rows: list[list[tuple[float, str, str]]] = []
     x = 0.0
     for colour, said in named:
@@ -303,16 +302,16 @@ def _taken(said: str) -> float:
 
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-Tick = tuple[float, str]  # where, and what is said there
+Tick = tuple[float, str]  # (number, text)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A rectangle in which numbers have places.
+    """The rectangle of a chart, in which numbers have places.
 
     Args:
-        left, top, width, height: where it lies.
-        x_range, y_range: the numbers at its sides; large `y` lie high.
+        left, top, width, height: its place in the picture.
+        x_range, y_range: the numbers at its sides; large `y` are at the top.
     """
 
     left: float
@@ -350,7 +349,7 @@ class Frame:
         return lines + [text(x, self.bottom + 15, said, "small soft", "middle") for x, said in places]
 
     def area(self, low: Sequence[float], high: Sequence[float], kind: str) -> str:
-        """The area between two stairs, whose steps are one wide and begin at 0."""
+        """The area between two stairs. Steps of stairs have width 1; the first begins at 0."""
         up = self._stairs(high)
         down = self._stairs(low)[::-1]
         return path("M " + " L ".join(f"{x:.1f} {y:.1f}" for x, y in [*up, *down]) + " Z", kind)
@@ -372,7 +371,7 @@ class Frame:
 
 
 def ticks_up_to(most: float, count: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of 10) from 0 to the first that is no less than the most."""
+    """Multiples of a round step (1, 2 or 5 times a power of 10), from 0 to the first that is at least `most`."""
     if most <= 0:
         return [0.0]
     size = 10.0 ** floor(log10(most / count))
@@ -381,17 +380,17 @@ def ticks_up_to(most: float, count: int = 5) -> list[float]:
 
 
 def byte_ticks(most: int) -> list[Tick]:
-    """Round numbers of bytes, in the unit that the most is told in."""
+    """Round numbers of bytes up to `most`, in the unit of `most`."""
     power = 0
     while most >= 1024 ** (power + 1) and power + 1 < len(UNITS):
         power += 1
     return [(at * 1024**power, f"{at:g} {UNITS[power]}") for at in ticks_up_to(most / 1024**power)]
 
 
-SWEEPS = 8  # down and up in turn; pictures change little after
-BETWEEN, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # boxes, layers; the width of a place of an edge
-NEAR = 12  # places of an edge that are looked at for where it may go straight
-CORNER = 40.0  # from the sides of a box, where edges neither begin nor end
+SWEEPS = 8  # sweeps down and up in turn; more would change little
+BETWEEN, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # gaps between boxes and between layers; width of a place of an edge
+NEAR = 12  # how many next places of an edge are tried as the line on which it goes straight
+CORNER = 40.0  # edges do not begin or end nearer than this to the sides of a box
 
 Size = tuple[float, float]
 Point = tuple[float, float]
@@ -401,7 +400,7 @@ NO_AIMS: Mapping[Edge, float] = {}
 
 @dataclass(frozen=True)
 class DrawingLayout:
-    """Where boxes and edges lie.
+    """The places of boxes and edges.
 
     Args:
         boxes: key -> upper left corner.
@@ -417,13 +416,13 @@ class DrawingLayout:
 def lay_out(
     sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str] = (), aims: Mapping[Edge, float] = NO_AIMS
 ) -> DrawingLayout:
-    """Places of boxes of certain sizes. An edge leaves its layer straight down, so that it crosses no box.
+    """The layout of boxes of certain sizes. An edge leaves its layer straight down, so that it crosses no box.
 
     Args:
-        sizes: key -> width and height, each key after those that it reads.
-        edges: (source, target) by key.
-        top: keys that have the highest layer to themselves.
-        aims: edge -> where it ends, from the center of its target, in widths of the target; 0.0 if left out.
+        sizes: key -> (width, height). A key comes after the keys that it reads.
+        edges: (source, target), by key.
+        top: keys that are alone in the highest layer.
+        aims: edge -> where it ends at its target: offset from the center in widths of the target, 0.0 if left out.
     """
     moved = _Layered(sizes, edges, top, aims)
     moved.order()
@@ -433,9 +432,9 @@ def lay_out(
 
 
 def _layers(sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[str]) -> dict[str, int]:
-    """The layer of each box: one below the lowest that it reads.
+    """The layer of each box: one below the lowest box that it reads.
 
-    A box that reads nothing lies one above its first reader. So does the only reader of such boxes.
+    A box that reads nothing is one above its first reader. So is the only reader of such boxes.
     """
     reads = _neighbours(edges, 1)
     layers = dict.fromkeys(top, 0)
@@ -452,7 +451,7 @@ def _layers(sizes: Mapping[str, Size], edges: Sequence[Edge], top: Collection[st
 
 
 def _neighbours(pairs: Sequence[Edge], side: int) -> dict[str, list[str]]:
-    """For each key on one side of pairs, those on the other."""
+    """For each key on one side (0 or 1) of pairs, the keys on the other side."""
     found: dict[str, list[str]] = {}
     for pair in pairs:
         found.setdefault(pair[side], []).append(pair[1 - side])
@@ -460,14 +459,14 @@ def _neighbours(pairs: Sequence[Edge], side: int) -> dict[str, list[str]]:
 
 
 def _chain(edge: Edge, layer_of: Mapping[str, int]) -> list[str]:
-    """An edge as places, one in each layer that it passes."""
+    """An edge as keys from source to target, with a place in each layer that it passes."""
     source, target = edge
     passed = range(layer_of[source] + 1, layer_of[target])
     return [source, *(f"{source}\n{target}\n{layer}" for layer in passed), target]
 
 
 def _filled(layer_of: Mapping[str, int], chains: Mapping[Edge, list[str]]) -> list[list[str]]:
-    """Boxes and places of edges by layer."""
+    """For each layer, its boxes and places of edges."""
     layers: list[list[str]] = [[] for _ in range(1 + max(layer_of.values(), default=-1))]
     for key, layer in layer_of.items():
         layers[layer].append(key)
@@ -478,7 +477,7 @@ def _filled(layer_of: Mapping[str, int], chains: Mapping[Edge, list[str]]) -> li
 
 
 def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
-    """Centers near those wanted, in the same order and without overlap: the mean of pushing right and pushing left."""
+    """Centers near the wanted ones, in order and without overlap: the mean of pushing boxes right and left."""
 
     def pushed(centers: Sequence[float], sizes: Sequence[float]) -> list[float]:
         found: list[float] = []
@@ -495,10 +494,11 @@ def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
 class _Layered:
     """Boxes and places of edges in layers, while they are moved.
 
-    Args:
-        chains: edge -> its boxes and places, one in each layer that it passes.
-        above, below: key -> its neighbours.
-        aims: (key, key below) -> where the edge ends there.
+    Attributes:
+        chains: edge -> its source, its places in the layers that it passes, and its target.
+        layers: for each layer, the keys of its boxes and places.
+        above, below: key -> its neighbours in the layer above or below.
+        aims: (key, target below) -> where the edge ends at the target.
     """
 
     def __init__(
@@ -515,13 +515,13 @@ class _Layered:
         self.centers: dict[str, float] = {}
 
     def _wanted(self, places: Mapping[str, float], key: str, others: Sequence[str]) -> float:
-        """The mean of the places at which edges of a key end; its own place if it has no edges."""
-        widths = self.widths if places is self.centers else {}  # others are numbers in the order of a layer
+        """The mean of the places where edges of a key end; its own place if it has no edges."""
+        widths = self.widths if places is self.centers else {}  # other places are positions in a layer
         ends = [places[one] + self.aims.get((key, one), 0.0) * widths.get(one, 1.0) for one in others]
         return sum(ends) / len(ends) if ends else places[key]
 
     def order(self) -> None:
-        """Sort each layer by the mean place of neighbours above, then below, and so on."""
+        """Sort each layer by the mean place of neighbours: in turn of those above and of those below."""
         places = {key: float(i) for layer in self.layers for i, key in enumerate(layer)}
         for sweep in range(SWEEPS):
             neighbours = self.below if sweep % 2 else self.above
@@ -530,7 +530,7 @@ class _Layered:
                 places.update((key, float(i)) for i, key in enumerate(layer))
 
     def center(self) -> None:
-        """Horizontal centers: side by side at first, then towards neighbours as far as there is room."""
+        """Find horizontal centers: boxes are side by side at first, then move towards neighbours if there is room."""
         for layer in self.layers:
             x = 0.0
             for key in layer:
@@ -543,13 +543,13 @@ class _Layered:
                 self.centers.update(zip(layer, _apart(wanted, [self.widths[key] for key in layer]), strict=True))
 
     def straighten(self) -> None:
-        """Move the places of each long edge below each other, as many at a time as there is room for."""
+        """Move the places of each long edge onto vertical lines, as many places onto a line as there is room for."""
         beside: dict[str, tuple[str | None, str | None]] = {}
         for layer in self.layers:
             beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
 
         def straight(x: float, keys: Sequence[str]) -> int:
-            """How many places from the first on may lie there."""
+            """How many places, from the first on, have room at `x`."""
             free = takewhile(lambda key: self._has_room(x, key, beside[key]), keys)
             return sum(1 for _ in free)
 
@@ -562,22 +562,22 @@ class _Layered:
                 source, between = between[max(count, 1) - 1], between[max(count, 1) :]
 
     def _has_room(self, x: float, key: str, beside: tuple[str | None, str | None]) -> bool:
-        """True if a place may have its center there."""
+        """True if there is room at `x` for the center of a place."""
         left, right = beside
         widths, centers = self.widths, self.centers
         far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + BETWEEN
         return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + BETWEEN)
 
     def placed(self) -> DrawingLayout:
-        """Corners and ways, moved so that all is right of 0."""
+        """Corners of boxes and ways of edges, moved so that all `x` are at least 0."""
         sizes, centers, widths = self.sizes, self.centers, self.widths
         left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
         tops: dict[str, float] = {}
-        ends: dict[str, float] = {}  # of their layers
+        ends: dict[str, float] = {}  # key -> lower end of its layer
         y = 0.0
         for layer in self.layers:
             height = max((sizes[key][1] for key in layer if key in sizes), default=0.0)
-            for key in layer:  # what reads nothing lies at the end of its layer, near its readers
+            for key in layer:  # a box that reads nothing is at the lower end of its layer, near its readers
                 own = sizes[key][1] if key in sizes else 0.0
                 tops[key], ends[key] = y if key in self.above or not own else y + height - own, y + height
             y += height + LAYER_GAP
@@ -594,7 +594,7 @@ class _Layered:
         return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
 
     def _port(self, box: str, other: str) -> float:
-        """Where an edge begins or ends at a box: as near to its other end as may be."""
+        """Where an edge begins or ends at a box: as near to its other end as possible."""
         reach = max(self.widths[box] / 2 - CORNER, 0.0)
         end = self._wanted(self.centers, box, [other])
         return min(max(end, self.centers[box] - reach), self.centers[box] + reach)

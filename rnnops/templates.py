@@ -1,12 +1,13 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
-**Example sizes**. Work that needs plain numbers, such as element numbers in NumPy, is tried with example numbers in the
-places of symbols. Ops that move elements do the same for all sizes that meet the conditions which inference of shapes
-has noted. That holds for the ops of rnnops. Other ops are tried at the sizes at hand, which are specialised.
+**Example sizes** (`agreed`). Some work needs plain numbers, such as moving element numbers in NumPy. It is done with
+several example sizes in place of symbols. If all results agree, they hold for all sizes: an op of rnnops that moves
+elements does the same for all sizes that meet the conditions noted by shape inference. Otherwise the work is done with
+the current sizes, and the plan is then only for these (`specialised`).
 
-**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large
-values, such as plans, if a run reads little of them. All filled-in copies share the parts without sizes. Each other
-attribute is filled in when it is first read.
+**Filling in** replaces symbols by numbers. `filled_now` copies a small value at once. A `Template` is for large values
+that a run reads only in part, such as plans. All filled-in copies share the parts without sizes. Any other attribute is
+filled in when it is first read.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from rnnops.sizes import LazyText, Size, Symbols, Values, sizes_in
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
-FIRST, SECOND, THIRD = (5, 11, 17, 23), (7, 13, 19, 29), (6, 8, 9, 10)  # sizes for each of some symbols
-FAILURES = (RnnopsError, ValueError, IndexError)  # of rules and references at sizes that do not fit each other
+FIRST, SECOND, THIRD = (5, 11, 17, 23), (7, 13, 19, 29), (6, 8, 9, 10)  # three examples: sizes of up to four symbols
+FAILURES = (RnnopsError, ValueError, IndexError)  # errors of rules and references if example sizes do not fit
 
 
 def agreed(function: Callable[[Value], Result], value: Value) -> Result:
-    """The result of a function that needs plain numbers, if examples agree; else the one for specialised sizes."""
+    """The result of a function that needs plain numbers: that of the examples if they agree, else that of the current
+    sizes, which are specialised."""
     sizes = sizes_in(value)
     if not sizes:
         return function(value)
@@ -44,12 +46,13 @@ def agreed(function: Callable[[Value], Result], value: Value) -> Result:
 
 
 def _examples(symbols: Sequence[int]) -> list[Values]:
-    """Values of some symbols; none where there are none."""
+    """Three examples of values for these symbols; empty if there are no symbols."""
     return [values_at(dict(zip(symbols, sizes, strict=False))) for sizes in (FIRST, SECOND, THIRD)] if symbols else []
 
 
 def symbols_of(sizes: Sequence[Size]) -> list[int] | None:
-    """The numbers of the symbols that sizes are computed from; None where there are other atoms, or too many."""
+    """The numbers of the symbols that sizes are computed from; None if there are too many, or atoms that are not
+    symbols."""
     numbers = sorted({atom for size in sizes for monomial in size.terms for atom in monomial})
     return numbers if len(numbers) <= len(FIRST) and numbers[-1] < sizes[0].symbols.count else None
 
@@ -60,7 +63,7 @@ def values_at(point: Mapping[int, int]) -> Values:
 
 
 def specialised(value: Value, sizes: Sequence[Size]) -> Value:
-    """A value with the plain numbers of its sizes; plans hold only for these."""
+    """A value with the current numbers of its sizes. The plan then holds only for these numbers."""
     for size in sizes:
         size.symbols.guard(size)
     result: Value = filled_now(value, Values(sizes[0].symbols.values))
@@ -74,11 +77,11 @@ CONTAINERS = (tuple, list, set, frozenset, dict, MappingProxyType)
 
 
 class NoTemplateError(Exception):
-    """A value holds something that may or may not depend on sizes."""
+    """A value has a part that may or may not depend on sizes."""
 
 
 class Shared:
-    """Base of what is the same for all sizes, whatever is in it."""
+    """Base of objects that all plans share, for all sizes."""
 
 
 class Own:
@@ -86,15 +89,15 @@ class Own:
 
 
 class Fresh:
-    """Base of objects that belong to one plan and cache values that follow from it."""
+    """Base of caches that belong to one plan."""
 
     def fresh(self) -> Any:
-        """The same for another plan, with nothing in it."""
+        """An empty cache of the same kind for another plan."""
         raise NotImplementedError
 
 
 def filled_now(value: Any, values: Values) -> Any:
-    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes; others stay as they are."""
+    """A value of tuples, lists, mappings and dataclasses with numbers in place of sizes. Other parts do not change."""
     if type(value) is Size:
         return values.number(value)
     if isinstance(value, tuple | list):
@@ -116,13 +119,13 @@ def _container(like: Any, parts: Iterable[Any]) -> Any:
 
 
 class Template(Generic[Whole]):
-    """A value made with symbols for sizes, from which it is made for any sizes by which the same was decided.
+    """A value that was made with symbols for sizes. It can be filled in for all sizes that lead to the same decisions.
 
     Args:
-        value: of plain data, containers, and objects whose attributes are all in their `__dict__`.
-        symbols: that it was made with.
+        value: plain data, containers, and objects whose attributes are all in their `__dict__`.
+        symbols: the symbols that it was made with.
 
-    Raises NoTemplateError where there is something else in it.
+    Raises NoTemplateError if the value has other parts.
     """
 
     def __init__(self, value: Whole, symbols: Symbols) -> None:
@@ -130,7 +133,7 @@ class Template(Generic[Whole]):
         self.recipes: dict[int, Recipe | None] = dict.fromkeys(_dependent(value))
 
     def at(self, sizes: Sequence[int]) -> Whole | None:
-        """The value for certain sizes; None where something else would have been decided."""
+        """The value for certain sizes; None if they would have led to other decisions."""
         values = self.symbols.at(sizes)
         return None if values is None else cast(Whole, _Filling(self.recipes, values).filled(self.value))
 
@@ -140,10 +143,10 @@ class Template(Generic[Whole]):
 
 
 class _Filling:
-    """A template with certain sizes. What is one object in the template is one object here.
+    """A template with certain sizes. Each object of the template is filled in once.
 
     Args:
-        recipes: how to fill in each part that depends on sizes, by its id; None where none has been looked for.
+        recipes: id of a part that depends on sizes -> how to fill it in; None if this was not needed yet.
     """
 
     def __init__(self, recipes: dict[int, Recipe | None], values: Values) -> None:
@@ -163,7 +166,7 @@ class _Filling:
 
 
 Recipe = Callable[[_Filling, Any], Any]
-SOURCE = "(filling, part of the template)"  # no attribute's name
+SOURCE = "(filling, part of the template)"  # a key of `__dict__` that cannot be the name of an attribute
 
 
 def _recipe(part: Any, depends: Collection[int]) -> Recipe:
@@ -182,7 +185,8 @@ def _recipe(part: Any, depends: Collection[int]) -> Recipe:
 
 
 def _object_recipe(part: Any, depends: Collection[int]) -> Recipe:
-    """How to make an object whose attributes are filled in when they are read; those that need not be are there."""
+    """How to make an object whose attributes are filled in when they are first read. Attributes that do not depend on
+    sizes are copied at once."""
     attributes = vars(part)
     missing = [name for name, one in attributes.items() if id(one) in depends or isinstance(one, GROWING)]
     same = {name: one for name, one in attributes.items() if name not in missing}
@@ -199,7 +203,7 @@ def _object_recipe(part: Any, depends: Collection[int]) -> Recipe:
 
 
 class _Attribute:
-    """An attribute that is filled in when it is first read; from then on it is in the object's `__dict__`."""
+    """An attribute that is filled in when it is first read. From then on it is in the object's `__dict__`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -211,13 +215,13 @@ class _Attribute:
         part = attributes[self.name]
         filled = filling.filled(part)
         if filled is part and isinstance(part, GROWING):
-            filled = part.copy()  # what is put into it later may depend on sizes
+            filled = part.copy()  # values that are put into it later may depend on sizes
         return instance.__dict__.setdefault(self.name, filled)
 
 
 @cache
 def _filled_class(kind: Any, missing: frozenset[str]) -> Any:
-    """A class whose objects are taken for those of another."""
+    """A class of filled-in objects, for which `isinstance` says that they are of class `kind`."""
     attributes = {name: _Attribute(name) for name in missing}
     return type(kind.__name__, (kind,), {**attributes, "__class__": property(lambda filled: kind)})
 
@@ -231,7 +235,7 @@ _SAME: Recipe = _same
 
 
 def _dependent(value: object) -> frozenset[int]:
-    """The ids of all parts that contain a size, or an object of one plan."""
+    """The ids of all parts that contain a size, or an object that each plan has of its own."""
     parents: dict[int, list[int]] = {id(value): []}
     waiting, found = [value], []
     while waiting:
@@ -255,7 +259,7 @@ def _dependent(value: object) -> frozenset[int]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The parts of a value. Raises NoTemplateError for what cannot be looked into."""
+    """The parts of a value. Raises NoTemplateError if they cannot be found."""
     if isinstance(value, PLAIN):
         looked_into = not (isinstance(value, np.ndarray) and value.dtype.hasobject) and not (
             isinstance(value, FunctionType) and value.__closure__
@@ -277,5 +281,5 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _is_plain(key: object) -> bool:
-    """True if a key is what it was, whatever the sizes."""
+    """True if a key of a mapping does not depend on sizes."""
     return all(map(_is_plain, key)) if isinstance(key, tuple) else isinstance(key, PLAIN)

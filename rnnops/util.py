@@ -1,14 +1,16 @@
-"""Small helpers: lazy values and modules, locks after a fork, whole files, graphs, output for people.
+"""Small helpers: lazy values and modules, locks and forks, whole files, output for people, graphs.
 
-`cached_property` is that of functools, without the lock that it has before Python 3.12. All objects of a class share
-that lock, and it is held while a value is computed: threads wait for each other, and a child that is forked meanwhile
-waits for ever. Without it two threads may compute a value at once; both get the first.
+**Lazy values**: `cached_property` is that of functools, without the lock that it has before Python 3.12. All objects of
+a class share this lock, and it is held while a value is computed. So threads wait for each other, and a child that is
+forked meanwhile waits forever. Without the lock two threads may compute a value at once; both get the first result.
 
-A forked child has one thread, and a lock that another thread held stays taken in it for ever. So a fork waits until the
-locks named here are free, and both processes go on with them free. That may take as long as another thread compiles a
-function. Limit: of imports only those that rnnops does late are waited for.
+**Locks and forks** (`wait_for`). A forked child has one thread. A lock that another thread held stays taken in the
+child forever. So a fork waits until all locks that are named here are free, and both processes then have them free.
+This may take as long as another thread compiles a function. Limit: a fork waits only for imports that `LazyModule`
+does.
 
-Graphs have an order and components; output for people is HTML in notebooks, and progress bars in terminals.
+**Output for people** is HTML in notebooks, tables of text, and progress bars in terminals. **Graphs** have an order
+(`topological_order`) and components.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class cached_property(Generic[Value]):  # noqa: N801 - its name in functools
 
 
 class MadeOnDemand(dict[str, Value]):
-    """A dictionary that makes what is missing."""
+    """A dictionary that makes missing values by a function of the key."""
 
     def __init__(self, make: Callable[[str], Value]) -> None:
         self.make = make
@@ -60,20 +62,21 @@ class MadeOnDemand(dict[str, Value]):
 
 
 class LazyModule:
-    """A module that is imported when an attribute is first read, as modules that make code are not always needed."""
+    """A module that is imported when an attribute is first read. This saves time if it is never needed."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        with LOADING:  # a fork meanwhile waits
+        with LOADING:  # so that a fork waits for the import
             value = getattr(import_module(self._name), name)
         setattr(self, name, value)
         return value
 
 
 class MovedModule(ModuleType):
-    """A module's former name for one release: hands out names of the new module, with a DeprecationWarning."""
+    """A former module under its old name, for one release. It returns names of the new module, with a
+    DeprecationWarning."""
 
     def __init__(self, name: str, new: str) -> None:
         super().__init__(name, f"Moved to `{new}`.")
@@ -83,22 +86,22 @@ class MovedModule(ModuleType):
         there = {one: value for one, value in vars(import_module(self._new)).items() if not one.startswith("_")}
         if name == "__all__":
             return list(there)
-        if name not in there:  # as the import system and pickle ask of every module
+        if name not in there:  # the import system and pickle ask every module for some names
             raise AttributeError(f"{self._new} has no {name}")
         warnings.warn(f"{self.__name__} is {self._new} now", DeprecationWarning, stacklevel=2)
         return there[name]
 
 
-LOADING = threading.RLock()  # held while a module of rnnops, or one that it wrote, is imported
+LOADING = threading.RLock()  # held during late imports of modules of rnnops, or of modules that it wrote
 _locks: list[AbstractContextManager[Any]] = [LOADING]
-_taken: list[ExitStack] = []  # of the fork under way; read and written by who holds all locks
+_taken: list[ExitStack] = []  # the locks that the current fork has taken; used only while all locks are held
 
 
 def wait_for(lock: AbstractContextManager[Any], outer: bool = False) -> None:
-    """Have forks wait for one more lock, which the forking thread may hold.
+    """Let forks wait for one more lock. The forking thread itself may hold it.
 
     Args:
-        outer: whether threads take it before those named so far, rather than after them.
+        outer: True if threads take it before the locks that are named already, False if after them.
     """
     _locks.insert(1 if outer else len(_locks), lock)
 
@@ -120,10 +123,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file to write, which takes the target's place and rights when this ends well, and is removed otherwise.
+    """A context with a new file to write. If it ends without an error, the file replaces the target and gets its mode;
+    else the file is removed.
 
-    Raises OSError, and leaves the target as it was, where it cannot be a file. A link goes on pointing at its file. A
-    process that is killed meanwhile leaves a `.rnnops-*.tmp` behind.
+    Raises OSError, and does not change the target, if the target cannot be a file. If `path` is a link, the file behind
+    it is replaced. A process that is killed meanwhile leaves a `.rnnops-*.tmp` behind.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -135,7 +139,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.touch(exist_ok=False)
         mode = (target if target.exists() else temporary).stat().st_mode
         yield temporary
-        temporary.chmod(stat.S_IMODE(mode))  # writers may have made it their own
+        temporary.chmod(stat.S_IMODE(mode))  # a writer may have replaced the file, with another mode
         _sync(temporary)
         os.replace(temporary, target)
     finally:
@@ -159,12 +163,12 @@ CELL = ' style="text-align: left; font-family: monospace"'
 
 
 def preformatted(text: str) -> str:
-    """A text as it is, line by line."""
+    """A text as HTML that keeps its lines and spaces."""
     return f'<pre style="white-space: pre">{html.escape(text)}</pre>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-    """A table with a caption above it, numbers and texts as they are."""
+    """An HTML table with a caption above it. Texts are escaped."""
     top = "".join(f"<th{CELL}>{html.escape(cell)}</th>" for cell in head)
     body = "".join(f"<tr>{''.join(f'<td{CELL}>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     above = f'<caption style="caption-side: top">{html.escape(caption)}</caption>'
@@ -172,12 +176,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> s
 
 
 def scrolled(markup: str) -> str:
-    """Markup that keeps its width, where a page is narrower."""
+    """Markup that keeps its width, and scrolls on a narrower page."""
     return f'<div style="overflow-x: auto">{markup}</div>'
 
 
 def folded(title: str, markup: str) -> str:
-    """Markup that opens below its title."""
+    """Markup that is hidden until its title is clicked."""
     return f"<details><summary>{html.escape(title)}</summary>{markup}</details>"
 
 
@@ -210,12 +214,12 @@ def readable(count: int) -> str:
 
 
 Item = TypeVar("Item")
-logging = LazyModule("logging")  # which is wanted where a compile takes long
-LONG = 1.0  # seconds, from which on a compile is told of
+logging = LazyModule("logging")  # needed only if a compile takes long
+LONG = 1.0  # a compile of more than so many seconds is logged
 
 
 def is_terminal() -> bool:
-    """True if standard error is a terminal that has a width; on others a bar would stay invisible."""
+    """True if standard error is a terminal with a width. Without a width, a progress bar would be invisible."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):  # no terminal, or no file at all
@@ -223,7 +227,7 @@ def is_terminal() -> bool:
 
 
 def tqdm_or_none() -> Any:
-    """The function `tqdm`, None where the package is missing."""
+    """The function `tqdm`; None if the package is missing."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -232,7 +236,7 @@ def tqdm_or_none() -> Any:
 
 
 def with_bar(items: Iterable[Item], what: str, unit: str) -> Iterable[Item]:
-    """The items one by one, with a bar that counts them where there is a terminal."""
+    """The items one by one, with a progress bar in a terminal."""
     tqdm = tqdm_or_none() if is_terminal() else None
     if tqdm is None:
         return items
@@ -242,7 +246,7 @@ def with_bar(items: Iterable[Item], what: str, unit: str) -> Iterable[Item]:
 
 @contextmanager
 def told_if_long(what: str) -> Iterator[None]:
-    """Say what was compiled where it took long: a line of the logger `rnnops`, on standard error by default."""
+    """If the work in this context takes long, log a line that names it (logger `rnnops`, standard error by default)."""
     start = perf_counter()
     yield
     seconds = perf_counter() - start
@@ -256,12 +260,13 @@ def topological_order(
     key: Callable[[int], int],
     ran: Callable[[int], Iterable[int]] = lambda number: (),
 ) -> list[int]:
-    """An order in which, of all that may come next, always the one of the smallest key comes; of equals the first.
+    """An order of numbers in which each comes after those that it needs. Of all that may come next, the one with the
+    smallest key comes; of equal keys, the smallest number.
 
     Args:
-        before: for each number those that it needs.
-        key: may get smaller with what has run, never larger.
-        ran: is told of each number as its turn comes, and returns those whose key may have changed by that.
+        before: for each number, the numbers that it needs.
+        key: the key of a number. It may get smaller while others run, never larger.
+        ran: called with each number when its turn comes. It returns the numbers whose keys may have changed.
     """
     waiting = [len(set(needed)) for needed in before]
     after: list[set[int]] = [set() for _ in before]
@@ -269,7 +274,7 @@ def topological_order(
         for one in needed:
             after[one].add(number)
     ready = [(key(number), number) for number, count in enumerate(waiting) if not count]
-    heapify(ready)  # a number may be there several times: with its key of now, and with larger ones of before
+    heapify(ready)  # it may have a number several times: with its current key, and with larger, older keys
     order: dict[int, None] = {}
     while ready:
         _, chosen = heappop(ready)
@@ -287,7 +292,7 @@ def topological_order(
 
 
 def makers_before(ops: Sequence[tuple[Collection[str], Collection[str]]]) -> list[set[int]]:
-    """For each op, given as its operands and results, the ops that make its operands."""
+    """For each op, the numbers of the ops that make its operands. An op is given as (operands, results)."""
     makers = {name: number for number, (_, made) in enumerate(ops) for name in made if name}
     return [{makers[name] for name in read if name in makers} for read, _ in ops]
 
@@ -324,8 +329,8 @@ def strong_components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]
 
 
 def weak_components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """For each node of a graph the number of its component, whichever way edges point."""
-    first = list(range(count))  # a node that comes earlier in the component, or the node itself
+    """For each node of a graph, the number of its component. The direction of edges does not count."""
+    first = list(range(count))  # an earlier node of the same component, or the node itself
 
     def root(node: int) -> int:
         while first[node] != node:

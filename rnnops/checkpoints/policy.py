@@ -1,13 +1,13 @@
 """Checkpoint policies, and the residuals that each chooses to keep for the backward pass.
 
-**Checkpoint policies**: what `checkpoints=` may say, and what each says of one net. A policy is one value for a whole
-model; it is asked at every level, by the outer net and by each cell.
+**Checkpoint policies** are the values of `checkpoints=` (`as_policy`). One policy is for a whole model: it chooses
+residuals of the outer net, and of each cell.
 
-**Residual choice**: which forward blobs are kept for the backward pass, and which ops are run again there. By default
-no product runs again. A set of blobs suffices if elementwise ops and views can compute from it all that backward reads.
-The smallest such set is kept (a minimum cut); of several, the one that leaves the fewest ops to run again. Listed
-blobs, and what follows from them by elementwise ops and views, are not kept; their producers run again, transitively,
-each once.
+**Residual choice** (`choose_residuals`): which forward blobs are kept for the backward pass, and which ops run again
+there. By default no product runs again. A set of blobs is enough if elementwise ops and views can compute all that
+backward reads from it. The smallest such set is kept (a minimum cut). If there are several, the one with the fewest ops
+to run again is taken. Blobs that are listed for recompute are not kept, nor are blobs that elementwise ops and views
+compute from them. Each op that is needed for these blobs runs again once.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ EXACT, BFLOAT16 = "float32", "bfloat16"
 
 @dataclass(frozen=True)
 class Slots:
-    """A policy: recurrences run in parts, with so many slots for what is kept of them (see `slots`).
+    """A policy: recurrences run in parts, and keep values in a fixed number of slots (see `slots`).
 
     It is given as `ro.compile(net, checkpoints=Slots(...))`, which checks it.
 
     Args:
-        count: of slots, 1 or more.
-        kind: of slots: `"state"`, `"step"` or `"mixed"`; a step is a part here.
+        count: the number of slots, 1 or more.
+        kind: the kind of slots: `"state"`, `"step"` or `"mixed"`. A step of `slots` is a part here.
         steps: timesteps of a part, 1 or more.
-        cost: for `"mixed"`, slots that a part takes, 1 or more.
+        cost: for `"mixed"`, the number of slots that hold the values of one part, 1 or more.
 
     Raises:
-        CheckpointError: by `ro.compile`, numbers or kinds that make no sense.
+        CheckpointError: in `ro.compile`, for a wrong number or kind.
 
     Example:
         >>> net = ro.Net("net")
@@ -73,16 +73,16 @@ class Policy:
     """The rule by which residuals are chosen.
 
     Args:
-        kind: what is kept. `all`: what backward reads. `default`: the smallest set of blobs from which that follows
-            without a product. `speed`: results of products, or smaller blobs from which they follow without a product.
-            `memory`: states of cells, and bottlenecks of the outer net. `collection`: blobs registered by
-            `net.checkpoint`. `names`: blobs of these names or patterns. `segments`, for a cell whose steps run again in
-            segments: what backward reads, without sums and products as large as a state.
+        kind: which blobs are kept. `all`: all that backward reads. `default`: the smallest set from which these can be
+            computed without a product, by cheap ops. `speed`: the smallest set from which they can be computed without
+            a product, by any other op. `memory`: states of cells, and bottlenecks of the outer net. `collection`: blobs
+            registered by `net.checkpoint`. `names`: blobs of these names or patterns. `segments`, for a cell whose
+            steps run again in segments: all that backward reads, without large results of `SIMPLE` ops.
         names: patterns, for `names`.
         blobs: the blobs of the net and of its cells that the patterns match. Blobs made by rewrites are not among them.
-        slots: how recurrences run in parts, None where they run as a whole.
-        residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
-        longer: for `default`, how many times as long segments are as those that a small cache holds.
+        slots: how recurrences run in parts; None if they run as a whole.
+        residuals: how steps keep floats: `EXACT`, unchanged, or `BFLOAT16`.
+        longer: for `default`, segments are this many times as long as a small cache can hold.
     """
 
     kind: str = DEFAULT
@@ -101,12 +101,12 @@ class Policy:
 
 @dataclass(frozen=True)
 class Saving:
-    """The choice of residuals of a run.
+    """How a run chooses residuals.
 
     Args:
-        policy: what may be computed again.
-        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit. The budget chooses a
-            policy; its `residuals` are taken from `policy`.
+        policy: the policy, if there is no budget.
+        budget: bytes, or a fraction of the bytes that the policy `all` keeps; None for no limit. A budget chooses the
+            policy; only `residuals` of `policy` is used then.
     """
 
     policy: Policy = Policy()
@@ -128,7 +128,7 @@ def as_saving(checkpoints: object, memory_budget: object, net: Net, residuals: o
     budget = _as_budget(memory_budget, net)
     if policy != Policy():
         raise CheckpointError(
-            "a budget chooses a policy by itself", net=net.name, hint="Give checkpoints= or memory_budget=, not both."
+            "a budget chooses the policy", net=net.name, hint="Give checkpoints= or memory_budget=, not both."
         )
     return Saving(kept_as, budget)
 
@@ -151,7 +151,8 @@ def _as_budget(value: object, net: Net) -> int | float:
 def as_policy(value: object, net: Net) -> Policy:
     """The policy that `checkpoints=` names, for this net.
 
-    Raises CheckpointError for what names none, UnknownCheckpointError where names or the collection hold no blob of it.
+    Raises CheckpointError for a value that is not a policy, UnknownCheckpointError if a name or the collection matches
+    no blob of the net.
     """
     if value is None:
         return Policy()
@@ -176,7 +177,7 @@ def as_policy(value: object, net: Net) -> Policy:
         return _names(tuple(value), net)
     came = type(value).__name__ if isinstance(value, Mapping) else repr(value)[:80]
     hint = "Feeds and shapes come after the policy." if isinstance(value, Mapping) else None
-    raise CheckpointError("checkpoints= names no policy", net=net.name, wanted=_wanted(), came=came, hint=hint)
+    raise CheckpointError("checkpoints= is not a policy", net=net.name, wanted=_wanted(), came=came, hint=hint)
 
 
 def _wanted() -> str:
@@ -198,11 +199,11 @@ def _names(names: tuple[str, ...], net: Net) -> Policy:
     unknown = [pattern for pattern in names if not any(fnmatchcase(name, pattern) for name in made)]
     if unknown:
         raise UnknownCheckpointError(
-            "checkpoints= names what no op of the net or its cells makes",
+            "checkpoints= names a blob that no op of the net or its cells makes",
             net=net.name,
             blob=unknown[0],
             wanted=_some(made),
-            hint="Inputs and states are at hand anyway.",
+            hint="Inputs and states need no checkpoint: the backward pass has them in any case.",
         )
     return Policy(NAMES, names, frozenset(n for n in made if any(fnmatchcase(n, pattern) for pattern in names)))
 
@@ -213,7 +214,7 @@ def _some(names: Collection[str], limit: int = 12) -> str:
 
 
 def nets_in(net: Net) -> Iterator[Net]:
-    """A net, the cells of its recurrences, and theirs."""
+    """A net, the cells of its recurrences, the cells of recurrences in these cells, and so on."""
     yield net
     for op in net.ops:
         cell = op.attributes.get("cell")
@@ -222,8 +223,8 @@ def nets_in(net: Net) -> Iterator[Net]:
 
 
 DEFAULT_POLICY = Policy()
-SIMPLE = ("Add", "Sub", "Mul", "Neg")  # done again as fast as read
-SHORT = 3  # blobs that backward reads: a net with at most so many is not worth cutting
+SIMPLE = ("Add", "Sub", "Mul", "Neg")  # to run them again is as fast as to read their results
+SHORT = 3  # if backward reads at most 3 blobs, a net is not worth cutting
 
 
 @dataclass(frozen=True)
@@ -232,11 +233,11 @@ class Residuals:
 
     Args:
         kept: blobs that the forward pass stores.
-        free: blobs that are at hand anyway (inputs, states) and are read on the backward pass.
+        free: blobs that backward reads and that are there in any case (inputs, states).
         rerun: ops that the backward pass runs first, in forward order.
 
     Raises:
-        CheckpointError: by `choose_residuals`, which makes it.
+        CheckpointError: in `choose_residuals`, which makes it.
 
     Example:
         >>> ro.checkpoints.Residuals(kept=("gates",), free=("x",), rerun=()).kept
@@ -256,19 +257,19 @@ def choose_residuals(
     policy: Policy = DEFAULT_POLICY,
     nbytes: Mapping[str, int] | None = None,
 ) -> Residuals:
-    """Choose what to keep of a net for its backward pass, as `ro.compile` does: for those who write such passes.
+    """Choose the residuals of a net, as `ro.compile` does: for authors of backward passes.
 
-    By default no product runs again. A set of blobs suffices if elementwise ops and views can compute from it all that
-    backward reads. The smallest such set is kept, by a minimum cut; of several, the one that leaves the fewest ops to
-    run again.
+    By default no product runs again. A set of blobs is enough if elementwise ops and views can compute all that
+    backward reads from it. The smallest such set is kept, by a minimum cut. If there are several, the one with the
+    fewest ops to run again is taken.
 
     Args:
         program: a net whose types are all known, as `rnnops.interpreter.prepare` gives it.
         reads: forward blobs that the gradient net reads.
         free: blobs that cost nothing to keep.
-        recompute: blobs that must not be kept, and with them all that elementwise ops and views make of them.
-        policy: what may be computed again, of `rnnops.checkpoints.policy`.
-        nbytes: of every blob, where types do not say it; only the policy `memory` of an outer net asks.
+        recompute: blobs that must not be kept, nor all blobs that elementwise ops and views compute from them.
+        policy: a policy of `rnnops.checkpoints.policy`.
+        nbytes: bytes of every blob. Only the policy `memory` needs them, for an outer net; for a cell leave them out.
 
     Returns:
         `Residuals`.
@@ -301,11 +302,11 @@ def choose_residuals(
 def _saved(
     program: Program, policy: Policy, targets: Sequence[str], free: Collection[str], nbytes: Mapping[str, int] | None
 ) -> set[str] | None:
-    """The blobs that a policy keeps where it reads them; None where the smallest cut decides."""
+    """The blobs that a policy keeps if they are read; None if the smallest cut decides."""
     if policy.kind == ALL:
         return _without_views(program, targets)
     if policy.kind == SEGMENTS:
-        return _without_views(program, targets) - _sums_and_products(program, free)
+        return _without_views(program, targets) - _large_arithmetic_results(program, free)
     if policy.kind == MEMORY:
         if nbytes is None:
             return set()
@@ -326,19 +327,19 @@ def _saved(
 
 
 def _is_meant(program: Program, policy: Policy, name: str) -> bool:
-    """True for blobs of the net as written, and for step workspaces of its recurrences that a pattern matches."""
+    """True for blobs that the policy lists, and for step workspaces whose names match one of its patterns."""
     opaque = program.types[name].dtype == OPAQUE
     return name in policy.blobs or (opaque and any(fnmatchcase(name, pattern) for pattern in policy.names))
 
 
 def _known(program: Program) -> set[str]:
-    """Blobs that are known before a run; ops that ask for a known shape would not find it in what is kept."""
+    """Blobs that are known before a run. They are not kept: ops that need them as known values would not see these."""
     calls = [call for call in program.calls if all(value is not None for value in call.output_values)]
     return {name for call in calls for name in call.op.outputs}
 
 
 def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
-    """The targets, with what views show in place of views, which cost nothing to make again."""
+    """The targets, with the operand of a view in place of each view. Views cost nothing to make again."""
     found = set(targets)
     for call in reversed(program.calls):
         if isinstance(form_of(call), View) and any(n in found for n in call.op.outputs):
@@ -347,8 +348,8 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
     return found
 
 
-def _sums_and_products(program: Program, free: Collection[str]) -> set[str]:
-    """Blobs about as large as a state that are made by one addition or multiplication."""
+def _large_arithmetic_results(program: Program, free: Collection[str]) -> set[str]:
+    """Results of `SIMPLE` ops that are larger than half of the largest free blob, such as a state."""
     largest = max((program.types[name].size for name in free), default=0)
     simple = {name for call in program.calls if call.op.type in SIMPLE for name in call.op.outputs}
     return {name for name in simple if 2 * program.types[name].size > largest}
@@ -361,7 +362,7 @@ def _redone_by_speed(call: Call) -> bool:
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:
-    """The gradient net with the ops to run again; its inputs are what is kept or at hand anyway."""
+    """The gradient net with the ops to run again. Its inputs are kept blobs, free blobs and gradients of outputs."""
     forward = [_typed_input(name, program.types) for name in (*residuals.free, *residuals.kept)]
     given = set(gradient.output_grads.values())
     grads = [spec for spec in gradient.net.input_specs if spec.name in given]
@@ -370,7 +371,8 @@ def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) 
 
 
 def in_time(again: Sequence[Op], ops: Sequence[Op]) -> list[Op]:
-    """Ops with those to run again, each just before it is needed, so that segment after segment is there."""
+    """All ops, in an order in which each op that runs again runs just before its first reader. So only one segment of
+    recomputed blobs is alive at a time."""
     makers = {name: op for op in again for name in op.outputs if name}
     done: set[int] = set()
     order: list[Op] = []
@@ -398,7 +400,7 @@ def _is_cheap(call: Call) -> bool:
 
 
 def cheap_descendants(program: Program, listed: Collection[str], free: Collection[str]) -> set[str]:
-    """The listed blobs and all that follows from them by cheap ops, up to states."""
+    """The listed blobs, and all blobs that cheap ops compute from them, up to free blobs."""
     found = set(listed)
     for call in program.calls:
         if _is_cheap(call) and any(name in found for name in call.op.inputs):
@@ -417,12 +419,13 @@ def _ancestors(program: Program, names: Iterable[str], free: Collection[str]) ->
 
 @dataclass(frozen=True)
 class _Rerun:
-    """The ops of a net as backward may run them again.
+    """How backward may run the ops of a net again.
 
     Args:
         free: blobs that cost nothing to keep.
-        again: blobs that must not be kept; their ops run again as a whole, whatever `redone` says.
-        redone: whether an op may run again as a whole; others as their schemas say (`replay`).
+        again: blobs that must not be kept; their ops may always run again as a whole.
+        redone: returns True for an op that may run again as a whole. Of other ops, the part that their schema gives
+            (`replay`) may run again.
     """
 
     program: Program
@@ -431,7 +434,7 @@ class _Rerun:
     redone: Callable[[Call], bool]
 
     def cut(self, targets: Iterable[str], forbidden: Collection[str]) -> set[str]:
-        """The smallest set of blobs from which the targets follow; none of it is forbidden."""
+        """The smallest set of blobs from which the targets can be computed, without forbidden blobs."""
         cost = {
             name: None if name in forbidden else max(self.program.types[name].nbytes, 1)
             for op in self.program.net.ops
@@ -450,7 +453,7 @@ class _Rerun:
         return minimum_cut(cost, edges, sources, targets)
 
     def up_to(self, cut: Collection[str], reads: Sequence[str]) -> Residuals:
-        """Walk backwards from the reads to the cut and collect the ops in between."""
+        """The residuals of a cut: walks backwards from `reads` to the cut and collects the ops in between."""
         needed, rerun, stored = set(reads), [], {*cut, *self.free}
         for call in reversed(self.program.calls):
             if any(name in needed and name not in stored for name in call.op.outputs):
@@ -463,12 +466,12 @@ class _Rerun:
         return Residuals(kept, tuple(name for name in order if name in self.free), tuple(rerun[::-1]))
 
     def _replay(self, call: Call) -> Op | None:
-        """The op that makes some outputs of a call again, the whole one where it may run; None where none does."""
+        """The op that computes outputs of a call again: the whole op if it may run, else its `replay`; or None."""
         whole = self.redone(call) or any(name in self.again for name in call.op.outputs)
         return call.op if whole else schema_of(call.op.type).replay(call.op)
 
 
 def _without_stored(op: Op, stored: Collection[str]) -> Op:
-    """An op that runs again must not write blobs that are stored already."""
+    """The op without outputs that are stored already, which it must not write."""
     outputs = tuple("" if name in stored else name for name in op.outputs)
     return op if outputs == op.outputs else replace(op, outputs=outputs)

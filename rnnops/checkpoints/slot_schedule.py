@@ -1,27 +1,30 @@
-"""Where to cut so that little is kept: a chain of steps in a number of slots, and nets by minimum cuts.
+"""Which values to keep so that little memory is needed: minimum cuts, segments of a net, slots for a chain of steps.
 
-**Slots**. Optimal checkpointing of a chain of steps: which steps run when, and what is stored in three kinds of slot
-(Gruslys and others, Memory-efficient backpropagation through time, 2016; the first is Revolve, Griewank and Walther
-2000):
+**Minimum cuts** (`minimum_cut`). The smallest set of blobs from which other blobs can be computed is a minimum vertex
+cut. Every blob is a vertex, and costs its bytes to keep. Sources are blobs that cannot be computed again. Targets are
+blobs that must be there. Of all smallest cuts the one nearest to the targets is taken, because it leaves the least to
+compute again. It is solved as maximum flow (Ford and Fulkerson 1956) by Dinic's algorithm (Soviet Math. Doklady 11,
+1970). Each phase finds how far every vertex is from the source, and fills paths on which this distance grows by one at
+each arc. SciPy has the algorithm too, but with capacities of 32 bits. Its import takes as long as all other imports of
+a first step together.
+
+**Segments of an outer net** (`find_cuts`), for `checkpoints="memory"`. At a cut between two ops, the blobs that were
+made before it and are read after it are kept. The ops between two cuts are a segment, which runs again as a whole. The
+cuts with the smallest sum of kept bytes and bytes of the largest segment are taken. For each of some limits of segment
+sizes they are a shortest path over cuts. A chain of n equal ops has about sqrt(n) segments, and holds about 2 sqrt(n)
+blobs. Source: Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost (2016), 4.1, with cuts of any
+width.
+
+**Slots** (`slots`). Optimal checkpointing of a chain of steps: in which order steps run, and which values are stored.
+There are three kinds of slot (Gruslys and others, Memory-efficient backpropagation through time, 2016; the first kind
+is Revolve, Griewank and Walther 2000):
 
 - `"state"`: a slot holds the state before a step. C(t, m) = min over y of y + C(t - y, m - 1) + C(y, m)
-- `"step"`: a slot holds what backward reads of one step. C(t, m) = min over y of y + C(t - y, m - 1) + C(y - 1, m)
-- `"mixed"`: a slot holds a state, and `cost` of them hold a step: the smaller of both, with m - cost in the second
+- `"step"`: a slot holds the values of one step for backward. C(t, m) = min over y of y + C(t - y, m - 1) + C(y - 1, m)
+- `"mixed"`: a slot holds a state, and `cost` slots hold a step. C is the smaller of both, with m - cost in the second
 
-C counts forward steps, C(t, 1) = t (t + 1) / 2. The state before step 0 is always at hand; slots of states count it.
-
-**Minimum cuts**. The smallest set of blobs from which others follow is a minimum vertex cut. Every blob is a vertex
-that costs its bytes to keep. Sources are blobs that cannot be computed again, targets blobs that must be at hand. Of
-all smallest cuts the one nearest to the targets is taken, which leaves the least to compute again. Solved as maximum
-flow (Ford and Fulkerson 1956) by Dinic's algorithm (Soviet Math. Doklady 11, 1970). Each phase finds how far every
-vertex is from the source, and fills paths along which that grows by one. SciPy has it too, with capacities of 32 bits;
-its import takes as long as all else that a first step imports.
-
-**Segments of an outer net**, for `checkpoints="memory"`. Between two ops those blobs are alive that were made before
-and are read after; kept there, they let the ops in between run again, segment by segment. Of all cuts those are taken
-with the smallest sum of what is kept and of the largest segment: for each limit of segment sizes a shortest path over
-cuts, for about sqrt(n) equal parts of a chain 2 sqrt(n) in all. Source: Chen, Xu, Zhang, Guestrin, Training deep nets
-with sublinear memory cost (2016), 4.1, with cuts of any width.
+C(t, m) is the number of forward steps for t steps and m slots; C(t, 1) = t (t + 1) / 2. The state before step 0 is
+always there. With slots of states it takes one of the m slots.
 """
 
 from __future__ import annotations
@@ -44,16 +47,16 @@ from rnnops.types import Array
 
 
 class FlowNet:
-    """Arcs between vertices 0, 1, ...; each is stored next to its reverse, through which flow goes back.
+    """A graph with vertices 0, 1, ... and arcs with capacities. Each arc is stored next to its reverse.
 
     Args:
-        count: of vertices.
+        count: the number of vertices.
     """
 
     def __init__(self, count: int) -> None:
-        self._arcs: list[list[int]] = [[] for _ in range(count)]  # of each vertex; arc i has the reverse i ^ 1
-        self._heads: list[int] = []
-        self._left: list[int] = []  # capacity of arcs
+        self._arcs: list[list[int]] = [[] for _ in range(count)]  # vertex -> its arcs; arc i has the reverse i ^ 1
+        self._heads: list[int] = []  # arc -> the vertex where it ends
+        self._left: list[int] = []  # arc -> capacity that is left
 
     def add(self, tail: int, head: int, capacity: int) -> None:
         """Add an arc."""
@@ -63,10 +66,10 @@ class FlowNet:
             self._left.append(left)
 
     def fill(self, source: int, sink: int) -> int:
-        """Let as much flow as goes; how much that is."""
+        """Send as much flow as possible; returns the amount."""
         total = 0
         while (distance := self._distances(source))[sink] >= 0:
-            nexts = [0] * len(self._arcs)  # arcs before it are of no more use in this phase
+            nexts = [0] * len(self._arcs)  # vertex -> its first arc that may still be used in this phase
             while path := self._path(source, sink, distance, nexts):
                 amount = min(self._left[arc] for arc in path)
                 for arc in path:
@@ -76,7 +79,7 @@ class FlowNet:
         return total
 
     def reaching(self, sink: int) -> set[int]:
-        """Vertices from which flow could still go to one."""
+        """Vertices from which more flow could go to the sink."""
         found, waiting = {sink}, [sink]
         while waiting:
             for arc in self._arcs[waiting.pop()]:
@@ -87,7 +90,7 @@ class FlowNet:
         return found
 
     def _distances(self, source: int) -> list[int]:
-        """Arcs with capacity left from the source to each vertex; -1 where it cannot be reached."""
+        """The distance of each vertex from the source, over arcs with capacity left; -1 if it cannot be reached."""
         distance, waiting = [-1] * len(self._arcs), deque([source])
         distance[source] = 0
         while waiting:
@@ -100,7 +103,7 @@ class FlowNet:
         return distance
 
     def _path(self, source: int, sink: int, distance: list[int], nexts: list[int]) -> list[int]:
-        """Arcs of a shortest path with capacity left; empty where there is none."""
+        """Arcs of a shortest path with capacity left; empty if there is none."""
         path: list[int] = []
         vertex = source
         while vertex != sink:
@@ -123,15 +126,15 @@ class FlowNet:
 def minimum_cut(
     cost: Mapping[str, int | None], edges: Iterable[tuple[str, str]], sources: Iterable[str], targets: Iterable[str]
 ) -> set[str]:
-    """Blobs to keep.
+    """The blobs to keep: a minimum cut.
 
     Args:
-        cost: bytes of each blob, None where it must not be kept.
-        edges: (blob read, blob computed from it).
+        cost: bytes of each blob; None if it must not be kept.
+        edges: (blob that is read, blob that is computed from it).
         sources: blobs that cannot be computed again.
-        targets: blobs that must be kept or follow from what is kept.
+        targets: blobs that must be kept, or must be computable from kept blobs.
 
-    Returns: the cut; raises ValueError where a source that is also a target must not be kept.
+    Raises ValueError if there is no cut: a blob that cannot be computed again must not be kept, but is needed.
     """
     wanted = set(targets)
     if not wanted:
@@ -152,12 +155,13 @@ def _cut(
     targets: Iterable[int],
     cost: Sequence[int],
 ) -> tuple[frozenset[int], bool]:
-    """Blobs to keep, by number, and that what a cut costs is linear in the costs of blobs.
+    """The numbers of blobs to keep, and True, which tells `guarded` that the cost of a cut is linear in the costs of
+    blobs.
 
     Args:
-        without_cost: whether each blob must not be kept.
-        edges, sources, targets: between the vertices of the graph.
-        cost: of each blob that may be kept.
+        without_cost: for each blob, True if it must not be kept.
+        edges, sources, targets: by vertices of the graph: blob i has the vertices 2i and 2i + 1.
+        cost: costs of the blobs that may be kept, in order.
     """
     infinite, sizes, count = sum(cost) + 1, iter(cost), len(without_cost)
     source, sink = 2 * count, 2 * count + 1
@@ -176,16 +180,16 @@ def _cut(
     return frozenset(i for i in range(count) if 2 * i + 1 in reaches_sink and 2 * i not in reaches_sink), True
 
 
-LIMITS = 24  # sizes of segments that are tried
+LIMITS = 24  # how many limits of segment sizes are tried
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The blobs that are kept.
+    """The result of `find_cuts`.
 
     Args:
-        kept: blobs alive at a cut.
-        held: bytes of them and of the largest segment.
+        kept: blobs that are alive at one of the cuts.
+        held: bytes of the kept blobs and of the largest segment together.
     """
 
     kept: frozenset[str]
@@ -193,12 +197,12 @@ class Cuts:
 
 
 def find_cuts(program: Program, reads: Sequence[str], free: Collection[str], nbytes: Mapping[str, int]) -> Cuts:
-    """The best cuts; none where nothing is gained by any.
+    """The best cuts; without kept blobs if no cut saves memory.
 
     Args:
-        reads: what the backward pass reads.
-        free: what is at hand anyway.
-        nbytes: of every blob.
+        reads: blobs that the backward pass reads.
+        free: blobs that are there in any case.
+        nbytes: bytes of every blob.
     """
     chain = _Chain(program, set(reads), free, nbytes)
     best = Cuts(frozenset(), chain.largest([]))
@@ -212,10 +216,13 @@ def find_cuts(program: Program, reads: Sequence[str], free: Collection[str], nby
 
 
 class _Chain:
-    """The ops in a row that backward reads depend on.
+    """The ops on which the blobs that backward reads depend, in order.
 
-    `lives` says which op makes a blob and which op reads it last. `costs[i]` is the memory that is alive after op i.
-    `weights[i]` is the memory of the blobs that op i makes for backward to read.
+    Attributes:
+        lives: blob -> (number of the op that makes it, number of the op that reads it last).
+        costs: number of an op -> bytes that are alive after it.
+        weights: number of an op -> bytes of its results that backward reads.
+        sums: number of an op -> sum of the weights of all ops before it.
     """
 
     def __init__(self, program: Program, reads: set[str], free: Collection[str], nbytes: Mapping[str, int]) -> None:
@@ -232,7 +239,7 @@ class _Chain:
         self.sums: Array = np.concatenate([[0.0], np.cumsum(self.weights)])
 
     def alive_at(self, places: Sequence[int]) -> frozenset[str]:
-        """The blobs that are alive at a cut behind these ops, whose numbers are in order."""
+        """The blobs that are alive at cuts behind these ops. Numbers of ops must be in order."""
         return frozenset(
             name for name, (first, end) in self.lives.items() if bisect_left(places, first) < bisect_left(places, end)
         )
@@ -243,11 +250,11 @@ class _Chain:
         return int(max((self.sums[b] - self.sums[a] for a, b in pairwise(ends)), default=0))
 
     def shortest(self, limit: float) -> list[int]:
-        """The cheapest cuts between which no segment is above the limit, where single ops allow that."""
+        """The cheapest cuts such that no segment is above the limit, except segments of one op."""
         count = len(self.weights)
         cost, before = [0.0] * (count + 1), [0] * (count + 1)
         firsts = np.searchsorted(self.sums, self.sums[1:] - limit)
-        best: deque[int] = deque()  # starts, none dearer than a later one
+        best: deque[int] = deque()  # possible starts of the segment, in order of cost and of number
         for end in range(1, count + 1):
             while best and cost[best[-1]] > cost[end - 1]:
                 best.pop()
@@ -275,23 +282,26 @@ def _needed(program: Program, reads: set[str], free: Collection[str]) -> list[Op
 
 
 KINDS = ("state", "step", "mixed")
-LARGEST_TABLE = 2_000_000  # of the dynamic program for mixed slots: some seconds
+LARGEST_TABLE = 2_000_000  # entries in the table for mixed slots; it takes some seconds
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do in a schedule of `slots`; `str()` of it says it in words.
+    """One action in a schedule of `slots`; `str()` gives it in words.
 
     Args:
-        what: `advance`: run steps from `first` to `last` (not included), from the state at hand, and keep nothing;
-            `keep`: run step `first` and keep what backward reads of it; `backward`: use that and forget it;
-            `store`: put the state at hand, before step `first`, in a slot; `restore`: take it from there, or from what
-            is kept of the step before; `drop`: forget it.
+        what: `advance`: run steps from `first` to `last` (not included) from the current state, and keep nothing.
+            `keep`: run step `first` and keep its values for backward.
+            `backward`: run step `first` backward and forget its kept values.
+            `store`: put the current state, which is the one before step `first`, in a slot.
+            `restore`: make the state before step `first` the current one, from its slot or from the kept values of the
+            step before.
+            `drop`: forget the state before step `first`.
         first: a step.
-        last: of `advance`, the step after its last one.
+        last: for `advance`, the step after its last one.
 
     Raises:
-        CheckpointError: by `slots`, which makes them.
+        CheckpointError: in `slots`, which makes actions.
 
     Example:
         >>> str(ro.checkpoints.Action("advance", 0, 5))
@@ -307,31 +317,32 @@ class Action:
 
 
 def slots(T: int, m: int, kind: str = "state", cost: int = 1) -> tuple[Action, ...]:
-    """The actions that take T steps backward with m slots in as few forward steps as can be.
+    """The schedule that runs T steps backward with m slots and the fewest forward steps.
 
     Gruslys and others 2016, "Memory-efficient backpropagation through time", arXiv 1606.03401; slots of states:
-    Revolve, Griewank and Walther 2000. With C(t, m) the least forward steps for t steps, `C(t, 1) = t (t + 1) / 2`::
+    Revolve, Griewank and Walther 2000. C(t, m) is the least number of forward steps for t steps and m slots, and
+    `C(t, 1) = t (t + 1) / 2`::
 
         state: a slot holds the state before a step
             C(t, m) = min over y of y + C(t - y, m - 1) + C(y, m)
-        step: a slot holds what backward reads of one step
+        step: a slot holds the values of one step for backward
             C(t, m) = min over y of y + C(t - y, m - 1) + C(y - 1, m)
-        mixed: a slot holds a state, and `cost` of them hold a step
+        mixed: a slot holds a state, and `cost` slots hold the values of one step
             the smaller of both, with m - cost in the second
 
-    The state before step 0 is always at hand; slots of states count it.
+    The state before step 0 is always there. With slots of states it takes one of the m slots.
 
     Args:
-        T: steps, 0 or more.
-        m: slots, 1 or more.
-        kind: of slots: `"state"`, `"step"` or `"mixed"`.
-        cost: for `"mixed"`, slots that what backward reads of one step takes, 1 or more.
+        T: number of steps, 0 or more.
+        m: number of slots, 1 or more.
+        kind: kind of slots: `"state"`, `"step"` or `"mixed"`.
+        cost: for `"mixed"`, the number of slots that hold the values of one step, 1 or more.
 
     Returns:
         A tuple of `Action`.
 
     Raises:
-        CheckpointError: numbers or kinds that make no sense, or too many mixed slots for so many steps.
+        CheckpointError: a number or kind is wrong, or there are too many mixed slots for the number of steps.
 
     Example:
         >>> print("; ".join(map(str, ro.checkpoints.slots(2, 2))))
@@ -341,13 +352,13 @@ def slots(T: int, m: int, kind: str = "state", cost: int = 1) -> tuple[Action, .
 
 
 def forward_steps(T: int, m: int, kind: str = "state", cost: int = 1) -> int:
-    """How many forward steps `slots` with these arguments takes: C(T, m).
+    """The number of forward steps in the schedule of `slots` with these arguments: C(T, m).
 
     Args:
-        T, m, kind, cost: as `slots`'.
+        T, m, kind, cost: as for `slots`.
 
     Raises:
-        CheckpointError: as `slots`.
+        CheckpointError: as for `slots`.
 
     Example:
         >>> [ro.checkpoints.forward_steps(100, m) for m in (1, 2, 5, 10)]
@@ -358,7 +369,7 @@ def forward_steps(T: int, m: int, kind: str = "state", cost: int = 1) -> int:
 
 
 def check_slots(T: int, m: int, kind: str, cost: int) -> None:
-    """Raise CheckpointError for numbers or kinds that make no sense."""
+    """Raise CheckpointError for a wrong number or kind."""
     for name, value, least in (("T", T, 0), ("m", m, 1), ("cost", cost, 1)):
         check_count(name, value, least)
     if kind not in KINDS:
@@ -366,13 +377,13 @@ def check_slots(T: int, m: int, kind: str, cost: int) -> None:
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise CheckpointError for what is not an integer of at least so much."""
+    """Raise CheckpointError if a value is not an integer of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CheckpointError(f"{name} is not a count", wanted=f"an integer from {least}", came=repr(value))
 
 
 def _planner(T: int, m: int, kind: str, cost: int) -> _Planner:
-    """Checked arguments; mixed slots that cannot hold a step are slots of states."""
+    """The planner for checked arguments. Mixed slots that are too few to hold a step are slots of states."""
     check_slots(T, m, kind, cost)
     planner = _Planner(T, m, "state" if kind == "mixed" and cost >= m else kind, cost)
     if planner.kind == "mixed" and planner.most * T > LARGEST_TABLE:
@@ -394,7 +405,7 @@ class _Planner:
 
     @property
     def most(self) -> int:
-        """Slots that are of use."""
+        """The number of slots that can be used."""
         return min(self.m, max(self.T, 1) * (self.cost if self.kind == "mixed" else 1))
 
     def actions(self) -> Iterator[Action]:
@@ -408,7 +419,7 @@ class _Planner:
         return _step_counts(self.T, m) if self.kind == "step" else _mixed_table(self.T, self.most, self.cost)[m]
 
     def _span(self, a: int, t: int, m: int) -> Iterator[Action]:
-        """The actions of t steps from step a on, the state before which is at hand and lasts."""
+        """The actions for t steps from step a on. The state before step a is the current one and stays available."""
         waiting: list[Action | tuple[int, int, int]] = [(a, t, m)]
         while waiting:
             item = waiting.pop()
@@ -420,7 +431,7 @@ class _Planner:
                 waiting += reversed(self._cut(*item))
 
     def _cut(self, a: int, t: int, m: int) -> list[Action | tuple[int, int, int]]:
-        """A span as actions and two shorter spans."""
+        """The actions for a span of t steps, in which tuples are shorter spans to be planned later."""
         y, stores_step = self._split(t, m)
         if stores_step:
             price = self.cost if self.kind == "mixed" else 1
@@ -446,7 +457,7 @@ class _Planner:
                 yield Action("restore", a)
 
     def _split(self, t: int, m: int) -> tuple[int, bool]:
-        """How many steps to run, and whether the last of them is what is stored."""
+        """How many steps to run before the first value is stored; True if the last of them is stored as a step."""
         ways: list[tuple[float, int, bool]] = []
         if self.kind != "step":
             y = np.arange(1, t)
@@ -468,7 +479,7 @@ def _advance(a: int, b: int) -> Iterator[Action]:
 
 @lru_cache(maxsize=1024)
 def _state_counts(T: int, m: int) -> Array:
-    """(r + 1) t - binom(m + r, r - 1), r the least integer with binom(m + r, m) >= t."""
+    """C(t, m) for all t up to T: (r + 1) t - binom(m + r, r - 1), r the least integer with binom(m + r, m) >= t."""
     counts = np.zeros(T + 1)
     r, done = 0, 0
     while done < T:
@@ -481,7 +492,7 @@ def _state_counts(T: int, m: int) -> Array:
 
 @lru_cache(maxsize=1024)
 def _step_counts(T: int, m: int) -> Array:
-    """Of t steps at most N(k) = binom(m + k, m) - 1 run no more than k times each."""
+    """C(t, m) for all t up to T: at most N(k) = binom(m + k, m) - 1 steps run no more than k times each."""
     t = np.arange(T + 1)
     counts = np.zeros(T + 1)
     k, before = 1, np.zeros(T + 1)
@@ -494,7 +505,7 @@ def _step_counts(T: int, m: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _mixed_table(T: int, m: int, cost: int) -> Array:
-    """The dynamic program itself, for all numbers of slots: it has no closed form."""
+    """C(t, m') for all t up to T and m' up to m, by dynamic programming: there is no closed form."""
     table = np.zeros((m + 1, T + 1))
     table[1] = np.arange(T + 1) * np.arange(1, T + 2) / 2
     for slots_left in range(2, m + 1):

@@ -1,38 +1,40 @@
 """The text of a training run: alphabet, split, batches, and baselines to beat.
 
-**The text of a training run**: its source, its alphabet, its training part and its held-out part. Without paths the
-text is the Python standard library's own sources, which every machine with Python has. Files are decoded as UTF-8
-(other bytes become U+FFFD), newlines become line feeds, and files follow each other in a fixed order.
+**The text** (`Corpus`). Without paths it is the sources of the Python standard library, which every machine with Python
+has. Files are decoded as UTF-8 (other bytes become U+FFFD), newlines become line feeds, and files come in a fixed
+order.
 
 Held-out part: the text is cut into 1 to 40 equal blocks (one per 20,000 characters), and the middle twentieth of each
 block is held out.
 
-Alphabet: it is chosen only from the training part. It has the 127 most frequent characters at most (of equally frequent
-ones the lower code point). A character must make up at least one in 100,000 characters and occur at least twice. All
-other characters become the replacement symbol U+FFFD, which is always in the alphabet. Indices follow code points.
+Alphabet: it is chosen only from the training part. It has at most the 127 most frequent characters; of equally frequent
+ones, those with lower code points. A character must make up at least one in 100,000 characters and occur at least
+twice. All other characters become the replacement symbol U+FFFD, which is always in the alphabet. Indices are in the
+order of code points.
 
-Limits: bits per character are bits per symbol of this alphabet; the joints between chunks are scored like any text.
+Limits: bits per character are bits per symbol of this alphabet. Blocks are joined, and their joints are scored like any
+other text.
 
-**Windows over contiguous streams of a text, for truncated back-propagation with carried states**. The text is cut into
-N equal streams; window k of an epoch holds the steps k*T .. (k+1)*T-1 of every stream, so stream n goes on where it
-stopped in the window before. A window follows from its position, a plain count from the start of training: resuming
-needs nothing else. An epoch leaves out fewer than T*N + N characters at the ends of streams.
+**Windows** (`Streams`) are for truncated back-propagation with carried states. The text is cut into N equal streams.
+Window k of an epoch holds the steps k*T .. (k+1)*T-1 of every stream. So each stream continues where it stopped in the
+window before. The position of a window, a count from the start of training, is all that is needed to resume. An epoch
+leaves out fewer than T*N + N characters at the ends of streams.
 
-**What a model must beat**: bits per held-out character of character tables and of two compressors. Tables: the next
-character given the last 0 to 3, counted on the training text and interpolated over context lengths by Witten and Bell's
-rule,
+**Baselines** (`baselines`): bits per held-out character of character tables and of two compressors. A table predicts a
+character from the last 0 to 3 characters. Counts of the training text are interpolated over context lengths by Witten
+and Bell's rule,
 
     p_k(c | context) = (count(context c) + followers(context) * p_{k-1}(c | shorter context))
                        / (count(context) + followers(context)),
 
-where followers is the number of different characters seen after the context, p_{-1} is uniform over the alphabet, and
-a context that was never seen leaves p_{k-1} as it is. The first held-out characters have the training text's end as
+where followers is the number of different characters seen after the context, and p_{-1} is uniform over the alphabet.
+For a context that was never seen, p_k is p_{k-1}. The first held-out characters have the end of the training text as
 context.
 
-Compressors: size of training text and held-out text compressed together, minus size of the training text compressed by
-itself, in bits per held-out character, on UTF-8. They go on learning within the held-out text, which tables do not.
-lzma gets a dictionary that covers the whole text, up to 1 GiB; bz2 works in blocks of 900,000 bytes and knows nothing
-of earlier ones, so its difference depends on where blocks end and is a rough figure.
+For compressors: the size of training text and held-out text compressed together, minus the size of the compressed
+training text, in bits per held-out character, on UTF-8. Unlike tables, compressors also learn from held-out text. lzma
+gets a dictionary that covers the whole text, up to 1 GiB. bz2 works in blocks of 900,000 bytes and knows nothing of
+earlier blocks. So its figure is rough: it depends on where blocks end.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from rnnops.errors import RnnopsError
 
 DEFAULT_BYTES = 8_000_000
 MIN_CHARACTERS = 2_000
-HELD_OUT_PART = 20  # one character in so many is held out
+HELD_OUT_PART = 20  # 1 in 20 characters is held out
 BLOCK_CHARACTERS, MAX_BLOCKS = 20_000, 40
 ALPHABET_SIZE, RARE_PART = 128, 100_000
 REPLACEMENT = "\ufffd"
@@ -148,14 +150,14 @@ def held_out_mask(length: int) -> npt.NDArray[np.bool_]:
 def choose_alphabet(code_points: npt.NDArray[np.uint32]) -> str:
     """Return the frequent characters and the replacement symbol, sorted by code point."""
     counts = np.bincount(code_points, minlength=CODE_POINTS)
-    counts[ord(REPLACEMENT)] = 0  # it has its own place
+    counts[ord(REPLACEMENT)] = 0  # it is added in any case
     most_frequent = np.argsort(-counts, kind="stable")[: ALPHABET_SIZE - 1]
     frequent = most_frequent[counts[most_frequent] >= max(2, -(-len(code_points) // RARE_PART))]
     return "".join(sorted({chr(point) for point in frequent} | {REPLACEMENT}))
 
 
 def encode(text: str, alphabet: str) -> Indices:
-    """Return the index of each character; one that is not in the alphabet gets the replacement symbol's."""
+    """Return the index of each character. A character outside of the alphabet gets the index of U+FFFD."""
     table = np.full(CODE_POINTS, alphabet.index(REPLACEMENT), np.uint8)
     table[_code_points(alphabet)] = np.arange(len(alphabet))
     return table[_code_points(text)]
@@ -186,7 +188,7 @@ def standard_library_files() -> list[Path]:
 
 
 def _given_files(paths: Sequence[Path]) -> list[Path]:
-    files: dict[str, Path] = {}  # a file that is given twice is read once, or held-out text would be trained on
+    files: dict[str, Path] = {}  # each file is read once: a second copy could bring held-out text into training
     for path in map(Path, paths):
         found = list(_files_under(path, TEXT_SUFFIXES)) if os.path.isdir(path) else [path]
         if not found:
@@ -255,8 +257,8 @@ class Window:
     """One training step's characters.
 
     Args:
-        inputs, targets: [T, N] int32; a target is the character after its input.
-        reset: whether the streams start anew, so that carried states must be set back.
+        inputs, targets: [T, N] int32. A target is the character after its input.
+        reset: whether streams begin anew, so that carried states must be reset.
     """
 
     inputs: npt.NDArray[np.int32]
@@ -291,7 +293,7 @@ class Streams:
 
     @property
     def characters_per_window(self) -> int:
-        """T * N, so that a position times this is the number of characters seen."""
+        """T * N. A position times this is the number of characters seen."""
         return self.steps * self.streams
 
     def window(self, position: int) -> Window:
@@ -301,7 +303,7 @@ class Streams:
         return self._window(slice(index * self.steps, (index + 1) * self.steps))
 
     def one_epoch(self, partial: bool = False) -> Iterator[Window]:
-        """Yield the windows of one epoch; with `partial` also a last shorter one, so that only N - 1 or fewer targets
+        """Yield the windows of one epoch. With `partial` a last shorter window follows, so that at most N - 1 targets
         are left out."""
         for position in range(self.windows_per_epoch):
             yield self.window(position)
@@ -332,11 +334,11 @@ class TableError(RnnopsError):
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Counts for one context length; sequences of characters are numbers in the base of the alphabet's size.
+    """Counts for one context length. A sequence of characters is one number, in the base of the alphabet's size.
 
     Args:
         grams, gram_counts: context and next character, sorted, and how often each occurs.
-        contexts, context_counts: contexts, sorted, and how often each is followed by anything.
+        contexts, context_counts: contexts, sorted, and how often a character follows each.
         followers: how many different characters follow each context.
     """
 
@@ -354,7 +356,11 @@ class Level:
         return cls(unique, counts, contexts, np.add.reduceat(counts, first), followers)
 
     def refine(self, grams: Keys, shorter: Probabilities, alphabet_size: int) -> Probabilities:
-        """Return each gram's probability of its last character, given that under the shorter context."""
+        """Return the probability of each gram's last character.
+
+        Args:
+            shorter: these probabilities under the shorter context.
+        """
         contexts = grams // grams.dtype.type(alphabet_size)
         totals = _look_up(self.contexts, self.context_counts, contexts)
         followers = _look_up(self.contexts, self.followers, contexts)
@@ -437,6 +443,6 @@ def _grams(text: Indices, length: int, alphabet_size: int) -> Keys:
 
 
 def _look_up(keys: Keys, values: Counts, wanted: Keys) -> Counts:
-    """Return the value of each wanted key, zero where there is none; `keys` is sorted."""
+    """Return the value of each wanted key, zero for unknown keys. `keys` must be sorted."""
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[places] == wanted, values[places], 0)

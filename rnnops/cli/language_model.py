@@ -4,7 +4,7 @@
 
     characters [T, N] -> Embedding -> [T, N, E] -> RNN -> [T, N, H] -> Dense -> scores [T, N, V] -> loss with targets
 
-States are carried by the caller: what a call gives back is what the next one takes.
+The caller carries states: it gives the states that a call returns to the next call.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Settings:
 
     Args:
         cell: a preset's name, or `module:function`.
-        batch, seq_length: streams of text side by side, and characters of each in one step of training.
+        batch, seq_length: number of streams of text, and characters of each stream in one step of training.
         clip: limit of the global gradient norm.
         dropout: probability that an element of a layer's output is zeroed.
-        device: where it runs; devices round differently.
-        precision: what operands of products are rounded to.
+        device: the device; devices round differently.
+        precision: the format that operands of products are rounded to.
         evaluate_every: steps between two points of the held-out curve.
     """
 
@@ -87,7 +87,7 @@ class Settings:
 
 
 def option(name: str) -> str:
-    """How a setting is written on the command line."""
+    """The option of a setting on the command line."""
     return "--" + name.replace("_", "-")
 
 
@@ -96,7 +96,7 @@ NAME = re.compile(r"'(.*?)': ")
 
 
 def in_options(text: str, command: str = "onnx") -> str:
-    """A text with options of a command in place of calls, as hints of the library say `load(path, sizes={...})`."""
+    """A text of the library with options of a command in place of calls such as `load(path, sizes={...})`."""
 
     def option(call: re.Match[str]) -> str:
         kind, names = call[1], NAME.findall(call[2])
@@ -108,9 +108,9 @@ def in_options(text: str, command: str = "onnx") -> str:
 
 
 def read_settings(saved: object) -> Settings:
-    """Settings from a checkpoint's document. Raises SettingsError where names or types are not those of `Settings`."""
+    """Settings from a checkpoint's document. Raises SettingsError if names or types are not those of `Settings`."""
     types = {field.name: type(field.default) for field in fields(Settings)}
-    before = {"device": "reference", "precision": "float32"}  # what there was before there was a choice
+    before = {"device": "reference", "precision": "float32"}  # for old checkpoints, which do not have these settings
     saved = {**before, **saved} if isinstance(saved, dict) else saved
     if not isinstance(saved, dict) or {name: type(value) for name, value in saved.items()} != types:
         raise SettingsError("the checkpoint is not one of `rnnops train`: its settings are not a model's")
@@ -118,7 +118,7 @@ def read_settings(saved: object) -> Settings:
 
 
 def check_agreement(saved: Settings, given: Mapping[str, Any]) -> None:
-    """Raise SettingsError where an option contradicts the checkpoint that is resumed."""
+    """Raise SettingsError if an option contradicts the checkpoint that is resumed."""
     for name, value in given.items():
         if value != getattr(saved, name):
             raise SettingsError(
@@ -133,18 +133,18 @@ CellBuilder = Callable[[int, int, str], Any]
 
 
 class CellError(RnnopsError):
-    """`--cell` names nothing that builds a cell."""
+    """`--cell` names no function that builds a cell."""
 
 
 def build_cell(spec: str, input_size: int, hidden_size: int, name: str, recompute: bool = False) -> RNNCell:
     """Build the cell that `--cell` names.
 
     Args:
-        spec: a preset, or `module:function`; the function gets (input_size, hidden_size, name) and returns an RNNCell.
-            Its module is looked for in the working directory too.
-        recompute: turn the cell's `memory_optimization` on.
+        spec: a preset, or `module:function`. The function takes (input_size, hidden_size, name) and returns an RNNCell.
+            Its module may be in the working directory.
+        recompute: turn on the cell's `memory_optimization`.
 
-    Raises CellError, and what rnnops itself says about the cell.
+    Raises CellError, and the errors of the cell itself.
     """
     if is_own(spec):
         with _working_directory_on_path():
@@ -219,12 +219,13 @@ States = tuple[Any, ...]
 
 
 class LanguageModel(Model):
-    """A compiled model with Adam, whose rate rises over the first steps and then falls with the root of the step.
+    """A compiled model with Adam. The learning rate rises over the first steps and then falls with the root of the
+    step.
 
     Args:
         symbols: size of the alphabet, V.
         recompute: compute the cells' gates again on the backward pass instead of storing them.
-        threads: of the device, None for its default.
+        threads: number of threads; None for the default of the device.
     """
 
     def __init__(self, settings: Settings, symbols: int, recompute: bool = False, threads: int | None = None) -> None:
@@ -251,13 +252,13 @@ class LanguageModel(Model):
         return self.minimize(softmax_cross_entropy(scores, targets)), last
 
     def start_states(self, streams: int) -> tuple[Array, ...]:
-        """The states of streams that begin: zeros `[1, N, H]`, or of more axes, as the cell has it."""
+        """The states at the beginning of streams: zeros `[1, N, H]`, or with the axes of the cell's states."""
         shapes = self.stack.state_shapes(EMBEDDING)
         return tuple(np.zeros((1, streams, *shape), self.settings.dtype) for shape in shapes)
 
 
 def carried(states: States) -> tuple[Array, ...]:
-    """Last states for the next call: copies, which keep nothing else alive."""
+    """Copies of last states for the next call, so that they keep no larger array alive."""
     return tuple(state.copy() for state in states)
 
 
@@ -265,14 +266,14 @@ def _cell(spec: str, recompute: bool, input_size: int, hidden_size: int, name: s
     return build_cell(spec, input_size, hidden_size, name, recompute)
 
 
-STREAMS, STREAM_CHARACTERS = 128, 250  # no more streams than that, none shorter than that
+STREAMS, STREAM_CHARACTERS = 128, 250  # the most streams, and the least characters of a stream
 STEPS = 64
 Step = Callable[[Array, Array, States], tuple[Array, States]]  # characters, targets, states -> loss, last states
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean bits per character, and of how many characters."""
+    """Mean bits per character, and the number of characters."""
 
     bits: float
     characters: int
@@ -283,8 +284,8 @@ def evaluate(model: LanguageModel, text: Array, limit: int | None = None, weight
 
     Args:
         text: [characters], indices.
-        limit: score only the first part of every stream, about so many characters in all.
-        weights: what weights of products are kept as, as `Run.bind` says; None for what they are.
+        limit: score only the first part of every stream, about `limit` characters in all.
+        weights: the format of weights of products, as for `Run.bind`; None for their own.
     """
     read = partial(model.run, model.train_one_batch) if weights is None else _bound_step(model, weights)
     streams = Streams(text, *window_size(len(text)))
@@ -300,7 +301,7 @@ def evaluate(model: LanguageModel, text: Array, limit: int | None = None, weight
 
 
 def _bound_step(model: LanguageModel, weights: str) -> Step:
-    """The same, with parameters bound, and weights of products kept as something else."""
+    """A step with bound parameters, and with weights of products in another format."""
     net, arrays = model.graphs["train_one_batch"].traced.net, model.arrays
     params = {name: arrays[name] for name in net.input_names if name in arrays}
     run = compile_net(net, model.settings.device).bind(**params, weights=weights)
@@ -315,7 +316,7 @@ def _bound_step(model: LanguageModel, weights: str) -> Step:
 
 
 def run_each_length(model: LanguageModel, text: Array) -> None:
-    """Run one window of each length that scoring a text takes, so that all is compiled."""
+    """Run one window of each length that is needed to score a text, so that all kernels are compiled."""
     streams = Streams(text, *window_size(len(text)))
     windows = {len(window.inputs): window for window in streams.one_epoch(partial=True)}
     for window in windows.values():
@@ -333,7 +334,7 @@ def sample(model: LanguageModel, prompt: Array, length: int, temperature: float,
 
     Args:
         prompt: [characters], indices; at least one.
-        temperature: below 1 likely characters become likelier; 0 takes the likeliest each time.
+        temperature: below 1, likely characters become likelier; at 0, the likeliest one is always taken.
 
     Returns: [length] int32.
     """
@@ -347,7 +348,7 @@ def sample(model: LanguageModel, prompt: Array, length: int, temperature: float,
 
 
 def draw(scores: Array, temperature: float, uniform: float) -> int:
-    """The class whose part of the cumulative distribution holds `uniform`, a number in [0, 1)."""
+    """The class at which the cumulative distribution passes `uniform`, a number in [0, 1)."""
     if temperature == 0:
         return int(scores.argmax())
     logits = (scores - scores.max()).astype(np.float64) / temperature
@@ -356,6 +357,6 @@ def draw(scores: Array, temperature: float, uniform: float) -> int:
 
 
 def _read(model: LanguageModel, states: States, text: Array) -> tuple[Array, States]:
-    """Feed characters and return the logits of what follows the last, and the states there."""
+    """Feed characters. Returns the logits of the next character, and the states."""
     scores, last = model.run(model.forward, text.astype(np.int32).reshape(-1, 1), states)
     return scores[-1, 0], carried(last)

@@ -1,8 +1,7 @@
 """The command line: `rnnops train [TEXT ...]`, `rnnops export MODEL FOLDER` and `rnnops onnx FILE`.
 
-A reader of an option takes the text of a value, and raises ArgumentTypeError for others.
-
-**`rnnops export`** writes a model as files that need no Python where they run.
+First come the parsers of all commands, then the readers of option values, which raise ArgumentTypeError for wrong
+texts. At the end is `rnnops export`, which writes a model as files that run without Python.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RnnopsError as error:
         print(f"rnnops: error: {in_options(' '.join(str(error).split()), command)}", file=sys.stderr)
         return WRONG
-    except BrokenPipeError:  # the reader has ended, as behind `| head`; nor does Python try again at its exit
+    except BrokenPipeError:  # the reader has ended, as with `| head`; this also stops an error when Python exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_READ_ON
     except KeyboardInterrupt:
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_options(given: dict[str, Any]) -> TrainOptions:
-    """Options from parsed arguments; settings that were not given are left to the defaults or the checkpoint."""
+    """Options from parsed arguments. Settings that were not given come from the defaults or the checkpoint later."""
     names = [field.name for field in fields(Settings)]
     settings = {name: given[name] for name in names if given[name] is not None}
     others = {name: value for name, value in given.items() if name not in names}
@@ -218,16 +217,16 @@ def _add_onnx_work(group: Any) -> None:
 
 @dataclass(frozen=True)
 class StateOptions:
-    """Options of a command that hands states from call to call.
+    """Options of a command with states.
 
     Args:
-        states: output=input, as they were given.
+        states: texts OUTPUT=INPUT, as they were given.
     """
 
     states: Sequence[str]
 
     def links(self, net: str, outputs: Iterable[str], inputs: Iterable[str]) -> dict[str, str]:
-        """Output -> input of the states. Raises ArgumentError for a text that names no pair."""
+        """Output -> input of the states. Raises ArgumentError for a text that is not such a pair."""
         return dict(pair_of(text, net, outputs, inputs) for text in self.states)
 
 
@@ -236,14 +235,15 @@ class OnnxOptions(StateOptions):
     """The command line of `rnnops onnx`.
 
     Args:
-        constants: inputs with their values from now on.
-        sizes: name of an open size and the size, or of an input without axes in the file, and its shape.
-        ranges: inputs with the lowest and highest number that is fed.
+        constants: (input, its fixed value).
+        sizes: (open size, its number), or (input without a shape in the file, its shape).
+        ranges: (input, lowest and highest number that is fed).
         steps: the open size that counts steps.
-        draw: where a picture goes.
-        rows: how many rows --rows feeds, and the open size that counts them, "" for the only one.
-        plan, check, speed, stream: what is asked for.
-        tolerance: of differences, over the largest value; seed: of feeds.
+        draw: path of the picture.
+        rows: (the open size that counts rows, number of rows) of --rows; the name is "" for the only open size.
+        plan, check, speed, stream: whether these are asked for.
+        tolerance: the largest difference, divided by the largest value.
+        seed: seed of feeds.
     """
 
     file: Path
@@ -266,9 +266,10 @@ class ExportOptions(StateOptions):
     """The command line of `rnnops export`.
 
     Args:
-        shapes: of inputs; constants: inputs of an ONNX file with their values from now on.
+        shapes: (input, its shape).
+        constants: (input of an ONNX file, its fixed value).
         steps: the size that counts frames; a call has a chunk of them.
-        weights: what weights of products are kept as; None for floats.
+        weights: the format of weights of products; None for floats.
     """
 
     model: Path
@@ -282,7 +283,7 @@ class ExportOptions(StateOptions):
 
 
 def pair_of(text: str, net: str, outputs: Iterable[str], inputs: Iterable[str]) -> tuple[str, str]:
-    """`OUTPUT=INPUT` as two names, which may have `=` in them. Raises ArgumentError for others."""
+    """`OUTPUT=INPUT` as two names, which may have `=` in them. Raises ArgumentError for other texts."""
     pairs = [(output, name) for output in outputs for name in inputs if f"{output}={name}" == text]
     if len(pairs) != 1:
         wanted = f"OUTPUT=INPUT of outputs {', '.join(outputs)} and inputs {', '.join(inputs)}"
@@ -291,7 +292,13 @@ def pair_of(text: str, net: str, outputs: Iterable[str], inputs: Iterable[str]) 
 
 
 def number_reader(kind: Callable[[str], Any], fits: Callable[[Any], bool], wanted: str) -> Callable[[str], Any]:
-    """A reader of numbers."""
+    """A reader of option values that are numbers.
+
+    Args:
+        kind: makes a number of a text.
+        fits: returns True for an allowed number.
+        wanted: the allowed numbers in words.
+    """
 
     def read(text: str) -> Any:
         with suppress(ValueError):
@@ -328,7 +335,7 @@ def rows(text: str) -> tuple[str, int]:
 
 
 def constant(text: str) -> tuple[str, Any]:
-    """`NAME=1,2` as name and numbers, a number where there is one."""
+    """`NAME=1,2` as name and list of numbers, or as name and number if there is only one."""
     name, values = _named(text, "NAME=1,2")
     numbers = [_value(one) for one in values.split(",")]
     return name, numbers if len(numbers) > 1 else numbers[0]
@@ -344,13 +351,13 @@ def bounds(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def add_repeated(parser: Any, option: str, metavar: str, read: Callable[[str], Any], said: str, dest: str) -> None:
-    """Add an option that may be given again; its values are a list."""
+    """Add an option that may be given several times. Its values are a list."""
     text = f"{said}; may be given again"
     parser.add_argument(option, type=read, action="append", default=[], metavar=metavar, help=text, dest=dest)
 
 
 def _named(text: str, wanted: str) -> tuple[str, str]:
-    """A name, which may have `=` in it, and what is said of it."""
+    """`NAME=TEXT` as two texts; the name may have `=` in it."""
     name, _, value = text.rpartition("=")
     if not name or not value:
         raise ArgumentTypeError(f"{text}: wanted {wanted}")
@@ -380,9 +387,9 @@ class ReadModel:
     """A net that can be exported.
 
     Args:
-        params: values of inputs.
-        shapes: of the other inputs, where the file says them or a call has natural ones.
-        open_shapes: of inputs with sizes that the file gives by name only, or not at all.
+        params: values of inputs that are parameters.
+        shapes: shapes of other inputs, if the file has them or there are natural ones.
+        open_shapes: shapes of inputs with sizes that the file leaves open.
         dtype: of floats.
         notes: lines for people.
     """
@@ -401,10 +408,10 @@ def read_model(
     constants: Mapping[str, Any] | None = None,
     steps: str | None = None,
 ) -> ReadModel:
-    """Read a file. Raises an RnnopsError for what is neither an ONNX file nor a checkpoint of `rnnops train`.
+    """Read a file. Raises an RnnopsError if it is neither an ONNX file nor a checkpoint of `rnnops train`.
 
     Args:
-        shapes: of inputs, constants: values of inputs, with which an ONNX file is read.
+        shapes, constants: shapes and values of inputs, with which an ONNX file is read.
         steps: a size that stays open.
     """
     try:
@@ -431,7 +438,7 @@ def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any],
 
 
 def _given_sizes(inputs: Mapping[str, Dims | None], shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
+    """Numbers for the sizes that a file leaves open, from given shapes. Branches of the net may depend on them."""
     found: dict[str, int] = {}
     for name, dims in inputs.items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):
@@ -458,7 +465,7 @@ def _checkpoint(path: Path) -> ReadModel:
 
 
 def export(options: ExportOptions) -> int:
-    """Write the files, say how they are used, and return the exit code."""
+    """Write the files, print how they are used, and return the exit code."""
     given = dict(options.shapes)
     model = read_model(options.model, given, dict(options.constants), options.steps)
     shapes = {**model.shapes, **given}
@@ -484,7 +491,7 @@ def export(options: ExportOptions) -> int:
 def _streamed(
     model: ReadModel, steps: str, shapes: Mapping[str, Shape], states: Mapping[str, str]
 ) -> tuple[ReadModel, dict[str, Shape], StreamedNet]:
-    """The model for a chunk of frames, shapes of its inputs, and the streamed net that it is."""
+    """The model for a chunk of frames, the shapes of its inputs, and its streamed net."""
     named = {name: enumerate(sizes.split(",")) for name, sizes in model.open_shapes.items()}
     axes = {(name, axis) for name, sizes in named.items() for axis, size in sizes if size == steps}
     dims = {n: tuple(steps if (n, i) in axes else size for i, size in enumerate(sizes)) for n, sizes in shapes.items()}

@@ -1,8 +1,8 @@
-"""`rnnops onnx`: what a file holds, and for one that can be read runs, comparisons, timings, streams, rows.
+"""`rnnops onnx`: prints the contents of a file, and, if it can be read, runs it: checks, timings, streams, rows.
 
-**Rows**: several rows of a batch at once are compared with the same rows one by one in float64. Rows do not mix where
-all results of a call are those of calls of one row each. In a result the rows may be an axis, or a part of one, as
-after a Reshape that joins steps and rows. A result of float numbers that differs names its op.
+**Rows** (`compare_rows`): one call of several rows is compared with calls of one row each, in float64. If all results
+agree, rows do not mix. Rows may be an axis of a result, or a part of an axis, as after a Reshape that joins steps and
+rows. The first float result that differs names the op that mixes rows.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def report(options: OnnxOptions) -> int:
     return RIGHT if right else DIFFERENT
 
 
-LONGEST = 100  # characters of a name
-MOST = 40  # lines of one kind, and ops in the list of ops
+LONGEST = 100  # the most characters of a printed name
+MOST = 40  # the most lines of one kind, and the most ops in the list of ops
 UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
 def print_outline(path: Path, outline: Outline) -> None:
-    """Print what a file says of itself."""
+    """Print the contents of a file."""
     show(f"file: {plain(str(path))}, {outline.nbytes:,} bytes")
     show(f"ONNX: IR version {outline.ir_version}, made by {plain(outline.producer) or 'nobody named'}")
     show("op sets: " + (", ".join(f"{plain(domain)} {version}" for domain, version in outline.opsets) or "none"))
@@ -101,7 +101,7 @@ def print_outline(path: Path, outline: Outline) -> None:
 
 
 def print_reading(outline: Outline, model: OnnxModel | None, problem: str) -> None:
-    """Print what becomes of a file, or why nothing does."""
+    """Print a summary of the net that a file was read as; or why it cannot be read."""
     if model is not None:
         recurrences = sum(op.type == "RecurrentNetwork" for op in model.net.ops)
         numbers = sum(array.size for array in model.params.values())
@@ -119,7 +119,7 @@ def print_reading(outline: Outline, model: OnnxModel | None, problem: str) -> No
 
 
 def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below a title, their cells below each other; nothing where there are no rows."""
+    """Print rows in columns below a title; nothing if there are no rows."""
     if rows:
         show(f"{title}:")
         for line in aligned(rows[:MOST]):
@@ -136,7 +136,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def print_times(what: str, seconds: Mapping[str, float]) -> None:
-    """Print times of calls, and the second one over the first where there are two."""
+    """Print times of calls; if there are two, also the second divided by the first."""
     texts = [f"{name} {1e3 * time:.4g} ms" for name, time in seconds.items()]
     if len(seconds) == 2:
         ours, theirs = seconds.values()
@@ -175,15 +175,15 @@ def in_bytes(count: int) -> str:
 
 
 def cut(texts: list[str]) -> list[str]:
-    """The first texts, and how many more there are."""
+    """The first texts, and the number of further ones."""
     return texts if len(texts) <= MOST else [*texts[:MOST], f"and {len(texts) - MOST:,} more"]
 
 
 def plain(text: str | bytes, most: int = LONGEST) -> str:
-    """A text of a file that is safe to print: control characters escaped, and no longer than a line or two.
+    """A text of a file that is safe to print: control characters are escaped, and it is cut after `most` characters.
 
     Args:
-        text: as the protobuf has it, bytes where it is not a UTF-8.
+        text: the text of the protobuf; bytes if it is not valid UTF-8.
     """
     text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     shown = text if len(text) <= most else f"{text[: most - 3]}..."
@@ -200,14 +200,14 @@ Where the exact result is that of rnnops, the difference is that of {THEIRS}."""
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A file as it is looked at.
+    """A file with the sizes that the user gave.
 
     Args:
-        graph, outline: the file's, with the sizes that are fixed.
-        shapes: of the inputs, as the file itself has them.
-        fixed: open size -> its number, with which the file is read.
-        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps or rows.
-        rows: the size that counts rows, empty without `--rows`.
+        graph, outline: the graph of the file and its outline, with fixed sizes filled in.
+        shapes: shapes of the inputs as the file has them.
+        fixed: open size -> the number with which the file is read.
+        given: the sizes of `fixed`, of inputs without a shape in the file, and of the sizes that count steps and rows.
+        rows: the size that counts rows; empty without `--rows`.
     """
 
     graph: onnx.GraphProto
@@ -219,8 +219,8 @@ class OnnxFile:
 
 
 def read_file(options: OnnxOptions) -> OnnxFile:
-    """Read a file's protobuf. Raises OnnxError for a file without one, and for sizes that are not open in it."""
-    with about(str(options.file)):  # also for errors of texts that are not UTF-8
+    """Read a file's protobuf. Raises OnnxError if it is not one, and for sizes that are not open in it."""
+    with about(str(options.file)):  # names the file in all errors, also of texts that are not UTF-8
         model, nbytes = read_proto(options.file)
         shapes, given = dims_of_inputs(model.graph), once(options.sizes)
         rows = size_of_rows(options, shapes, given)
@@ -231,9 +231,9 @@ def read_file(options: OnnxOptions) -> OnnxFile:
 
 
 def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given: dict[str, Shape]) -> str:
-    """The name of the open size that counts rows, which gets its number; empty without `--rows`.
+    """The name of the open size that counts rows; its number is put into `given`. Empty without `--rows`.
 
-    Raises OnnxError where it is not named and there are several, and where `--sizes` gives it another number.
+    Raises OnnxError if it is not named and there are several, or if `--sizes` gives it another number.
     """
     if options.rows is None:
         return ""
@@ -247,7 +247,7 @@ def size_of_rows(options: OnnxOptions, shapes: Mapping[str, Dims | None], given:
 
 
 def once(sizes: Sequence[tuple[str, Shape]]) -> dict[str, Shape]:
-    """Sizes by name. Raises OnnxError where one is given two numbers."""
+    """Sizes by name. Raises OnnxError if a size is given two numbers."""
     found: dict[str, Shape] = {}
     for name, shape in sizes:
         if found.setdefault(name, shape) != shape:
@@ -280,7 +280,7 @@ class OnnxRuns:
 
     @cached_property
     def sizes(self) -> ChosenSizes:
-        """Shapes of inputs, said once."""
+        """The shapes of inputs, which are printed once."""
         shapes, given = shapes_of_feeds(self.file, self.types)
         known = {name: array.shape for name, array in self.model.params.items()}
         known |= {name: dims for name in shapes if (dims := given.get(name, shapes[name])) is not None}
@@ -302,7 +302,7 @@ class OnnxRuns:
 
     @cached_property
     def run(self) -> Run:
-        """The net on one thread, its parameters bound."""
+        """The net on one thread, with bound parameters."""
         return self.of(self.model.net)
 
     def of(self, net: Net) -> Run:
@@ -317,7 +317,7 @@ class OnnxRuns:
     # -- what is asked for -----------------------------------------------------------------------------------------
 
     def all(self) -> bool:
-        """Do all that is asked for; whether it was right. Raises RnnopsError, with made-up sizes as a hint."""
+        """Do all that is asked for. Returns True if all was right. The hint of an RnnopsError names made-up sizes."""
         options = self.options
         works: dict[str, Callable[[], bool]] = {"plan": self.plan, "check": self.check, "speed": self.speed}
         works |= {"rows": self.rows, "stream": partial(stream, self)}
@@ -366,7 +366,7 @@ class OnnxRuns:
         return any("Quantize" in op or "Integer" in op or "QLinear" in op for op in self.file.outline.ops)
 
     def compare_products(self) -> None:
-        """Print where ONNX Runtime's products of quantised numbers are exact, and where they are not."""
+        """Print which products of quantised numbers are exact in ONNX Runtime, and which are not."""
         feeds, path = {**self.feeds, **self.constants}, self.options.file
         try:
             found = list(products_of_file(path, feeds, lambda model, fed: Session(path, model)(fed)))
@@ -379,7 +379,7 @@ class OnnxRuns:
             show(SATURATED)
 
     def rows(self) -> bool:
-        """Compare rows of a batch at once with rows one by one."""
+        """Compare one call of several rows with calls of one row each."""
         return compare_rows(self, axes_of(self, self.file.rows, "--rows"))
 
     def speed(self) -> bool:
@@ -390,7 +390,7 @@ class OnnxRuns:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def compare(self, title: str, distances: Mapping[str, float], limit: float | None = None) -> bool:
-        """Print differences; whether all are within the tolerance, or another limit."""
+        """Print differences. Returns True if all are within the limit, by default the tolerance."""
         limit = self.options.tolerance if limit is None else limit
         more = {name: "" if found <= limit else f"more than {limit:g}" for name, found in distances.items()}
         rows = [(plain(name), f"{found:.1e}", more[name]) for name, found in distances.items()]
@@ -408,12 +408,13 @@ def product_row(one: ProductNode) -> tuple[str, ...]:
     return plain(f"'{one.name}' ({one.op})"), off, beyond
 
 
-CALLS = 8  # of a stream without a number of steps
+CALLS = 8  # calls of a stream if no number of steps is given
 Arrays = Mapping[str, Array]
 
 
 def stream(runs: OnnxRuns) -> bool:
-    """Run a file call by call, print how far it is from other ways and what a step takes; whether it is near enough."""
+    """Run a file call by call. Prints differences from other ways to run it, and the time of a step. Returns True if
+    differences are small enough."""
     links, name = links_of(runs), runs.options.steps
     axes = {} if name is None else axes_of(runs, name)
     lost = lost_frames(runs, links, axes)
@@ -425,14 +426,22 @@ def stream(runs: OnnxRuns) -> bool:
 
 
 def lost_frames(runs: OnnxRuns, links: Mapping[str, str], steps: Mapping[str, int]) -> str:
-    """Which ops see nothing of earlier calls; axes of steps are those of `steps`, else all that are open."""
+    """A text on ops that see nothing of earlier calls.
+
+    Args:
+        steps: input -> its axis of steps; if empty, all open axes may be that of steps.
+    """
     kinds = {name: type_of(array) for name, array in {**runs.model.params, **runs.feeds}.items()}
     axes = [steps] if steps else open_axes({name: runs.file.shapes.get(name) for name in runs.types}, links.values())
     return single_frames(runs.model.net, kinds, runs.feeds, axes, runs.model.dtype)
 
 
 def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
-    """A file whose states are inputs and outputs: output -> the state that it is at the next call."""
+    """Stream a file whose states are inputs and outputs.
+
+    Args:
+        links: output -> the input that it feeds at the next call.
+    """
     calls = split_steps(runs.feeds, axes) if axes else [runs.feeds, *(runs.more_feeds() for _ in range(CALLS - 1))]
     steps, initial = without_states(calls, links), {name: runs.feeds[name] for name in links.values()}
     show_states([f"{plain(output)} -> {plain(name)}" for output, name in links.items()], steps[0])
@@ -456,7 +465,8 @@ def with_states_of_file(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[
 
 
 def with_states_inside(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[str, int]) -> bool:
-    """A file that is for whole sequences: recurrences and windows over steps get states, besides those of the file."""
+    """Stream a file for whole sequences: recurrences and windows over steps get states, in addition to those of the
+    file."""
     name = runs.options.steps
     if name is None:
         hint = "Say --steps NAME, the open size that counts steps, or --state OUTPUT=INPUT for each state."
@@ -480,7 +490,7 @@ def with_states_inside(runs: OnnxRuns, links: Mapping[str, str], axes: Mapping[s
 
 
 def without_states(calls: Sequence[Arrays], links: Mapping[str, str]) -> list[dict[str, Array]]:
-    """Feeds of calls without what the stream keeps."""
+    """Feeds of calls without states, which the stream keeps."""
     return [{name: array for name, array in feeds.items() if name not in links.values()} for feeds in calls]
 
 
@@ -491,7 +501,7 @@ def show_states(states: Sequence[str], fed: Arrays) -> None:
 
 
 def links_of(runs: OnnxRuns) -> dict[str, str]:
-    """Output -> the state that it is, as the user says, else as the file tells; nothing where neither does."""
+    """Output -> the state that it feeds: as the user gives them, else as found in the file; may be empty."""
     if not runs.options.states:
         return {output: name for output, name in state_pairs(runs.graph).items() if name in runs.types}
     net = runs.model.net
@@ -499,7 +509,7 @@ def links_of(runs: OnnxRuns) -> dict[str, str]:
 
 
 def axes_of(runs: OnnxRuns, name: str, option: str = "--steps") -> dict[str, int]:
-    """Input -> its axis of a size. Raises OnnxError where no input has one."""
+    """Input -> the axis that has this size. Raises OnnxError if there is none."""
     sizes = {one: open_sizes(one, dims) for one, dims in runs.model.shapes.items() if one in runs.types}
     axes = {one: axis for one, called in sizes.items() for axis, size in called.items() if size == name}
     if not axes:
@@ -508,7 +518,7 @@ def axes_of(runs: OnnxRuns, name: str, option: str = "--steps") -> dict[str, int
 
 
 def other_of(runs: OnnxRuns, session: Session | None) -> tuple[str, Callable[[Arrays], Arrays]]:
-    """Who else runs the file: ONNX Runtime, else the reference device."""
+    """Another program that runs the file, and its name: ONNX Runtime, else the reference device."""
     if session is not None:
         return THEIRS, lambda feeds: session({**feeds, **runs.constants})
     return "the reference device", compile_net(runs.model.net, device="reference").bind(**runs.model.params)
@@ -517,7 +527,7 @@ def other_of(runs: OnnxRuns, session: Session | None) -> tuple[str, Callable[[Ar
 def distances_of_calls(
     made: list[dict[str, Array]], steps: list[dict[str, Array]], other: HandedOn
 ) -> dict[str, float]:
-    """How far calls are from those of another program, the last states too, by output."""
+    """Output -> the difference of calls from those of another program; last states are included."""
     wanted = [other(feeds) for feeds in steps]
     wanted[-1] |= other.last()
     found: dict[str, float] = {}
@@ -526,11 +536,12 @@ def distances_of_calls(
     return found
 
 
-LIMIT = 1e-8  # the largest difference of float64 that is rounding, over the largest value
+LIMIT = 1e-8  # the largest difference in float64 that counts as rounding, divided by the largest value
 
 
 def compare_rows(runs: OnnxRuns, axes: Mapping[str, int]) -> bool:
-    """Print how far rows at once are from rows one by one, and the op that mixes them; whether none does.
+    """Print how far one call of several rows is from calls of one row each, and the op that mixes rows. Returns True if
+    no op does.
 
     Args:
         axes: input -> its axis of rows.
@@ -547,7 +558,7 @@ def compare_rows(runs: OnnxRuns, axes: Mapping[str, int]) -> bool:
 
 
 def first_that_mixes(runs: OnnxRuns, ops: Sequence[Op], axes: Mapping[str, int]) -> Op | None:
-    """The first of some ops whose result, of float numbers, is another for rows at once."""
+    """The first of these ops whose float result differs between one call of all rows and calls of one row each."""
     net = runs.model.net
     made = {name: op for op in ops for name in op.outputs if name}
     floats = {name: op for name, op in made.items() if net.blob(name).dtype.startswith("float")}
@@ -557,7 +568,7 @@ def first_that_mixes(runs: OnnxRuns, ops: Sequence[Op], axes: Mapping[str, int])
 
 
 def distances_of_rows(runs: OnnxRuns, net: Net, axes: Mapping[str, int]) -> dict[str, float]:
-    """How far the outputs of a net for rows at once are from those for rows one by one."""
+    """Output -> the difference between one call of all rows and calls of one row each."""
     run = compile_net(net, device="reference").bind(**wide(runs.model.params))
     feeds = wide(runs.feeds)
     whole, rows = run(feeds), [run(row) for row in split_steps(feeds, axes)]
@@ -570,7 +581,8 @@ def wide(arrays: Arrays) -> dict[str, Array]:
 
 
 def distance_from_rows(rows: Sequence[Array], whole: Array) -> float:
-    """How far an array is from rows that lie along an axis of it, or along a part of one; infinite for other shapes."""
+    """The difference of an array from rows that are put together along one of its axes, or a part of an axis; infinite
+    if the shapes do not fit."""
     shape = rows[0].shape
     if shape == whole.shape:
         return max(distance_of(row, whole) for row in rows)

@@ -1,4 +1,4 @@
-"""`rnnops train`: the training loop, its progress on standard error, when it stops, and its report."""
+"""`rnnops train`: report, learning curve, progress on standard error, conditions to stop, and the training loop."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def show(text: str) -> None:
 
 
 def print_text(corpus: Corpus) -> None:
-    """Say what is trained on."""
+    """Print the facts of the text."""
     show(f"text: {corpus.source}")
     sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
     show(f"characters: {sizes}")
 
 
 def print_model(session: TrainingSession) -> None:
-    """Say what is trained."""
+    """Print the facts of the model."""
     step, arrays = session.trainer.model.step_count, session.trainer.model.arrays
     show(f"model: {model_text(session)}, {sum(array.size for array in arrays.values()):,} parameters")
     if step:
@@ -48,7 +48,7 @@ def print_model(session: TrainingSession) -> None:
 
 
 def print_training(session: TrainingSession, reason: str) -> None:
-    """Say what was done."""
+    """Print what was trained, how long it took, and why it stopped."""
     trainer, compiling = session.trainer, session.compiling.seconds
     characters, seconds = trainer.characters, trainer.state.seconds
     timed = characters - (trainer.streams.characters_per_window if compiling else 0)
@@ -64,11 +64,11 @@ def print_held_out(score: Score, tables: Mapping[str, float], rounded: Score | N
     """Print the model's bits per held-out character among those of tables and compressors, worst first.
 
     Args:
-        rounded: of the model with weights of int8.
+        rounded: the score of the model with weights of int8.
     """
     show(f"\nbits per held-out character ({score.characters:,} characters)")
     own = {OWN_NAME: score.bits} | ({ROUNDED_NAME: rounded.bits} if rounded else {})
-    digits = 4 if rounded else 3  # as these two differ in the fourth
+    digits = 4 if rounded else 3  # the two scores differ in the fourth digit
     rows = sorted({**tables, **own}.items(), key=lambda row: -row[1])
     for name, bits in rows:
         kind = " characters" if name.startswith("order") else ""
@@ -76,7 +76,7 @@ def print_held_out(score: Score, tables: Mapping[str, float], rounded: Score | N
 
 
 def model_text(session: TrainingSession) -> str:
-    """`gru, 2 layers of 128`, and what products are rounded to, where they are."""
+    """`gru, 2 layers of 128`, with the format that products are rounded to, if they are."""
     settings = session.settings
     products = "" if settings.precision == "float32" else f", products of {settings.precision}"
     layers = "1 layer" if settings.layers == 1 else f"{settings.layers} layers"
@@ -92,7 +92,7 @@ class PlotError(RnnopsError):
 
 
 def check_plot(path: Path) -> None:
-    """Raise PlotError, before the work is done, where a plot could not be drawn or has no directory to go to."""
+    """Raise PlotError early, before the training, if a plot cannot be drawn or its directory does not exist."""
     if importlib.util.find_spec("matplotlib") is None:
         raise _missing()
     if not path.resolve().parent.is_dir():
@@ -156,15 +156,15 @@ def _columns(curve: Curve) -> tuple[list[float], list[float]]:
 
 
 LINE_SECONDS = 10.0
-BITS_STEPS = 50  # the bits shown are the mean of so many steps
+BITS_STEPS = 50  # the shown bits are the mean of the last 50 steps
 
 
 class Lines:
-    """A line every few seconds.
+    """Progress as a line every few seconds.
 
     Args:
-        done: characters that were seen before.
-        seconds: between two lines.
+        done: number of characters that were seen before.
+        seconds: seconds between two lines.
     """
 
     def __init__(self, done: int = 0, seconds: float = LINE_SECONDS) -> None:
@@ -220,14 +220,14 @@ def mean(values: deque[float]) -> float:
     return sum(values) / len(values)
 
 
-SAFETY = 1.25  # an evaluation may take so much longer than expected
+SAFETY = 1.25  # an evaluation may take 1.25 times as long as expected
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """While it is entered, the first Ctrl-C or SIGTERM sets `received` and the second raises KeyboardInterrupt.
+    """A context in which the first Ctrl-C or SIGTERM sets `received`, and the second raises KeyboardInterrupt.
 
-    Outside the main thread, where Python allows no handlers, it does nothing.
+    It does nothing outside of the main thread, because Python allows no handlers there.
     """
 
     def __init__(self) -> None:
@@ -252,11 +252,11 @@ class StopSignals:
 
 
 class Clock:
-    """The time limit of a command, counted from its start, less what its end will take.
+    """The time limit of a command, from its start, minus the time that its end will take.
 
     Args:
-        limit: in seconds, None for none.
-        closing: seconds that the end takes besides the evaluation.
+        limit: seconds; None for no limit.
+        closing: seconds that the end takes without the evaluation.
     """
 
     def __init__(self, limit: float | None, closing: float = 0.0, started: float | None = None) -> None:
@@ -264,17 +264,17 @@ class Clock:
         self.limit, self.closing, self.evaluation = limit, closing, 0.0
 
     def expect_evaluation(self, seconds: float) -> None:
-        """Keep time for an evaluation that is expected to take so long; the latest figure counts."""
+        """Reserve time for the evaluation at the end. The latest figure counts."""
         self.evaluation = seconds
 
     def is_over(self) -> bool:
-        """True if what is left is needed for the end."""
+        """True if the rest of the time is needed for the end."""
         if self.limit is None:
             return False
         return time.monotonic() - self.started + SAFETY * self.evaluation + self.closing >= self.limit
 
 
-SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
+SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # times of the end; the first is for each character
 
 
 def train(options: TrainOptions, started: float | None = None) -> int:
@@ -295,7 +295,7 @@ def train(options: TrainOptions, started: float | None = None) -> int:
 
 
 def train_until(session: TrainingSession, options: TrainOptions, clock: Clock, signals: StopSignals) -> str:
-    """Train until something says stop, and say what did."""
+    """Train until a condition to stop holds. Returns this condition in words."""
     trainer = session.trainer
     size = trainer.streams.characters_per_window
     progress = show_progress(trainer.characters, None if options.steps is None else options.steps * size)
@@ -340,7 +340,7 @@ def _check_weights(session: TrainingSession, options: TrainOptions) -> None:
 
 
 def _timed_step(session: TrainingSession, clock: Clock, progress: Progress) -> float:
-    """One step of training and, where it is time, a point of the held-out curve."""
+    """One step of training and, if it is due, a point of the held-out curve."""
     state, began, compiled = session.trainer.state, time.monotonic(), session.compiling.seconds
     bits = session.compiling.run("a step of training", session.trainer.step)
     if (step := session.trainer.model.step_count) % session.settings.evaluate_every == 0:
@@ -367,7 +367,7 @@ def _compile_sampling(session: TrainingSession) -> None:
 
 
 def _prepare_end(session: TrainingSession, options: TrainOptions, clock: Clock) -> None:
-    """Compile the runs of the end, and tell the clock how long its evaluation will take, from one window."""
+    """Compile the runs of the end. One timed window tells the clock how long the evaluation will take."""
     if clock.limit is None:
         return
     if options.sample:

@@ -1,19 +1,21 @@
 """A training run from its options: one step after another, and the state that a checkpoint holds.
 
-**The state of a training run besides its model, and the place of both in a checkpoint**. A checkpoint is a file of
-the model. Its user state holds here:
+**Checkpoints** (`TrainingState`, `Saved`). A checkpoint is a file of the model. Its user state has:
 
 arrays    average/<name>, carried/<place>
 document  program, settings, text (paths, size limit, SHA-256, alphabet), seconds, curves, baselines
 
-**One step of training after another**: truncated back-propagation with carried states, and averaging. A step depends on
-the settings, the text and the state before it, never on time. A resumed run therefore takes the same steps as one that
-was not stopped. The last parameters are not used for evaluation, samples and pictures, but their running average over
-about the last 200 steps (Polyak and Juditsky 1992). It has the effect of a learning rate that decays to zero.
+**Steps** (`Trainer`): truncated back-propagation with carried states, and averaging. A step depends on the settings,
+the text and the state before it, never on time. So a resumed run takes the same steps as one that was not stopped.
+Evaluation, samples and pictures use the running average of parameters over about the last 200 steps (Polyak and
+Juditsky 1992). It has the effect of a learning rate that decays to zero.
 
-**How many threads NumPy's matrix products use**. The products of one step are small. On two idle cores a second thread
-makes a step 10 to 30 % faster. If another process holds that core, the library waits for it at every product, and a
-step takes ten times as long. With one thread a curve also does not depend on the number of cores.
+**Threads of NumPy's matrix products** (`limit_product_threads`): one by default. The products of one step are small. On
+two idle cores a second thread makes a step 10 to 30 % faster. If another process uses that core, the library waits for
+it at every product, and a step takes ten times as long. With one thread a curve also does not depend on the number of
+cores.
+
+**A session** (`open_session`) is a run that is ready to train.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ class TrainingState:
     Args:
         average: the parameters' running average.
         carried: the recurrent states `[1, N, H]` after the last window.
-        seconds: spent on training and on points of the held-out curve, without compiling.
-        recent: bits per character of the steps since the training curve's last point.
-        training, held_out: curves, pairs of characters seen and bits per character.
+        seconds: time of training and of points of the held-out curve, without compiling.
+        recent: bits per character of the steps since the last point of the training curve.
+        training, held_out: curves, as pairs (characters seen, bits per character).
     """
 
     average: Arrays
@@ -74,10 +76,10 @@ class TextSource:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint of `rnnops train` whose arrays are not checked against a model yet.
+    """A checkpoint of `rnnops train`. Its arrays are not compared with a model yet.
 
     Args:
-        state: what the model's file holds of the user's.
+        state: the user state of the model's file.
     """
 
     path: Path
@@ -89,7 +91,7 @@ class Saved:
     state: Mapping[str, Any]
 
     def check_text(self, corpus: Corpus) -> None:
-        """Raise SaveError where the text is not the one that the run was trained on."""
+        """Raise SaveError if this is not the text that the run was trained on."""
         if corpus.sha256 != self.sha256 or corpus.alphabet != self.alphabet:
             raise SaveError(
                 f"the checkpoint {self.path} was trained on another text",
@@ -99,7 +101,7 @@ class Saved:
             )
 
     def restore(self, model: LanguageModel) -> TrainingState:
-        """Load the model. Raises SaveError where arrays are not those of the model."""
+        """Load the model's arrays. Raises SaveError if they do not fit the model."""
         model.load(self.path)
         arrays = {name: value for name, value in self.state.items() if isinstance(value, np.ndarray)}
         check_arrays(arrays, expected_arrays(model), f"the run in {self.path}", SaveError)
@@ -160,7 +162,7 @@ def _is_curve(points: object) -> bool:
 
 AVERAGE_DECAY, AVERAGE_START = 0.995, 10
 POINT_STEPS = 20  # steps in one point of the training curve
-HELD_OUT_CHARACTERS = 100_000  # of one point of the held-out curve
+HELD_OUT_CHARACTERS = 100_000  # characters that are scored for a point of the held-out curve
 PROMPT = "\n"
 
 
@@ -174,7 +176,7 @@ class Trainer:
 
     @property
     def characters(self) -> int:
-        """How many characters were trained on so far."""
+        """The number of characters that were trained on so far."""
         return self.model.step_count * self.streams.characters_per_window
 
     def step(self) -> float:
@@ -193,13 +195,13 @@ class Trainer:
         """Score the held-out text, or its part of about `limit` characters, with the averaged parameters.
 
         Args:
-            weights: as of `evaluate`.
+            weights: as for the function `evaluate`.
         """
         with self.model.using_params(self.state.average):
             return language_model.evaluate(self.model, self.corpus.held_out, limit, weights)
 
     def prepare_evaluation(self) -> None:
-        """Run what an evaluation runs, so that it is compiled."""
+        """Run all nets of an evaluation once, so that they are compiled."""
         language_model.run_each_length(self.model, self.corpus.held_out)
 
     def record_held_out(self) -> Score:
@@ -209,7 +211,7 @@ class Trainer:
         return score
 
     def sample(self, length: int, temperature: float) -> Array:
-        """Characters that follow the beginning of a line, drawn with the averaged parameters."""
+        """Characters of a new line of text, drawn with the averaged parameters."""
         with self.model.using_params(self.state.average):
             prompt = self.corpus.encode(PROMPT)
             return language_model.sample(self.model, prompt, length, temperature, self.settings.seed)
@@ -223,13 +225,14 @@ class Trainer:
 
 
 def moved_average(average: Arrays, params: Arrays, step: int) -> Arrays:
-    """The running average after step 0, 1, ...; it forgets faster at the beginning."""
+    """The running average after step 0, 1, ... Old values lose weight faster at the beginning."""
     keep = min(AVERAGE_DECAY, step / (step + AVERAGE_START))
     return {name: np.asarray(keep * average[name] + (1 - keep) * value) for name, value in params.items()}
 
 
 def limit_product_threads(threads: int) -> bool:
-    """Set the number of threads; False, and nothing done, without threadpoolctl, which comes with the extra `demo`."""
+    """Set the number of threads of NumPy's products. Without threadpoolctl (extra `demo`) returns False and does
+    nothing."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -251,11 +254,13 @@ Result = TypeVar("Result")
 
 
 class Compiling:
-    """Nets that are compiled when they run for the first time, which takes from seconds to minutes.
+    """Reports the compiling of nets, which happens when they run for the first time, and may take minutes.
 
     Args:
         say: prints a line; None on a device that compiles nothing.
-        seconds: that compiling took so far, with the first run of each net.
+
+    Attributes:
+        seconds: time of compiling so far, with the first run of each net.
     """
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
@@ -263,7 +268,7 @@ class Compiling:
         self._say, self._compiled = say, set[str]()
 
     def run(self, what: str, function: Callable[[], Result]) -> Result:
-        """Run a net, and if it is for the first time, say so."""
+        """Run a net. If it is the first time, print that it is compiled."""
         first = what not in self._compiled
         self._compiled.add(what)
         if self._say is None or not first:
@@ -287,13 +292,13 @@ class TrainOptions:
     """The command line of `rnnops train`.
 
     Args:
-        settings: those settings that were given, by name.
-        max_bytes: of text, 0 for no limit, None where it was not given.
-        time_limit: seconds for the whole command, None for no limit.
-        steps: stop at this step, counted from the run's start, not from the resume.
-        sample: how many characters to print at the end.
-        weights: how the weights of products are kept where the held-out text is scored a second time; None for once.
-        threads: of the kernels, or of NumPy's products on the reference device; None for the device's default.
+        settings: the settings that were given, by name.
+        max_bytes: limit for the text; 0 for no limit, None if it was not given.
+        time_limit: seconds for the whole command; None for no limit.
+        steps: stop at this step, counted from the start of the run, not from the resume.
+        sample: number of characters to print at the end.
+        weights: the format of weights for a second score of the held-out text; None for no second score.
+        threads: threads of the kernels, or of NumPy's products on the reference device; None for the default.
     """
 
     text: tuple[Path, ...] = ()
@@ -317,9 +322,9 @@ class TrainingSession:
     """A run that is ready to train.
 
     Args:
-        tables: what the model is compared with, computed during the training.
-        target: the checkpoint file, None for none.
-        compiling: says what is compiled; nothing is on the reference device.
+        tables: the baselines, which are computed during the training.
+        target: the checkpoint file; None if there is none.
+        compiling: reports compiling.
     """
 
     settings: Settings
@@ -335,7 +340,7 @@ class TrainingSession:
         self.compiling = Compiling(None if self.settings.device == "reference" else say)
 
     def save(self) -> None:
-        """Write the checkpoint, if one is wanted; the file holds the old or the new one, whatever happens."""
+        """Write the checkpoint, if one is wanted. An old file is replaced as a whole or not at all."""
         if self.target is None:
             return
         model, state, source = self.trainer.model, self.trainer.state, self.source
@@ -353,18 +358,18 @@ class TrainingSession:
         self.saved_at = time.monotonic()
 
     def save_if_due(self, every: float) -> None:
-        """Write the checkpoint if the last one is so many seconds old."""
+        """Write the checkpoint if the last one is `every` seconds old."""
         if time.monotonic() - self.saved_at >= every:
             self.save()
 
 
 def open_session(options: TrainOptions, tell: Callable[[Corpus], None]) -> TrainingSession:
-    """Read the checkpoint to resume, or start anew; read the text and build the model.
+    """Read the checkpoint to resume, or start anew. Reads the text and builds the model.
 
     Args:
-        tell: called with the text once it is read.
+        tell: called with the text when it is read.
 
-    Raises an RnnopsError for whatever does not fit, before anything is computed.
+    Raises an RnnopsError for anything that does not fit, before training begins.
     """
     if options.resume is not None:
         return _resumed(options, load(options.resume), tell)
@@ -399,14 +404,16 @@ def _resumed(options: TrainOptions, saved: Saved, tell: Callable[[Corpus], None]
 
 
 def _check_own_cell(options: TrainOptions, settings: Settings) -> None:
-    """A file's word never decides by itself which code is run."""
+    """Raise SettingsError unless the command line names the checkpoint's own cell: a file never decides which code
+    runs.
+    """
     if language_model.is_own(settings.cell) and "cell" not in options.settings:
         hint = f"Give --cell {settings.cell} again: code is imported only where the command line names it."
         raise SettingsError(f"the checkpoint {options.resume} has a cell of your own", hint=hint)
 
 
 def _check_target(path: Path) -> None:
-    """Raise SaveError where saving would overwrite something else."""
+    """Raise SaveError if saving would overwrite a file that is not a checkpoint."""
     if path.exists() and path.stat().st_size > 0:
         try:
             store.load(path)
@@ -428,7 +435,7 @@ def _read(source: TextSource) -> Corpus:
 
 
 def _compute_tables(corpus: Corpus) -> Future[dict[str, float]]:
-    """Start the tables and compressors in a thread of their own; most of their time is spent without Python's lock."""
+    """Start the tables and compressors in another thread. Most of their work does not hold Python's lock."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(baselines, corpus)
     pool.shutdown(wait=False)

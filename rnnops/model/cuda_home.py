@@ -1,15 +1,14 @@
 """A model's arrays on the CUDA device, and their updates there.
 
-A model's arrays on the CUDA device: parameters, gradients and what optimizers keep; counts stay numbers of the host.
+**Arrays** (`CudaHome`): parameters, gradients and states of optimizers are on the device. Counts stay on the host. A
+batch of NumPy arrays is copied to the device. Its results are copied to the host when all work of the step is in the
+stream. If a batch is on the device already, results stay there, and a call returns before the work is done.
 
-A batch of NumPy arrays is copied to the device, and results to the host when all work of the step is in the stream.
-With a batch that is on the device already, results stay there, and a call returns before the work is done.
-
-**Updates of parameters on the CUDA device, by the rule that an optimizer has for NumPy's arrays**. The rule is called
-with blobs: what it says of them is a net, which is compiled to one elementwise kernel, launched for each parameter.
-Numbers that change from update to update (rates, corrections of bias) are arguments of a launch. Clipping by norm sums
-squares on the device, 64 blocks a gradient, and scales there; whether the norm is finite, the host asks when results of
-the step are there.
+**Updates of parameters** (`DeviceUpdates`) use the rule that an optimizer has for NumPy's arrays. The rule is called
+with blobs, which gives a net. This net is compiled to one elementwise kernel, which is launched for each parameter.
+Numbers that change from update to update (rates, corrections of bias) are arguments of the launch. Clipping by norm
+sums squares on the device, with 64 blocks for each gradient, and scales there. The host checks that the norm is finite
+when results of the step have come.
 
 Limit: squares are summed in the dtype of the gradients, so that a float32 norm of 1e19 counts as not finite.
 """
@@ -41,12 +40,12 @@ from rnnops.types import is_float
 
 
 class CudaHome(Home):
-    """The memory of the device that is current.
+    """The memory of the current device.
 
     Args:
-        model: its name.
+        model: name of the model.
 
-    Raises DeviceError where there is no device.
+    Raises DeviceError if there is no device.
     """
 
     def __init__(self, model: str) -> None:
@@ -82,15 +81,15 @@ class CudaHome(Home):
         return self._updates(params, grads, state)
 
 
-BLOCKS = 64  # at most, that share out the sum over a gradient
+BLOCKS = 64  # at most so many blocks share the sum over a gradient
 
 
 class DeviceUpdates:
     """The updates of one optimizer.
 
     Args:
-        optimizer: any; its rule uses what blobs know.
-        model: that is trained, for errors.
+        optimizer: any optimizer whose rule also works with blobs.
+        model: name of the model, for errors.
     """
 
     def __init__(self, optimizer: Optimizer, model: str) -> None:
@@ -143,7 +142,7 @@ class DeviceUpdates:
         try:
             new, kept = optimizer._updated(value, grad, moments, *numbers)
             net.outputs(new_value=new, **{f"new_moment_{place}": one for place, one in enumerate(kept)})
-        except Exception as error:  # of a rule that wants NumPy's arrays
+        except Exception as error:  # any error of a rule that needs NumPy's arrays
             problem = f"the rule of {type(optimizer).__name__} is not one for blobs: {error}"
             hint = "Use operators, np.sqrt and the like, or compile the model for the CPU."
             raise OptimizerError(problem, net=self.model, hint=hint) from error
@@ -172,7 +171,7 @@ class DeviceUpdates:
 
 
 def _factor(size: int) -> int:
-    """Rows that elements are cut into, few and long ones: two at least, as ops on a single row are not fused."""
+    """The number of rows that elements are cut into: small, but at least 2, because ops on one row are not fused."""
     return next((factor for factor in range(2, BLOCKS) if size % factor == 0), 1)
 
 

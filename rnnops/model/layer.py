@@ -1,13 +1,15 @@
-"""Layer: parameters under a name of their own, and the ops that it appends to a net; a model's functions as nets.
+"""Layers, arguments of a model's functions, and these functions as nets.
 
-Layers hold settings and other layers, never arrays: a model keeps those by name, so that one layer can be written into
-any number of nets, and belong to several models. In a model its name is that of the attribute where it was found when
-the model was compiled: `encoder`, `blocks/0/dense`. Arguments are nested structures, placeholders and names.
+**Arguments** of functions are nested structures of arrays, blobs or placeholders (`leaves`, `Arguments`).
 
-**Tracing**: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
-Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
-what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
-which the function writes the same ops.
+**A layer** (`Layer`) appends ops to a net, with parameters under its own name. It holds settings and other layers,
+never arrays. A model keeps the arrays by name. So one layer can be written into any number of nets, and can belong to
+several models. In a model, the name of a layer is that of the attribute where it was found when the model was compiled:
+`encoder`, `blocks/0/dense`.
+
+**Tracing** (`TracedFunction`) makes a net of a function of blobs, by one call with blobs of known sizes. Inputs have
+the names of the function's arguments. Outputs are `output`, or `output_0`, `output_1`, ... in the order of the returned
+structure. The net holds for all sizes for which the function writes the same ops.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from rnnops.util import cached_property
 
 
 def leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a structure, with names: the structure's own, followed by `_<place or key>` for each level."""
+    """The leaves of a structure with their names: `name`, followed by `_<index or key>` for each level."""
     if isinstance(structure, dict | list | tuple):
         for key, part in _parts(structure):
             yield from leaves(part, f"{name}_{key}")
@@ -55,7 +57,7 @@ def mapped(structure: Any, function: Callable[[str, Any], Any], name: str) -> An
 
 
 def form_of(structure: Any, describe: Callable[[str, Any], object], name: str) -> object:
-    """Equal for structures of equal kinds, with `describe(name, leaf)` for leaves, and None for those that are."""
+    """A key that is equal for structures of the same kind. A leaf is `describe(name, leaf)` in it; None is None."""
     if not isinstance(structure, dict | list | tuple):
         return None if structure is None else describe(name, structure)
     parts = [(key, form_of(part, describe, f"{name}_{key}")) for key, part in _parts(structure)]
@@ -67,7 +69,7 @@ def _parts(structure: Any) -> Iterator[tuple[Any, Any]]:
 
 
 class Placeholder:
-    """The shape and dtype of data that is not there yet: what a model is compiled for in place of an array.
+    """The shape and dtype of an array. A model can be compiled for it instead of for an array.
 
     Args:
         shape: sizes, such as `(T, N, D)`.
@@ -75,7 +77,7 @@ class Placeholder:
 
     Raises:
         ModelError: shape is not a list of sizes.
-        NetError: dtype is none.
+        NetError: this is not a dtype.
 
     Example:
         >>> ro.model.Placeholder((7, 2), "int32")
@@ -89,7 +91,7 @@ class Placeholder:
         """Its type in a model.
 
         Args:
-            float_dtype: that `"float"` stands for.
+            float_dtype: the dtype that `"float"` stands for.
         """
         return Type(float_dtype if self.dtype == FLOAT else self.dtype, self.shape)
 
@@ -98,9 +100,9 @@ class Placeholder:
 
 
 def as_placeholder(name: str, value: Any, float_dtype: str) -> Placeholder:
-    """The placeholder of an array, or the one that is given.
+    """The placeholder for an array; a given placeholder itself.
 
-    Raises ModelError for anything else, and for floats that are not the model's.
+    Raises ModelError for other values, and for floats of another dtype than the model's.
     """
     if isinstance(value, Placeholder):
         shape, dtype = value.shape, value.dtype
@@ -132,20 +134,20 @@ def _sizes(shape: object) -> Shape:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of one function; each may be a structure of several."""
+    """Arguments of one function. An argument may be a structure of several arrays."""
 
     function: Callable[..., Any]
     bound: BoundArguments
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """The name of the function."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def leaves(self) -> dict[str, Any]:
-        """Everything that is there, by the names of net inputs; what is None is left out.
+        """All leaves by the names of net inputs, without those that are None.
 
-        Raises ModelError where two have one name.
+        Raises ModelError if two leaves have one name.
         """
         named = [pair for key, value in self.bound.arguments.items() for pair in leaves(value, key)]
         return unique([(name, leaf) for name, leaf in named if leaf is not None], "inputs")
@@ -162,7 +164,7 @@ class Arguments:
         return self.function(*values.args, **values.kwargs)
 
     def given_to(self, other: Callable[..., Any]) -> Arguments | None:
-        """The arguments of these names for another function; None where it needs more."""
+        """The arguments that another function also has; None if it needs more."""
         given: dict[str, Any] = {}
         for name, value in self.bound.arguments.items():
             given.update(value if _kind(self.bound.signature, name) == Parameter.VAR_KEYWORD else {name: value})
@@ -176,7 +178,7 @@ class Arguments:
 
 
 def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-    """Bind arguments. Raises ModelError where the function does not take them."""
+    """Bind arguments. Raises ModelError if the function does not take them."""
     if not callable(function):
         raise ModelError("this is not a function", wanted="a method of the model", came=repr(function)[:80])
     try:
@@ -199,7 +201,7 @@ def takes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 
 def unique(named: Sequence[tuple[str, Any]], what: str) -> dict[str, Any]:
-    """Leaves by name. Raises ModelError where two have one, as `{"a": [x], "a_0": y}` would give."""
+    """Leaves by name. Raises ModelError if two have one name, as in `{"a": [x], "a_0": y}`."""
     found: dict[str, Any] = {}
     for name, leaf in named:
         if name in found:
@@ -212,12 +214,12 @@ def _kind(form: Signature, name: str) -> object:
     return form.parameters[name].kind
 
 
-OWNERS = ("rnnops.model.layer", "rnnops.model.model")  # whose attributes subclasses may not hide
+OWNERS = ("rnnops.model.layer", "rnnops.model.model")  # subclasses may not hide attributes of their classes
 
 
 @dataclass(frozen=True)
 class WrittenLayer:
-    """A layer that was written into a net: its name, its kind, and the types of what came out."""
+    """A layer that was written into a net: its name, its kind, and the types of its outputs."""
 
     name: str
     kind: str
@@ -226,12 +228,12 @@ class WrittenLayer:
 
 @dataclass
 class LayerNames:
-    """The layers of a model and their names; the model itself has none."""
+    """The layers of a model and their names. The name of the model itself is empty."""
 
-    found: dict[int, tuple[Layer, str]]  # with the layer, so that its id stays its own
+    found: dict[int, tuple[Layer, str]]  # id -> layer and name; the layer is kept so that no other gets its id
 
     def of(self, layer: Layer) -> str | None:
-        """A layer's name, None for one that is not in the model."""
+        """A layer's name; None if it is not in the model."""
         return self.found[id(layer)][1] if id(layer) in self.found else None
 
 
@@ -253,15 +255,15 @@ _WRITING: ContextVar[Writing | None] = ContextVar("writing", default=None)
 
 
 class Layer(Attributes, ABC):
-    """Base of all layers; a subclass says in `forward` what it appends to the net of its input.
+    """Base of all layers. The method `forward` of a subclass appends ops to the net of its input.
 
-    A layer that is called twice uses the same parameters both times. In a model its name is the attribute where it was
-    found; outside of one it is the name of the class, or what `named` says.
+    A layer that is called twice uses the same parameters both times. In a model its name is that of the attribute where
+    it was found. Outside of models its name is that of its class, or the one given by `named`.
 
     Raises:
-        ModelError: when it is called, without a blob, with a name that another layer has, or outside of the model that
-            is being written.
-        ArgumentError: arguments that the class does not have, or that it lacks.
+        ModelError: in a call: there is no blob, another layer has its name, or it is not in the model that is being
+            written.
+        ArgumentError: an argument is unknown or missing.
 
     Example:
         >>> class Scale(ro.model.Layer):
@@ -274,14 +276,14 @@ class Layer(Attributes, ABC):
     """
 
     _name = ""
-    _init: Mapping[str, object] | None = None  # of its parameters, by names below its own
+    _init: Mapping[str, object] | None = None  # name or pattern of a parameter, below the layer's -> initial values
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__init__" in vars(cls):
             cls.__init__ = named_options(vars(cls)["__init__"])  # type: ignore[method-assign]
 
-    if not TYPE_CHECKING:  # to which any attribute would be one, then
+    if not TYPE_CHECKING:  # with this method, type checkers would accept any attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
             if not name.startswith("_") and hasattr(type(self), name):
@@ -301,10 +303,10 @@ class Layer(Attributes, ABC):
         """Append the layer's ops, which makes its parameters at the first call.
 
         Args:
-            inputs, options: of `forward`: blobs, and values of Python.
+            inputs, options: as for `forward`: blobs, and Python values.
 
         Returns:
-            What `forward` returns.
+            The result of `forward`.
 
         Raises:
             ModelError: there is no blob among them, or they do not fit the layer.
@@ -336,7 +338,7 @@ class Layer(Attributes, ABC):
 
     @property
     def is_training(self) -> bool:
-        """True if what is written is a step of training; False outside of models."""
+        """True if a step of training is being written; False outside of models."""
         writing = _WRITING.get()
         return writing is not None and writing.training
 
@@ -353,16 +355,16 @@ class Layer(Attributes, ABC):
         return self
 
     def parameter(self, net: Net, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
-        """A parameter `<layer>/<name>` of a net; the one that is there already, if this layer was written before.
+        """The parameter `<layer>/<name>` of a net. It is added if the net does not have it.
 
         Args:
-            net: of the blobs.
-            name: within the layer.
-            shape: of it.
+            net: the net of the blobs.
+            name: its name within the layer.
+            shape: its shape.
             init: as for `Net.parameter`.
 
         Raises:
-            NetError: it is there already with another shape, or init is none.
+            NetError: the net has it with another shape, or init is wrong.
         """
         return parameter(net, f"{self.scope}/{name}".lstrip("/"), shape, init)
 
@@ -375,7 +377,7 @@ class Layer(Attributes, ABC):
 
 
 def _check_free(layer: Layer, name: str, value: object) -> None:
-    """Raise ModelError for an attribute that would hide one of the library; a function in place of a method is fine."""
+    """Raise ModelError for an attribute that would hide one of the library. A function may replace a method."""
     owned = {one: own for base in type(layer).__mro__ if base.__module__ in OWNERS for one, own in vars(base).items()}
     is_patch = callable(value) and not isinstance(value, Layer) and not isinstance(owned.get(name), property)
     if name in owned and not is_patch:
@@ -405,7 +407,7 @@ def layers_in(parent: Layer) -> Iterator[tuple[str, Layer]]:
 
 @contextmanager
 def writing(names: LayerNames, training: bool) -> Iterator[Writing]:
-    """While this is open layers have their names in a model."""
+    """A context in which layers have the names that they have in a model."""
     now = Writing(names, training)
     token = _WRITING.set(now)
     try:
@@ -415,7 +417,7 @@ def writing(names: LayerNames, training: bool) -> Iterator[Writing]:
 
 
 def being_written() -> Writing | None:
-    """The context at present; None outside of models."""
+    """The current context; None outside of models."""
     return _WRITING.get()
 
 
@@ -471,10 +473,10 @@ class TracedFunction:
     """A function as a net.
 
     Args:
-        net: free of sizes and dtypes.
-        structure: what the function returned.
+        net: the net, without sizes and float dtypes.
+        structure: the structure that the function returned.
         written: the layers, outer ones first.
-        dtype: what `"float"` stood for.
+        dtype: the dtype that `"float"` stood for.
     """
 
     net: Net
@@ -492,7 +494,7 @@ class TracedFunction:
 
 
 def minimize(loss: Blob) -> Blob:
-    """Mark a blob of one number as what training minimises, once in a net, and return it."""
+    """Mark a blob of one number as the loss that training minimises, and return it. A net has only one loss."""
     if sizes_of(loss, 0, "[]"):
         hint = "Take a mean or a sum."
         raise ModelError("a loss is one number", net=loss.net.name, blob=loss.name, came=loss.type, hint=hint)
@@ -505,12 +507,12 @@ def minimize(loss: Blob) -> Blob:
 
 
 def _without_sizes(net: Net) -> Net:
-    """The net with inputs of any size; parameters keep theirs."""
+    """The net with inputs of any size. Parameters keep their sizes."""
     inputs = [spec if spec.initializer is not None else replace(spec, shape=None) for spec in net.input_specs]
     return net.with_ops(net.ops, inputs=inputs).snapshot()
 
 
-SHAPES = 64  # for which traces are kept
+SHAPES = 64  # how many shapes of inputs traces are kept for
 
 
 @dataclass(frozen=True)
@@ -518,7 +520,7 @@ class Graph:
     """One function of a model for inputs of certain types.
 
     Args:
-        run: shared by all shapes for which the same ops were written; it keeps plans by shape.
+        run: the run. All shapes for which the same ops were written share it; it keeps plans by shape.
     """
 
     traced: TracedFunction
@@ -544,9 +546,10 @@ class Graphs:
     """Graphs by function, mode, structure and types of the inputs.
 
     Args:
-        name: of the model; names: of its layers.
-        dtype: what `"float"` stands for.
-        options: of `rnnops.compile`.
+        name: name of the model.
+        names: names of its layers.
+        dtype: the dtype that `"float"` stands for.
+        options: options of `rnnops.compile`.
     """
 
     def __init__(self, name: str, names: LayerNames, dtype: str, options: Mapping[str, Any]) -> None:
@@ -568,7 +571,7 @@ class Graphs:
         return self._graphs.get((arguments.function, training, form), make)
 
     def _traced(self, arguments: Arguments, placeholders: Mapping[str, Placeholder], training: bool) -> TracedFunction:
-        """Call a function with blobs. Raises ModelError where it returns anything else."""
+        """Call a function with blobs. Raises ModelError if it returns anything but blobs."""
         net = Net(f"{self.name}.{arguments.name}", sizes_for=self.dtype)
         inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
         with writing(self.names, training) as now:

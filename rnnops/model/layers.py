@@ -1,7 +1,8 @@
 """The layers of models: those without time, and those over time.
 
-Layers over time are RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
-Both return their output and the last states, so that a caller can carry them on; states start from zeros unless given.
+Layers over time are RNN (any cell, stacked, in one or both directions) and Attention (a decoder that reads the outputs
+of an encoder). Both return their output and the last states, so that a caller can pass them to the next call. States
+that are not given start from zeros.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ Init = Mapping[str, object] | None  # name or pattern below the layer -> initial
 
 
 def check_size(layer: str, what: str, value: object) -> int:
-    """The value itself. Raises ModelError for what is not a positive integer."""
+    """The value itself. Raises ModelError if it is not a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelError(f"{what} of {layer} is not a size", wanted="an integer of 1 or more", came=repr(value))
     return value
 
 
 def checked_indices(indices: Blob, count: int) -> Blob:
-    """Indices; a run raises an error where one is not below the count."""
+    """The indices with a check: a run raises an error if one is not below `count`."""
     return indices.net.apply("CheckLabels", [indices], classes=count, wrong="an index is out of range")
 
 
@@ -101,7 +102,7 @@ class Embedding(Layer):
     Args:
         count: rows of the table, V; an index outside 0 to V - 1 is an error of the run, negative ones included.
         size: features of a row, E.
-        deviation: of the normal distribution that rows start from.
+        deviation: standard deviation of the initial values.
         init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
 
     Raises:
@@ -137,9 +138,9 @@ class Embedding(Layer):
 
 
 class Dropout(Layer):
-    """Zeros some elements by chance while training, and scales the others up to keep the mean; else it does nothing.
+    """In training sets random elements to zero, and scales the others up to keep the mean; else it does nothing.
 
-    In training an element is 0 with the probability `ratio`, and else multiplied by `1 / (1 - ratio)`.
+    In training an element becomes 0 with the probability `ratio`; otherwise it is multiplied by `1 / (1 - ratio)`.
 
     Args:
         ratio: from 0 up to but not 1.
@@ -227,22 +228,22 @@ States = Sequence[Blob | None] | None
 class RNN(Layer):
     """A cell over a sequence, as a stack of layers, in one direction or in both.
 
-    A stack in one direction is one recurrence. Where both directions meet, layers run one after another. Parameters are
+    A stack in one direction is one recurrence. With both directions, layers run one after another. Parameters are
     those of the cells, `layer_0`, `layer_0_reverse`, `layer_1`, ..., below the layer's name.
 
     Args:
-        cell: a name in `ro.cells.CELLS`, or what is called with (input size, hidden size, name=...) and gives a cell.
+        cell: a name in `ro.cells.CELLS`, or a function that makes a cell from (input size, hidden size, name=...).
         hidden: size of the hidden state, H.
-        layers: of the stack.
-        bidirectional: whether each layer also runs from the end, each row from its own; outputs are joined, [T, N, 2H].
-        dropout: of the output of all layers but the last, from 0 up to but not 1.
+        layers: number of layers of the stack.
+        bidirectional: whether each layer also runs backwards, from the end of each row; outputs are joined, [T, N, 2H].
+        dropout: dropout ratio for the output of all layers but the last, from 0 up to but not 1.
         trainable_states: whether states that are not given start from parameters, [H], instead of zeros.
         init: initial values of parameters, by name or pattern below the layer's, as for `Net.set_init`.
         **options: further arguments of the cell, such as `forget_bias=1.0`.
 
     Raises:
-        ModelError: an unknown cell, sizes that are none, or dropout out of range; when it is called, options that the
-            cell does not have.
+        ModelError: an unknown cell, a wrong size, or dropout out of range; in a call, options that the cell does not
+            have.
 
     Example:
         >>> net = ro.Net("net", sizes_for="float32")
@@ -276,13 +277,13 @@ class RNN(Layer):
 
         Args:
             x: [T, N, D] float, of known sizes.
-            lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T.
-            initial_states: [H], [N, H] or [1, N, H] each, ordered as the states that come back; None among them is
+            lengths: [N] int32 or int64; None if all rows have length T. Larger lengths count as T.
+            initial_states: [H], [N, H] or [1, N, H] each, in the order of the returned states; None among them means
                 zeros.
 
         Returns:
-            The output, [T, N, H] (2H for both directions), and a tuple of the last states, [1, N, H]; layer by layer,
-            in a layer direction by direction, of each the cell's states.
+            The output, [T, N, H] (2H for both directions), and a tuple of the last states, [1, N, H]. States are in the
+            order of layers, within a layer of directions, within a direction of the cell's states.
 
         Raises:
             ModelError: x of another rank or unknown sizes, too few or too many states, or options that the cell does
@@ -306,7 +307,7 @@ class RNN(Layer):
         return x, tuple(lasts)
 
     def state_shapes(self, input_size: int) -> list[tuple[int, ...]]:
-        """Feature axes of the states, in the order in which `forward` takes and gives them.
+        """Feature axes of the states, in the order in which `forward` takes and returns them.
 
         Args:
             input_size: features of x, D.
@@ -317,7 +318,7 @@ class RNN(Layer):
         return [shape for stack in self._stacks(input_size) for _, cell in stack for shape in cell.get_state_shapes()]
 
     def _stacks(self, input_size: int) -> Iterator[list[tuple[bool, RNNCell]]]:
-        """The cells of each recurrence: a stack in one, or layer by layer if both directions meet."""
+        """The cells of each recurrence: all of a stack in one recurrence; with both directions, those of one layer."""
         if len(self.directions) == 1:
             cells = []
             for layer in range(self.count):
@@ -340,11 +341,11 @@ class RNN(Layer):
 class Attention(Layer):
     """A decoder cell that attends to an encoder's outputs at every step.
 
-    The cell is `ro.cells.AttentionCell`, which says what the kinds are. Parameters are those of `decoder` and, where
+    The cell is `ro.cells.AttentionCell`, whose docstring describes the kinds. Parameters are those of `decoder` and, if
     the kind has any, of `attention`, below the layer's name.
 
     Args:
-        cell: as `RNN`'s; its recurrent product also reads the context.
+        cell: as for `RNN`; its recurrent product also reads the context.
         hidden: size of the decoder's hidden state, H.
         kind: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
         memory_optimization: whether energies are computed again on the backward pass instead of stored.
@@ -353,8 +354,8 @@ class Attention(Layer):
         **options: further arguments of the cell.
 
     Raises:
-        ModelError: an unknown cell, or a size that is none; when it is called, options that the cell does not have.
-        NetError: when it is called, an unknown kind.
+        ModelError: an unknown cell, or a wrong size; in a call, options that the cell does not have.
+        NetError: in a call, an unknown kind.
 
     Example:
         >>> net = ro.Net("net", sizes_for="float32")
@@ -392,17 +393,17 @@ class Attention(Layer):
         Args:
             x: [T, N, D] float, of known sizes.
             encoder_outputs: [S, N, E] float, of known sizes.
-            encoder_lengths: [N] int32 or int64, None where all rows have length S.
-            lengths: [N] int32 or int64, None where all rows have length T.
-            initial_states: the decoder's, the context [N, E] and, for soft coverage, the coverage [N, S], or the last
-                states of another call; None among them is zeros.
+            encoder_lengths: [N] int32 or int64; None if all rows have length S.
+            lengths: [N] int32 or int64; None if all rows have length T.
+            initial_states: the states of the decoder, the context [N, E] and, for soft coverage, the coverage [N, S];
+                or the last states of another call. None among them means zeros.
 
         Returns:
             Hidden states and contexts joined, [T, N, H + E], and a tuple of the last states, [1, N, ...].
 
         Raises:
             ModelError: inputs of another rank or unknown sizes, or states that are not a list of blobs.
-            NetError: states of another number, or an unknown kind.
+            NetError: wrong number of states, or an unknown kind.
         """
         D, E = sizes_of(x, 3, "[T, N, D]", self)[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
         decoder = made_cell(self.make_cell, D, self.hidden, f"{self.scope}/decoder")
@@ -432,7 +433,7 @@ def cell_maker(cell: str | MakeCell) -> MakeCell:
 
 
 def made_cell(make: MakeCell, input_size: int, hidden: int, name: str) -> RNNCell:
-    """A cell of a layer. Raises ModelError for options that it does not take, and where no cell comes back."""
+    """A cell of a layer. Raises ModelError for options that it does not take, and if no cell comes back."""
     try:
         signature(make).bind(input_size, hidden, name=name)
     except (TypeError, ValueError) as error:  # the latter where a partial's arguments do not fit
@@ -457,7 +458,7 @@ def over_sequence(
 
 
 def _with_zeros(net: Net, cell: RNNCell, given: States) -> list[Blob]:
-    """The given states, zeros `[H]` for those that are None; one of unknown size has a beginning of its own."""
+    """The given states. None becomes zeros `[H]`, or, if sizes are not known, the cell's own initial value."""
     shapes = cell.get_state_shapes()
     states = [None] * len(shapes) if given is None else list(given)
     zeros = [constant_of_shape(net, list(shape)) if all(shape) else None for shape in shapes[: len(states)]]
@@ -466,7 +467,7 @@ def _with_zeros(net: Net, cell: RNNCell, given: States) -> list[Blob]:
 
 
 def _take(given: list[Blob | None], cell: RNNCell, layer: str) -> list[Blob | None]:
-    """The first of the given states, which are this cell's."""
+    """Take the states of this cell from the beginning of the given ones."""
     count = len(cell.get_state_names())
     if len(given) < count:
         raise ModelError("too few initial states", blob=layer, wanted=f"{count} for {cell.name}", came=len(given))
@@ -476,7 +477,7 @@ def _take(given: list[Blob | None], cell: RNNCell, layer: str) -> list[Blob | No
 
 
 def _as_list(states: object, layer: str) -> list[Blob | None] | None:
-    """Initial states. Raises ModelError for what is not a list of blobs."""
+    """Initial states as a list. Raises ModelError if they are not a list of blobs."""
     if states is None:
         return None
     if not isinstance(states, list | tuple) or not all(state is None or isinstance(state, Blob) for state in states):

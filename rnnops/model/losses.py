@@ -1,4 +1,4 @@
-"""Losses, each one number, and chains of hidden states, whose loss is a likelihood."""
+"""Losses of one number, and chains of hidden states (CRF, HMM), whose loss is a likelihood."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def softmax_cross_entropy(scores: Blob, labels: Blob, ignore_index: int | None =
     Args:
         scores: [..., C] float, before the softmax, of known sizes.
         labels: [...] int32 or int64.
-        ignore_index: a label that counts nothing, as past the end of a row; any other outside 0 to C - 1 is an error of
-            the run.
+        ignore_index: a label that is not counted, for example past the end of a row. Any other label outside 0 to C - 1
+            is an error of the run.
 
     Returns:
         A blob of one number.
@@ -133,7 +133,7 @@ def sigmoid_cross_entropy(logits: Blob, target: Blob) -> Blob:
 
 
 def _check_alike(y: Blob, target: Blob) -> None:
-    """Raise ModelError where a loss would broadcast."""
+    """Raise ModelError if a loss would broadcast."""
     if sizes_of(y, 0, "[...]") != sizes_of(target, 0, "[...]"):
         raise ModelError("a loss of two shapes", blob=target.name, wanted=y.type, came=target.type)
 
@@ -156,17 +156,17 @@ def log_partition(
     Args:
         scores: [T, N, K] float, T from 1.
         start: [K], added to the first step's.
-        transitions: [K, K], from by to.
-        end: [K], added to the last step's of each row; None for zeros.
-        lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T, and a row of length 0
-            has a result of 0. Scores past an end are to be finite.
+        transitions: [K, K], from state i (row) to state j (column).
+        end: [K], added to the scores of the last step of each row; None for zeros.
+        lengths: [N] int32 or int64; None if all rows have length T. Larger lengths count as T. A row of length 0 has
+            the result 0. Scores past the end of a row must be finite.
 
     Returns:
         A blob, [N].
 
     Raises:
         ModelError: scores of another rank.
-        TypeRuleError: sizes that do not fit, where they are known; else the run raises it.
+        TypeRuleError: sizes do not fit. If they are not known yet, the run raises it.
 
     Example:
         >>> net = ro.Net("net", sizes_for="float64")
@@ -186,7 +186,7 @@ def log_partition(
         lengths = _int32(lengths)
         left, t = step.input("left", "int32"), step.input("t", "int32")
         after = select_valid(after, before, left, t)
-        references["left"] = lengths - np.int32(1)  # the first step is outside: step 0 of the recurrence is the second
+        references["left"] = lengths - np.int32(1)  # step 0 of the recurrence is the second step of the sequence
     step.outputs(after=after)
     net = scores.net
     names = (f"{STEP}_{k}" for k in range(len(net.blob_names) + 1))
@@ -210,10 +210,11 @@ class CRF(Layer):
     """A linear-chain conditional random field over the scores of another layer; its value is the loss.
 
     The score of a path is the sum of its scores, of `transitions` between neighbours, of `start` of its first tag and
-    of `end` of its last; the loss is `log_partition` less the score of the tags. Lafferty, McCallum and Pereira 2001,
-    "Conditional random fields", ICML.
+    of `end` of its last tag. The loss is `log_partition` minus the score of the given tags. Lafferty, McCallum and
+    Pereira 2001, "Conditional random fields", ICML.
 
-    Trained parameters, below the layer's name, zeros: `transitions [K, K]`, from by to, `start [K]` and `end [K]`.
+    Trained parameters, below the layer's name, zeros at first: `transitions [K, K]` from row to column, `start [K]` and
+    `end [K]`.
 
     Args:
         tags: how many there are, K.
@@ -239,15 +240,15 @@ class CRF(Layer):
 
         Args:
             scores: [T, N, K] float, of known sizes.
-            tags: [T, N] int32 or int64; within a row's length one outside 0 to K - 1 is an error of the run.
-            lengths: [N] int32 or int64, as `log_partition`'s.
+            tags: [T, N] int32 or int64. A tag outside 0 to K - 1 within a row's length is an error of the run.
+            lengths: [N] int32 or int64, as for `log_partition`.
 
         Returns:
             A blob of one number.
 
         Raises:
             ModelError: scores of another rank or of another number of tags.
-            TypeRuleError: tags of another shape, or no integers.
+            TypeRuleError: tags have another shape, or are not integers.
         """
         T, N, K = sizes_of(scores, 3, "[T, N, K]")
         if self.tags != K:
@@ -268,9 +269,9 @@ class CRF(Layer):
 class HMM(Layer):
     """A hidden Markov model of symbols; its value is the log likelihood of each row.
 
-    Rabiner 1989, "A tutorial on hidden Markov models". Trained parameters, below the layer's name, normal with a
-    deviation of 1; a softmax over the last axis makes probabilities of them: `start [K]`, `transitions [K, K]`, from
-    by to, and `emissions [K, V]`.
+    Rabiner 1989, "A tutorial on hidden Markov models". Trained parameters, below the layer's name: `start [K]`,
+    `transitions [K, K]` from row to column, and `emissions [K, V]`. Initial values are normal with a deviation of 1. A
+    softmax over the last axis turns them into probabilities.
 
     Args:
         states: how many there are, K.
@@ -292,11 +293,11 @@ class HMM(Layer):
         self.states, self.symbols = check_size("HMM", "states", states), check_size("HMM", "symbols", symbols)
 
     def forward(self, symbols: Blob, lengths: Blob | None = None) -> Blob:
-        """log p of the symbols of each row.
+        """The logarithm of the probability of each row's symbols.
 
         Args:
-            symbols: [T, N] int32 or int64; within a row's length one outside 0 to V - 1 is an error of the run.
-            lengths: [N] int32 or int64, as `log_partition`'s.
+            symbols: [T, N] int32 or int64. A symbol outside 0 to V - 1 within a row's length is an error of the run.
+            lengths: [N] int32 or int64, as for `log_partition`.
 
         Returns:
             A blob, [N].
@@ -326,7 +327,7 @@ def _check_rank(blob: Blob, rank: int, wanted: str) -> None:
 
 
 def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
-    """Indices `[T, N]`, 0 past a row's end; any other that is outside 0 to count - 1 is an error of the run."""
+    """Indices `[T, N]`, set to 0 past a row's end. An index outside 0 to count - 1 before it is an error of the run."""
     if lengths is not None:
         inside = transpose(valid_steps(indices, lengths), perm=[1, 0])
         indices = where(inside, indices, (np.int64 if indices.dtype == "int64" else np.int32)(0))
@@ -334,7 +335,7 @@ def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
 
 
 def _ends(net: Net, T: int, N: int, lengths: Blob | None) -> tuple[Blob, Blob]:
-    """1 up to a row's end, and 1 at its last step, `[T, N]`."""
+    """Two masks `[T, N]`: 1 before a row's end, and 1 at its last step."""
     if lengths is None:
         return net.constant(np.ones((T, N))), net.constant(np.eye(T)[-1][:, None] * np.ones((T, N)))
     steps = net.constant(np.arange(T, dtype=np.int32)[:, None])

@@ -1,9 +1,8 @@
-"""Models: layers, parameters, an optimizer, compiled nets, and a summary as text.
+"""Models: layers with their parameters, an optimizer, compiled nets, and a summary as text.
 
-**Model**: layers, their parameters, an optimizer, and the nets that they are compiled to. `compile` calls `forward` and
-`train_one_batch` once, for placeholders. What comes out are nets, which are compiled as any other; data of another
-shape calls the function again, and where it writes the same ops the compiled net stays. A model is not to be trained by
-two threads at once.
+`compile` calls `forward` and `train_one_batch` once, with placeholders. The ops that they write are nets, which are
+compiled like any other net. For data of another shape the function is called again. If it writes the same ops, the
+compiled net is used again. Two threads must not train one model at once.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ HEAD = ("layer", "kind", "output", "parameters")
 
 
 def summary(name: str, layers: Iterable[tuple[str, Layer]], compiled: Mapping[str, Graph], store: ArrayStore) -> str:
-    """Tables of a compiled model; of one that is not, the names of its layers."""
+    """Tables of a compiled model; the names of its layers if it is not compiled."""
     if not compiled:
         listed = "".join(f"\n  {dotted(path)}: {type(layer).__name__}" for path, layer in layers)
         return f"{name}, not compiled{listed}"
@@ -70,7 +69,7 @@ def _rows(graph: Graph, params: Arrays) -> Iterator[tuple[str, ...]]:
 
 
 def _owner(parameter: str, layers: Iterable[str]) -> str | None:
-    """The innermost layer whose name a parameter's begins with."""
+    """The innermost layer to whose name a parameter belongs."""
     return max((name for name in layers if parameter.startswith(f"{name}/")), key=len, default=None)
 
 
@@ -100,20 +99,20 @@ TRAINING = "train_one_batch"
 class Model(Layer):
     """Base of all models: a layer that is called with arrays.
 
-    A subclass makes its layers in `__init__`, writes `forward`, and, to be trained, `train_one_batch`, which gives one
-    blob to `self.minimize`. Python code in them runs when a net is written, for the first inputs of each shape: after
-    changes of what it reads, compile again. A subclass need not call `super().__init__()`.
+    A subclass makes its layers in `__init__` and writes `forward`. To be trained it also writes `train_one_batch`,
+    which gives one blob to `self.minimize`. Python code in these methods runs when a net is written, for the first
+    inputs of each shape. If values that it reads change, compile again. A subclass need not call `super().__init__()`.
 
-    A call trains on a batch, or after `eval()` computes `forward`; it gives arrays in the structure in which the
-    function returned blobs, in training what the parameters before the update gave.
+    A call trains on a batch, or, after `eval()`, computes `forward`. It returns arrays in the structure in which the
+    function returned blobs. In training they are computed with the parameters before the update.
 
     Args:
-        args: of the subclass.
-        **kwargs: of the subclass.
+        args: arguments of the subclass.
+        **kwargs: arguments of the subclass.
 
     Raises:
-        ModelError: when it is called, before `compile`, for inputs that do not fit, or to train without an optimizer.
-        TypeRuleError: when it is called, arrays whose shapes or dtypes do not fit the ops.
+        ModelError: in a call before `compile`, with inputs that do not fit, or in training without an optimizer.
+        TypeRuleError: in a call, for arrays whose shapes or dtypes do not fit the ops.
 
     Example:
         >>> class Line(ro.model.Model):
@@ -145,7 +144,7 @@ class Model(Layer):
 
     _store: ArrayStore
     _graphs: Graphs | None
-    _compiled: dict[str, Graph]  # by function, for the inputs that `compile` was given
+    _compiled: dict[str, Graph]  # function -> graph for the inputs of `compile`
     _seed: int
     _trains: bool
 
@@ -157,7 +156,7 @@ class Model(Layer):
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, which have the same arrays and are to be compiled again."""
+        """For copies and pickles: they have the same arrays, and must be compiled again."""
         store = ArrayStore(self._store.model)
         store.held = self._store.held.at(HOST)
         return {**vars(self), "_graphs": None, "_compiled": {}, "_store": store}
@@ -165,7 +164,7 @@ class Model(Layer):
     # -- what a subclass says ------------------------------------------------------------------------------------
 
     def train_one_batch(self, *inputs: Any, **named: Any) -> Any:
-        """Say what a step of training computes: blobs, one of them given to `self.minimize`.
+        """Write a step of training. A subclass computes blobs here, and gives one of them to `self.minimize`.
 
         Args:
             inputs: blobs, or lists, tuples and dicts of blobs.
@@ -180,7 +179,7 @@ class Model(Layer):
         )
 
     def minimize(self, loss: Blob) -> Blob:
-        """Mark a blob of one number as what training minimises, once, and return it.
+        """Mark a blob of one number as the loss that training minimises, and return it. A net has only one loss.
 
         Args:
             loss: a float blob without dimensions.
@@ -193,14 +192,15 @@ class Model(Layer):
     # -- before any data -----------------------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Optimizer, freeze: Sequence[str] = ()) -> None:
-        """Say how parameters are updated; what an earlier one kept of them goes on where this one keeps the same.
+        """Set the optimizer. Arrays of an earlier optimizer's state are kept if the new one has arrays of the same
+        name.
 
         Args:
-            optimizer: `SGD`, `Adam`, `AdamW`, or a subclass of `Optimizer`.
-            freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that stay as they are.
+            optimizer: `SGD`, `Adam`, `AdamW`, or an object of a subclass of `Optimizer`.
+            freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that are not updated.
 
         Raises:
-            ModelError: what is not an optimizer, or a pattern that no parameter has, once there are any.
+            ModelError: this is not an optimizer, or no parameter of a compiled model matches a pattern.
         """
         if not isinstance(optimizer, Optimizer):
             raise ModelError("this is not an optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
@@ -221,17 +221,17 @@ class Model(Layer):
         seed: int = 0,
         **options: Any,
     ) -> Model:
-        """Build nets and parameters only from the shapes of inputs; parameters that are there already stay.
+        """Build nets and parameters from the shapes of inputs. Parameters that the model already has stay.
 
         Args:
-            inputs: placeholders (or arrays, for their shapes) by name, or in the order of the arguments of
-                `train_one_batch`, and without `is_train` those of `forward`; where they do not fit, of the other one.
-                None is an argument that is left out.
+            inputs: placeholders, or arrays for their shapes. They are the arguments of `train_one_batch`, or, without
+                `is_train`, of `forward`: a dict by name, or a list in order. If they do not fit this function, the
+                other one is tried. None stands for an argument that is left out.
             is_train: whether a call trains; `train()` and `eval()` change it.
-            use_graph: nets run as compiled kernels; without it op by op in the interpreter.
+            use_graph: True: nets run as compiled kernels. False: op by op in the interpreter.
             sequential: ops run in the order in which they were written, and share no memory.
-            dtype: of floats, `"float32"` or `"float64"`.
-            seed: of parameters, and of random ops in training.
+            dtype: dtype of floats, `"float32"` or `"float64"`.
+            seed: seed of parameters, and of random ops in training.
             **options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget, precision,
                 residuals.
 
@@ -239,9 +239,10 @@ class Model(Layer):
             The model itself.
 
         Raises:
-            ModelError: inputs that do not fit, a dtype or seed that is none; and what layers and `rnnops.compile`
-                raise.
-            BudgetError: no way of training fits memory_budget.
+            ModelError: inputs do not fit, or dtype or seed is wrong. Errors of layers and of `rnnops.compile` are
+            raised
+                too.
+            BudgetError: memory_budget is too small.
         """
         check_flags("compile", is_train=is_train, use_graph=use_graph, sequential=sequential)
         options = _options(use_graph, sequential, options)
@@ -263,13 +264,13 @@ class Model(Layer):
         return self
 
     def _started(self, graphs: Graphs, arguments: Arguments, training: bool) -> Graph:
-        """A graph whose parameters are there; those of models inside begin with what these hold."""
+        """A graph, after its parameters are made. Parameters of a model inside start with the arrays that it holds."""
         graph = graphs.graph(arguments, training)
         self._store.start(graph.traced.net, self._seed, graphs.dtype, lambda: _arrays_inside(graphs.names))
         return graph
 
     def _functions(self, inputs: Sequence[Any] | Mapping[str, Any], is_train: bool) -> Iterator[Arguments]:
-        """The function whose arguments the inputs are, and the other one where they are all that it needs."""
+        """The function whose arguments the inputs are; and the other function, if it needs no other inputs."""
         if not isinstance(inputs, Mapping | list | tuple):
             wanted = "a list of placeholders, or a dict of them by name"
             raise ModelError("inputs are not a list", wanted=wanted, came=type(inputs).__name__)
@@ -307,20 +308,21 @@ class Model(Layer):
 
     @property
     def is_training(self) -> bool:
-        """True if what is written is a step of training. Outside of steps: True if the call is one of training."""
+        """While a net is written, True for a step of training. Otherwise, True if a call trains."""
         now = being_written()
         return self._trains if now is None else now.training
 
     @memory_named(lambda model: type(model).__name__)
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Train on a batch, or compute `forward`; given blobs, append this model's ops, as a layer of another one.
+        """Train on a batch, or compute `forward`. If inputs are blobs, append this model's ops to their net, as a
+        layer.
 
         Args:
-            inputs, named: arrays, as the function that runs takes them.
+            inputs, named: arrays, as arguments of `train_one_batch` or `forward`.
 
         Returns:
-            Arrays in the structure in which the function returned blobs; in training they are what the parameters
-            before the update gave.
+            Arrays in the structure in which the function returned blobs. In training they are computed with the
+            parameters before the update.
 
         Raises:
             ModelError: before `compile`, and for inputs that do not fit.
@@ -331,7 +333,7 @@ class Model(Layer):
         return self._train(arguments) if self._trains else self._evaluate(arguments)
 
     def run(self, function: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-        """Compute what a method of this model says, without training, as `model.run(model.train_one_batch, x, labels)`.
+        """Compute a method of this model without training, such as `model.run(model.train_one_batch, x, labels)`.
 
         Args:
             function: takes and returns blobs, as `forward` does.
@@ -401,39 +403,40 @@ class Model(Layer):
         """Replace some parameters.
 
         Args:
-            params: arrays by dotted names; those that are left out stay.
+            params: arrays by dotted names. Parameters that are left out do not change.
 
         Raises:
-            ModelError: before `compile`, or where one is unknown or of another type; nothing is changed then.
+            ModelError: before `compile`, or if one is unknown or has another type; nothing is changed then.
         """
         self._require_compiled()
         self._store.replace(params, ModelError, optimizer=False)
 
     def get_states(self) -> Arrays:
-        """Copies of all that training moves: parameters, and the optimizer's state as `optimizer.<...>`."""
+        """Copies of all arrays that training changes: parameters, and the optimizer's state as `optimizer.<...>`."""
         return self._store.everything()
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Replace some of what `get_states` gives.
+        """Replace some of the arrays that `get_states` returns.
 
         Args:
-            states: arrays by dotted names; those that are left out stay.
+            states: arrays by dotted names. Arrays that are left out do not change.
 
         Raises:
-            ModelError: before `compile`, or where one is unknown or of another type; nothing is changed then.
+            ModelError: before `compile`, or if one is unknown or has another type; nothing is changed then.
         """
         self._require_compiled()
         self._store.replace(states, ModelError)
 
     @contextmanager
     def using_params(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """Other parameters while this is open, such as running averages; training and loading inside is undone.
+        """A context with other parameters, such as running averages. At its end all changes are undone, also those by
+        training and loading.
 
         Args:
-            params: arrays by dotted names; those that are left out stay.
+            params: arrays by dotted names. Parameters that are left out do not change.
 
         Raises:
-            ModelError: as `set_params`.
+            ModelError: as for `set_params`.
         """
         before = self._store.held
         self.set_params(params)
@@ -443,31 +446,34 @@ class Model(Layer):
             self._store.held = before.at(self._store.held.home)
 
     def save(self, path: str | PathLike[str], state: Mapping[str, Any] | None = None) -> None:
-        """Write parameters, the optimizer's state and the user's; the file holds the old or the new, whatever happens.
+        """Write parameters, the optimizer's state and a state of your own. An old file is replaced as a whole or not at
+        all.
 
         Args:
-            path: of a safetensors file.
+            path: path of a safetensors file.
             state: arrays and JSON values by name.
 
         Raises:
-            SaveError: what cannot be saved, or a file that cannot be written.
+            SaveError: a value cannot be saved, or the file cannot be written.
             ModelError: before `compile`.
         """
         self._require_compiled()
         saving.save(path, self.get_states(), state or {})
 
     def load(self, path: str | PathLike[str], include_state: bool = True) -> dict[str, Any]:
-        """Read what `save` wrote into this model, which is compiled.
+        """Read a file of `save` into this model, which must be compiled.
 
         Args:
-            path: of the file.
-            include_state: whether the optimizer's state is restored; without it any optimizer, or none, will do.
+            path: path of the file.
+            include_state: whether the optimizer's state is restored. Without it, the model may have another optimizer
+                or none.
 
         Returns:
-            The user's state, arrays and JSON values by name.
+            Your own state: arrays and JSON values by name.
 
         Raises:
-            SaveError: a damaged file, or arrays that do not fit, with a line for each of 12; nothing is changed then.
+            SaveError: the file is damaged, or arrays do not fit (a line for each of the first 12); nothing is changed
+                then.
             ModelError: before `compile`.
         """
         check_flags("load", include_state=include_state)

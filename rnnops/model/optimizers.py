@@ -1,10 +1,11 @@
 """Optimizers and gradient clipping.
 
-**Optimizers**: SGD, Adam and AdamW, as values; parameters, gradients and state are dicts of arrays. Nothing is changed
-in place: arrays that a run still borrows stay as they are. A state is a flat dict of arrays, so that it can be saved as
-it is: `step`, how many updates there were, which schedules go by, and for each parameter what the optimizer keeps of
-it, as `mean/<name>`; Adam also counts updates by parameter (`updates/<name>`), as some may be frozen for a while.
-Counts are int64 without dimensions.
+**Optimizers** are SGD, Adam and AdamW. An optimizer is a value: it has settings only. Parameters, gradients and states
+are dicts of arrays. Nothing is changed in place, because a run may still read the old arrays.
+
+A state is a flat dict of arrays, so that it can be saved directly. `step` is the number of updates; schedules depend on
+it. For each parameter there are arrays such as `mean/<name>`. Adam also counts updates of each parameter
+(`updates/<name>`), because some may be frozen for a while. Counts are int64 without dimensions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def global_norm(grads: Mapping[str, Array]) -> float:
         grads: arrays by name.
 
     Returns:
-        A number, infinite where a gradient is, NaN where one has a NaN.
+        A number. It is NaN if a gradient has a NaN, and infinite if one has an infinity.
 
     Raises:
         OptimizerError: grads are not arrays by name.
@@ -47,20 +48,20 @@ def global_norm(grads: Mapping[str, Array]) -> float:
 
 
 def clip_by_global_norm(grads: Mapping[str, Array], limit: float) -> tuple[Arrays, float]:
-    """Gradients scaled so that their global norm is at most a limit, and the norm before.
+    """Gradients scaled so that their global norm is at most a limit; and the norm before scaling.
 
-    Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", algorithm 1: where the
-    norm is above the limit, all gradients are multiplied by `limit / norm`; else they are given back as they are.
+    Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", algorithm 1: if the
+    norm is above the limit, all gradients are multiplied by `limit / norm`; else they are returned unchanged.
 
     Args:
         grads: arrays by name.
-        limit: of the norm, above 0.
+        limit: limit of the norm, above 0.
 
     Returns:
-        Arrays by name, and the norm of those that were given.
+        Arrays by name, and the norm of the given gradients.
 
     Raises:
-        GradientNormError: the norm is not finite; it names a culprit.
+        GradientNormError: the norm is not finite; the error names a gradient that causes it.
         OptimizerError: the limit is not a number above 0, or grads are not arrays by name.
 
     Example:
@@ -76,7 +77,7 @@ def clip_by_global_norm(grads: Mapping[str, Array], limit: float) -> tuple[Array
 
 
 def check_norm(grads: Mapping[str, Any], norm: float) -> None:
-    """Raise GradientNormError where a norm is not finite, with a culprit among gradients, of any device."""
+    """Raise GradientNormError if a norm is not finite, with the name of a gradient that causes it."""
     if not math.isfinite(norm):
         culprit = next((name for name, grad in grads.items() if not np.isfinite(on_host(grad)).all()), None)
         hint = "Use a smaller learning rate or a smaller norm limit."
@@ -84,11 +85,11 @@ def check_norm(grads: Mapping[str, Any], norm: float) -> None:
 
 
 def clip_by_value(grads: Mapping[str, Array], limit: float) -> Arrays:
-    """Gradients whose elements are at most a limit on either side of 0; NaN stays.
+    """Gradients with each element clipped to the range from `-limit` to `limit`; NaN stays.
 
     Args:
         grads: arrays by name.
-        limit: of each element, above 0.
+        limit: limit of each element, above 0.
 
     Returns:
         Arrays by name.
@@ -121,18 +122,18 @@ UPDATES = "updates"  # how often a parameter was updated
 class Optimizer(Attributes, ABC):
     """Base of all optimizers: values that make new parameters and a new state from parameters, gradients and a state.
 
-    Gradients are clipped first, by value, then by norm; then each subclass says what a gradient g, at the rate of this
-    update, makes of a parameter p. Equal settings are equal optimizers.
+    Gradients are clipped first, by value, then by norm. Then the rule of a subclass computes the new parameter from the
+    old one, its gradient and the rate of this update. Optimizers with equal settings are equal.
 
     Args:
-        learning_rate: a number of 0 or more, or a schedule: a function of the update's number 0, 1, ...
-        weight_decay: how much of a parameter is taken off it; subclasses say how.
-        max_norm: limit of the global norm of the gradients (`clip_by_global_norm`), None for none.
-        max_value: limit of each element of the gradients (`clip_by_value`), None for none; it is kept first.
+        learning_rate: a number of 0 or more, or a schedule: a function of the number 0, 1, ... of an update.
+        weight_decay: the part of a parameter by which it shrinks; the rule is that of the subclass.
+        max_norm: limit of the global norm of the gradients (`clip_by_global_norm`); None for no limit.
+        max_value: limit of each element of the gradients (`clip_by_value`), applied first; None for no limit.
 
     Raises:
         OptimizerError: a setting is out of range.
-        ArgumentError: a setting that it does not have, or lacks.
+        ArgumentError: a setting is unknown or missing.
 
     Example:
         >>> issubclass(ro.model.Adam, ro.model.Optimizer), ro.model.SGD(0.1) == ro.model.SGD(0.1)
@@ -153,7 +154,7 @@ class Optimizer(Attributes, ABC):
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """The state of each parameter from update to update, by name."""
+        """Names of the arrays that the optimizer keeps for each parameter."""
         return ()
 
     def state_types(self, params: Mapping[str, Array]) -> dict[str, Type]:
@@ -176,7 +177,7 @@ class Optimizer(Attributes, ABC):
             params: arrays by name.
 
         Returns:
-            Arrays by name, `step` and for each parameter what is kept of it, as `velocity/<name>`.
+            Arrays by name: `step`, and the arrays of each parameter, such as `velocity/<name>`.
         """
         return {name: np.zeros(kind.shape, kind.dtype) for name, kind in self.state_types(params).items()}
 
@@ -187,15 +188,16 @@ class Optimizer(Attributes, ABC):
 
         Args:
             params: arrays by name.
-            grads: of parameters, by name; those without one stay as they are, and what is kept of them.
-            state: of `start`, or of the update before.
+            grads: gradients by the names of parameters. Parameters without a gradient do not change, nor does their
+                state.
+            state: the state from `start`, or from the update before.
 
         Returns:
             Parameters and state, arrays by name.
 
         Raises:
             OptimizerError: gradients or state are not like the parameters.
-            GradientNormError: gradients are to be clipped by a norm that is not finite.
+            GradientNormError: gradients are clipped by norm, and the norm is not finite.
         """
         self._check(params, grads, state)
         numbers, new_params, new_state = self._numbers_of(grads, state), dict(params), self._counted(grads, state)
@@ -208,19 +210,19 @@ class Optimizer(Attributes, ABC):
 
     @abstractmethod
     def _updated(self, value: Any, grad: Any, moments: list[Any], *numbers: Any) -> tuple[Any, list[Any]]:
-        """A parameter and its moments after an update: of arrays, or of blobs, which a device compiles.
+        """A parameter and its moments after an update. They are arrays, or blobs, which a device compiles.
 
         Args:
-            moments: what is kept of the parameter, but for counts.
-            numbers: what `_numbers` gives.
+            moments: the kept arrays of the parameter, without counts.
+            numbers: the numbers of `_numbers`.
         """
 
     def _numbers(self, rate: float, count: int) -> tuple[float, ...]:
         """The numbers that change from update to update.
 
         Args:
-            rate: of this update.
-            count: of updates of the parameter, this one included.
+            rate: learning rate of this update.
+            count: number of updates of the parameter, this one included.
         """
         return (rate,)
 
@@ -231,7 +233,7 @@ class Optimizer(Attributes, ABC):
         return {name: self._numbers(rate, int(state.get(f"{UPDATES}/{name}", step)) + 1) for name in grads}
 
     def _kept(self, name: str) -> list[str]:
-        """Names in a state of what is kept of a parameter, but for counts."""
+        """Names in a state of the kept arrays of a parameter, without counts."""
         return [f"{moment}/{name}" for moment in self.moments if moment != UPDATES]
 
     def _counted(self, grads: Mapping[str, Array], state: Mapping[str, Array]) -> Arrays:
@@ -240,7 +242,7 @@ class Optimizer(Attributes, ABC):
         return {**state, **{key: np.array(int(state[key]) + 1, np.int64) for key in counts}}
 
     def _check(self, params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]) -> None:
-        """Refuse what NumPy would broadcast or leave out."""
+        """Raise OptimizerError for arrays that do not fit, which NumPy might broadcast."""
         types = self.state_types(params)
         _check_names("gradients", set(grads), set(params), complete=False)
         _check_names("state", set(state), set(types))
@@ -379,9 +381,9 @@ class Adam(Optimizer):
 @named_settings
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with the decay of weights apart from the gradient.
+    """Adam with weight decay that is not part of the gradient.
 
-    With m, s and t as `Adam` has them, of the gradient without decay::
+    With m, s and t as in `Adam`, for the gradient without decay::
 
         change = (m / (1 - beta1 ** t)) / (sqrt(s / (1 - beta2 ** t)) + epsilon)
         p = p - rate * (change + weight_decay * p)

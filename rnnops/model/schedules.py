@@ -1,4 +1,5 @@
-"""Learning-rate schedules: values that give the rate of update 0, 1, ...; any function of an integer does as well."""
+"""Learning-rate schedules: functions from the number 0, 1, ... of an update to its rate. Any other function works
+too."""
 
 from __future__ import annotations
 
@@ -123,7 +124,7 @@ class InverseRoot:
 @named_settings
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from a rate down to another in so many steps, then the latter.
+    """A rate that falls along half a cosine from `rate` to `last` in `steps` steps, and then stays at `last`.
 
     `last + (rate - last) * (1 + cos(pi * step / steps)) / 2` up to `steps` (Loshchilov and Hutter 2016, "SGDR",
     arXiv 1608.03983, equation 5, without restarts).
@@ -164,7 +165,7 @@ class Cosine:
 @named_settings
 @dataclass(frozen=True)
 class WarmUp:
-    """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate.
+    """A rate that rises linearly for some steps, and then follows another schedule from its beginning, or stays.
 
     Step k of the first `steps` has the rate `(k + 1) / steps` times the first rate of the next schedule.
 
@@ -201,7 +202,7 @@ class WarmUp:
 
 
 def rate_at(rate: Schedule | float, step: int) -> float:
-    """The learning rate of an update. Raises OptimizerError where it is not a finite number of 0 or more."""
+    """The learning rate of an update. Raises OptimizerError if it is not a finite number of 0 or more."""
     value = rate(step) if callable(rate) else rate
     require(f"the learning_rate of step {step}", value, is_number(value) and value >= 0, "a finite number >= 0")
     return float(value)

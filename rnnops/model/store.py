@@ -1,30 +1,30 @@
-"""Arrays of a model: where they lie, how they are checked, saved and loaded.
+"""Arrays of a model: where they are, and how they are checked, saved and loaded.
 
-**Older versions of model files**: one function for each, which gives the arrays that the version after it has.
+**Where arrays are** (`Home`): in NumPy's memory, or on a CUDA device (`cuda_home.py`).
 
-    1  names as nets have them: `encoder/layer_0/w`, `optimizer/mean/encoder/layer_0/w`; no `optimizer.updates.<name>`
-    2  names with dots; Adam counts updates by parameter
-
-The user's arrays, whose names begin with `state.`, stay as they are.
-
-Files of models: named arrays and a JSON document in a safetensors file, written atomically, read without trust.
-
-A safetensors file is a JSON header with the dtype, shape and place of each array, and their bytes; the library refuses
-places that overlap, leave gaps or lie outside of the file. Its metadata hold here:
+**Files of models** (`save`, `load`) are safetensors files with named arrays and a JSON document. They are written as a
+whole or not at all. A file may come from anyone: nothing in it is trusted. A safetensors file is a JSON header with the
+dtype, shape and place of each array, and the bytes of the arrays. The library refuses places that overlap, leave gaps
+or are outside of the file. The metadata of a model's file are:
 
     format     "rnnops model"
-    version    of this layout, 2; files of older ones are read, too (`migrated`)
-    document   JSON: the user's state but for its arrays
-    sha256     over the document and every array's name, dtype, shape and bytes
+    version    version of this layout, 2; older files are read too (`migrated`)
+    document   JSON: the user's state without its arrays
+    sha256     digest of the document and of every array's name, dtype, shape and bytes
+
+Older versions have one function each, which returns the arrays of the next version. The user's arrays do not change.
+
+    1  names as in nets: `encoder/layer_0/w`, `optimizer/mean/encoder/layer_0/w`; no `optimizer.updates.<name>`
+    2  names with dots; Adam counts updates by parameter
 
 Arrays have the names of `model.get_states()`; those of the user's state begin with `state.`. Other programs can read
 the parameters as they would any safetensors file. Saving writes a temporary file next to the target, forces it to disk
 and renames it. Limits: NumPy's booleans, integers and floats of at most 8 bytes; a process that is killed while it
 saves leaves a `.rnnops-*.tmp` behind.
 
-**Store**: the arrays of a model, by the names in nets: parameters, and the state of an optimizer. Arrays are replaced,
-never changed in place, so that what a run borrows and what was given out stays as it is. What there is at one moment is
-one value (`Held`), so that no reader sees half an update.
+**The store** (`ArrayStore`) has the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
+Arrays are replaced and never changed in place, because runs and callers may still have the old ones. All arrays at one
+moment are one value (`Held`), so that no reader sees half an update.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TOLD = 12  # lines of one error
 
 
 def by_dotted_names(arrays: Mapping[str, Array]) -> Arrays:
-    """Copies by their names for people."""
+    """Copies by dotted names."""
     return {
         dotted(name): on_host(array) if hasattr(array, "to_host") else array.copy() for name, array in arrays.items()
     }
@@ -72,9 +72,9 @@ def checked(
     """Copies of arrays, by the names in nets.
 
     Args:
-        given: by dotted names.
-        wanted: what there is, by the names in nets.
-        complete: whether every wanted array must be there.
+        given: arrays by dotted names.
+        wanted: types of the arrays of the model, by the names in nets.
+        complete: whether all of them must be given.
 
     Raises the error, with a line for each array that is unknown, missing or of another type, up to 12.
     """
@@ -101,7 +101,7 @@ def check_arrays(arrays: Mapping[str, Array], wanted: Mapping[str, Type], owner:
 
 
 def _told(problems: Sequence[str]) -> list[str]:
-    """The first problems of many, those of parameters before those that follow from them, and how many more."""
+    """The first problems, those of parameters before those of the optimizer, and the number of further ones."""
     first = sorted(problems, key=lambda problem: problem.startswith("optimizer."))
     left = len(first) - TOLD
     return [*first[:TOLD], *([f"and {left} more"] if left > 0 else [])]
@@ -118,22 +118,22 @@ def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:
     raise error("this is not an array", blob=name, wanted="a NumPy array", came=type(value).__name__)
 
 
-Confirm = Callable[[], None]  # raises what is known of an update only when its work is done
+Confirm = Callable[[], None]  # called when the work of an update is done; raises an error that is known only then
 
 
 class Home:
     """NumPy's memory."""
 
     def kept(self, arrays: Mapping[str, Any]) -> Arrays:
-        """Parameters, or a state of an optimizer, as they are held; they may come from anywhere."""
+        """Parameters, or a state of an optimizer, copied here if they are elsewhere."""
         return {name: on_host(array) for name, array in arrays.items()}
 
     def fed(self, net: str, leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A batch as nets read it besides parameters."""
+        """A batch in the form in which nets read it."""
         return leaves
 
     def given(self, outputs: Mapping[str, Any], leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Results as the caller wants them, who gave a batch of such leaves."""
+        """Results in the form of the batch that the caller gave."""
         return outputs
 
     def gradients(self, pullback: Pullback, loss: Any) -> Arrays:
@@ -143,7 +143,7 @@ class Home:
     def update(
         self, optimizer: Optimizer, params: Arrays, grads: Arrays, state: Arrays
     ) -> tuple[Arrays, Arrays, Confirm]:
-        """New parameters, a new state, and a function to call when results are there, as it may wait."""
+        """New parameters, a new state, and a function to be called when results have come; it may wait."""
         return *optimizer.update(params, grads, state), _is_done
 
 
@@ -151,27 +151,27 @@ HOST = Home()
 
 
 def home_of(device: object, model: str) -> Home:
-    """Where a model's arrays are that is compiled for a device. Raises DeviceError where there is none.
+    """The home of the arrays of a model that is compiled for a device. Raises DeviceError if there is no such device.
 
     Args:
-        model: its name, for the error.
+        model: name of the model, for the error.
     """
     if device != CUDA:
         return HOST
-    cuda_home: Any = import_module("rnnops.model.cuda_home")  # numba.cuda is loaded when it is wanted
+    cuda_home: Any = import_module("rnnops.model.cuda_home")  # numba.cuda is loaded only here
     made: Home = cuda_home.CudaHome(model)
     return made
 
 
 def _is_done() -> None:
-    """All is known."""
+    """Nothing to confirm."""
 
 
 STATE = "state."
 
 
 def _from_1(arrays: Arrays) -> Arrays:
-    """Dots for slashes; every parameter that Adam moves was updated at every step."""
+    """Replace slashes by dots, and add counts for Adam: every parameter was updated at every step."""
     found = {name if name.startswith(STATE) else name.replace("/", "."): array for name, array in arrays.items()}
     if len(found) < len(arrays):
         raise SaveError("two arrays of a file of version 1 have one name today")
@@ -184,7 +184,7 @@ MIGRATIONS: Mapping[int, Callable[[Arrays], Arrays]] = {1: _from_1}
 
 
 def migrated(arrays: Mapping[str, Array], version: int) -> Arrays:
-    """Arrays of a version as they are today. Raises SaveError where that cannot be."""
+    """Arrays of an older version in the form of the current one. Raises SaveError if one is missing."""
     found = dict(arrays)
     for older in range(version, max(MIGRATIONS) + 1):
         try:
@@ -199,10 +199,10 @@ DTYPES = ("bool", *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in (
 
 
 def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-    """Write a file, or leave what was there untouched and raise SaveError.
+    """Write a file. If that fails, an old file does not change, and SaveError is raised.
 
     Args:
-        arrays: of the model.
+        arrays: the arrays of the model.
         state: the user's arrays and JSON values, by name.
     """
     for name in (*arrays, *state):
@@ -222,7 +222,7 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], state: Mappi
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
-    """The model's arrays and the user's state. Raises SaveError for anything but an intact file of a known version."""
+    """The model's arrays and the user's state. Raises SaveError if this is not an intact file of a known version."""
     name = _text(path)
     if not os.path.isfile(name):
         raise SaveError(f"{name} {'is not a file' if os.path.exists(name) else 'does not exist'}")
@@ -247,7 +247,7 @@ def _text(path: object) -> str:
 
 
 def _plain(name: str, array: Any) -> Array:
-    """A little-endian array in C order, or the reason why this one cannot be saved."""
+    """A little-endian array in C order. Raises SaveError for an array that cannot be saved."""
     if not name or not name.isprintable() or name == "__metadata__":
         raise SaveError("an array's name cannot be saved", wanted="printable characters", came=repr(name))
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray) or array.dtype.name not in DTYPES:
@@ -257,7 +257,7 @@ def _plain(name: str, array: Any) -> Array:
 
 
 def _document(state: Mapping[str, Any]) -> str:
-    """The state as JSON. Raises SaveError with the name of a value that JSON would not give back as it is."""
+    """The state as JSON. Raises SaveError with the name of a value that JSON would change."""
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in state.items()}
     for name, value in plain.items():
         try:
@@ -280,7 +280,7 @@ def _digest(arrays: Mapping[str, Array], document: str) -> str:
 
 
 def _metadata(name: str, metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The metadata. Raises SaveError where they are not those of a model, or of a version to come."""
+    """The metadata. Raises SaveError if they are not those of a model, or are of a newer version."""
     found = metadata or {}
     if found.get("format") != FORMAT or not {"version", "document", "sha256"} <= found.keys():
         hint = "Read files of other programs with safetensors, and give the arrays to model.set_params."
@@ -306,7 +306,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-OPTIMIZER = "optimizer"  # what the names of its arrays begin with
+OPTIMIZER = "optimizer"  # prefix of the names of the optimizer's arrays
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Held:
 
     Args:
         frozen: patterns of dotted names of parameters that the optimizer does not change.
-        state: the optimizer's, for the other parameters.
+        state: the optimizer's state, for all other parameters.
         home: where arrays are.
     """
 
@@ -326,16 +326,16 @@ class Held:
     home: Home = HOST
 
     def at(self, home: Home) -> Held:
-        """The same arrays somewhere else."""
+        """The same arrays in another home."""
         return replace(self, params=home.kept(self.params), state=home.kept(self.state), home=home)
 
     @property
     def trainable(self) -> list[str]:
-        """Parameters that the optimizer moves."""
+        """Names of parameters that the optimizer changes."""
         return [name for name in self.params if not any(fnmatchcase(dotted(name), one) for one in self.frozen)]
 
     def with_state(self) -> Held:
-        """With a state of the optimizer for all trainable parameters, keeping what there is of it."""
+        """The same with a state of the optimizer for all trainable parameters. Existing arrays of the state stay."""
         if self.optimizer is None:
             return self
         fresh = self.optimizer.start({name: self.params[name] for name in self.trainable})
@@ -343,7 +343,7 @@ class Held:
         return replace(self, state={name: self.state[name] if name in self.state else new[name] for name in fresh})
 
     def check_names(self, model: str) -> None:
-        """Raise ModelError for names that would be one with dots, or stand for something else in a file."""
+        """Raise ModelError for names that become equal with dots, or that have another meaning in a file."""
         seen: dict[str, str] = {}
         for name in self.params:
             other = seen.setdefault(dotted(name), name)
@@ -363,10 +363,10 @@ class Held:
 
 
 class ArrayStore:
-    """Starts empty.
+    """The arrays of a model; empty at first.
 
     Args:
-        model: its name, for errors.
+        model: name of the model, for errors.
     """
 
     def __init__(self, model: str) -> None:
@@ -378,19 +378,19 @@ class ArrayStore:
 
     @property
     def step_count(self) -> int:
-        """How many updates there were."""
+        """The number of updates so far."""
         return int(self.held.state.get("step", 0))
 
     def set_optimizer(self, optimizer: Optimizer, frozen: Sequence[str]) -> None:
-        """Another optimizer; what it keeps of each parameter goes on where the one before kept the same."""
+        """Set another optimizer. Arrays of the old state stay if the new optimizer has arrays of the same name."""
         held = replace(self.held, optimizer=optimizer, frozen=tuple(frozen)).with_state()
         held.check_frozen(self.model)
         self.held = held
 
     def start(self, net: Net, seed: int, dtype: str, given: Callable[[], Mapping[str, Array]]) -> None:
-        """Give parameters that are not there yet their beginning: what is given, else by the seed and their names.
+        """Make parameters that do not exist yet: from `given`, else from the seed and their names.
 
-        Raises ModelError for one that is there with another shape or dtype.
+        Raises ModelError if one exists with another shape or dtype.
         """
         is_new = any(spec.name not in self.params for spec in net.parameters)
         found = {**given(), **self.params} if is_new else self.params
@@ -411,9 +411,9 @@ class ArrayStore:
         return {spec.name: self.params[spec.name] for spec in net.parameters}
 
     def update(self, gradients: Arrays) -> Callable[[], None]:
-        """Move the parameters that have gradients.
+        """Update the parameters that have gradients.
 
-        Returns: what is to be called when the step's results are there; it takes the update back where it raises.
+        Returns: a function to be called when the results of the step have come. If it raises, it undoes the update.
         """
         held = self.held
         if held.optimizer is None:
@@ -438,11 +438,11 @@ class ArrayStore:
     def replace(
         self, given: Mapping[str, Any], error: type[RnnopsError], complete: bool = False, optimizer: bool = True
     ) -> None:
-        """Replace arrays, by dotted names, or raise the error and change nothing.
+        """Replace arrays, by dotted names; or raise the error and change nothing.
 
         Args:
-            complete: whether none may be missing.
-            optimizer: whether its state is among them.
+            complete: whether all arrays must be given.
+            optimizer: whether the optimizer's state is among them.
         """
         held = self.held
         state = _prefixed(held.state) if optimizer else {}

@@ -1,13 +1,15 @@
-"""Rewrites of cells: what is the same at every step leaves them, products are merged and split.
+"""Rewrites of cells: ops that are the same at every step leave the cell, products are merged and split, sums ordered.
 
-**Values that are the same at every step** are computed once, before the recurrence, by ops of the net around it. This
-comes before differentiation and before the choice of kept values. A step reads such a result as a reference. It is
-therefore not copied for each step. Its gradient is summed over the steps and goes on once. The same op makes it
-whatever the backward pass does again.
+**Values that are the same at every step** (`hoist_out_of_cells`) are computed once, before the recurrence, by ops of
+the net around it. This comes before differentiation and before the choice of kept values. A step reads such a result as
+a reference, so it is not copied for each step. Its gradient is summed over the steps and passed on once. It is computed
+by one and the same op, whichever ops the backward pass runs again.
 
-**Values that follow only from references** leave the cells and are computed next to these references. Cells transpose,
-slice and join their weights where they multiply with them. Compiled code reads such weights as they lie. But work on
-weights that is done once and for all (`bound_weights.py`) is found only around the recurrence.
+**Values that depend only on bound weights** (`lift_from_cells`) leave the cells and are computed next to these weights.
+Cells transpose, slice and join their weights next to the products. Compiled code reads such weights where they are. But
+`bound_weights.py`, which does work on weights once and for all, only looks at ops around the recurrence.
+
+**Views of weights** (`sink_views`) go the other way: from the net around the recurrence into the cell.
 
 **Products that share an operand** become one product if it pays. A product of few columns leaves most of a tile of
 vector registers unused, and has overheads at every step. Measured on one thread for four gates, times apart / joined:
@@ -22,21 +24,21 @@ vector registers unused, and has overheads at every step. Measured on one thread
     | 1000 | 1 | 16 | 2.9 | 1.7 |
     | 30 | 4 | 16 | 1.19 | 0.98 |
 
-With 30 steps of 4 rows, copying weights and their gradients costs as much as is saved. So it is done for at most
-`NARROW` columns and at least `MANY` steps, and never in outer nets, which run a product once. Results are those of the
-products apart within rounding, because the gradient of the shared operand is summed in one product.
+With 30 steps of 4 rows, copying weights and their gradients costs as much as is saved. So products are merged only with
+at most `NARROW` columns and at least `MANY` steps, and never in outer nets, which run a product once. Results equal
+those of separate products within rounding, because the gradient of the shared operand is summed in one product.
 
 **Products of joined operands** (`Concat(x, h) @ w`) are split if one operand waits for a state and another does not.
-The product of inputs runs for all steps at once. Gradients of inputs are a product of their own, which is left out if
-they are not wanted. The sum of both products goes through memory, which costs what few inputs save. Results agree with
-those of the one product within rounding.
+The product of inputs then runs for all steps at once. The gradient of inputs is a product of its own, which is left out
+if it is not wanted. The sum of both products is written to memory and read again. With few inputs this costs as much as
+the split saves, so such products stay (`LEAST_SHARE`). Results agree with those of the one product within rounding.
 
-**Sums of products** become one op each, whose order of operands is the order of addition. A blocked product can be
-added to the product before it without a pass over memory, and a bias comes with the first one. The plan of a step may
-compute only a part of it. The order of such a sum must not depend on that part, or outputs would depend on what is kept
-for the backward pass. So the order is chosen here, on the cell, before the choice of kept values. Products that wait
-for no state come first, as they run for many steps at once, with a bias after the first. Then come products of states,
-then all else. Results agree with those of the sums as they were written within rounding.
+**Sums of products** become one op each. The order of its operands is the order of addition. A blocked product can be
+added to the product before it without a pass over memory; a bias is added together with the first product. A backward
+pass may run only a part of a step again. The order of addition must not depend on this part, or outputs would depend on
+the choice of kept values. So the order is chosen here, on the cell, before that choice. Products that wait for no state
+come first, because they run for many steps at once; a bias stands after the first of them. Then come products of
+states, then all other operands. Results agree with those of the original sums within rounding.
 """
 
 from __future__ import annotations
@@ -74,9 +76,9 @@ class StepSplit:
     """A step in two: ops that run once, and those that stay in the step.
 
     Args:
-        step: all ops, those that read only constants as constants.
-        stay: the ops of each step.
-        results: blobs that the ops which run once make, and the step reads.
+        step: the whole step.
+        stay: the ops that stay in the step.
+        results: blobs that are made once and are read in the step.
         fixed: all blobs that are the same at every step.
     """
 
@@ -98,12 +100,12 @@ def split_step(
     keep: Collection[str] = (),
     copied: Collection[str] = (),
 ) -> StepSplit:
-    """Find the ops that read only references and constants; views of them stay, and what is known before a run.
+    """Find the ops that depend only on references and constants. Views and results that are known before a run stay.
 
     Args:
-        wanted: blobs of the step that somebody else reads.
-        keep: blobs that stay in the step, and so what follows from them.
-        copied: results of ops of the form View that are copies all the same.
+        wanted: blobs of the step that are read outside of it.
+        keep: blobs that stay in the step; all blobs that depend on them stay too.
+        copied: results of ops of the form View that are copies nevertheless.
     """
     fixed, moved = set(references), set()
     for call in step.calls:
@@ -125,19 +127,19 @@ def _is_fixed(call: Call, fixed: Collection[str]) -> bool:
 
 
 def _is_known(call: Call) -> bool:
-    """True if the results are known before a run, or cost nothing."""
+    """True if the results are known before a run, or the op is a ConstantOfShape, which costs nothing."""
     values = [value for name, value in zip(call.op.outputs, call.output_values, strict=True) if name]
     return call.op.type == "ConstantOfShape" or all(value is not None for value in values)
 
 
 def is_view(call: Call) -> bool:
-    """True if results lie in memory that is there; several blobs side by side are memory of their own."""
+    """True if results are views of an operand. An op that joins several operands needs memory of its own."""
     form = form_of(call)
     return isinstance(form, View) and not form.all_inputs
 
 
 def _hoisted(call: Call, taken: set[str]) -> list[Op]:
-    """The ops that go before a recurrence, and the recurrence without them."""
+    """The ops that leave a recurrence, then the recurrence without them."""
     if call.op.type != "RecurrentNetwork" or is_training_form(call.op):
         return [call.op]
     recurrence = Recurrence(call.op, call.net)
@@ -155,14 +157,14 @@ def _hoisted(call: Call, taken: set[str]) -> list[Op]:
 
 
 def kept_inside(recurrence: Recurrence) -> set[str]:
-    """Blobs that somebody named, and results of nets inside the cell."""
+    """Blobs with a name of the user, checkpoints, and results of ops that hold a net."""
     cell = recurrence.cell
     named = {name for name in cell.blob_names if cell.is_capturable(name) and name not in cell.input_names}
     return {*named, *cell.checkpoints, *(name for op in cell.ops if op.holds_net for name in op.outputs)}
 
 
 def _renamed(op: Op, outer: dict[str, str], recurrence: Op, taken: set[str]) -> Op:
-    """An op of the cell in the net around it, where its results get names of their own."""
+    """An op of the cell as an op of the net around it, with new names for its results."""
     scope = recurrence.key.rpartition("/")[0] or recurrence.key
     inputs = tuple(outer.get(name, "") for name in op.inputs)
     outer.update((name, free_name(f"{scope}/{name}", taken)) for name in op.outputs if name)
@@ -171,12 +173,12 @@ def _renamed(op: Op, outer: dict[str, str], recurrence: Op, taken: set[str]) -> 
 
 
 def lift_from_cells(net: Net, fixed: Collection[str]) -> Net:
-    """Move ops out of cells, and out of cells within cells.
+    """Move ops that depend only on `fixed` out of cells, and out of cells within cells.
 
     rewrite: `cell(x, w): v = Transpose(w); y = MatMul(x, v)`  -->  `v = Transpose(w)`; `cell(x, v): y = MatMul(x, v)`
 
     Args:
-        fixed: inputs of the net, which are all that lifted ops may follow from.
+        fixed: inputs of the net.
     """
     found, taken, ops = set(fixed), {name for op in net.ops for name in op.outputs} | set(net.input_names), list[Op]()
     for op in net.ops:
@@ -187,14 +189,14 @@ def lift_from_cells(net: Net, fixed: Collection[str]) -> Net:
 
 
 def _moves(op: Op, fixed: Collection[str], outputs: Collection[str] = ()) -> bool:
-    """True if an op follows only from what is fixed, and may be done elsewhere."""
+    """True if an op depends only on fixed blobs and may leave the cell."""
     schema, given = schema_of(op.type), {name for name in op.inputs if name}
     stays = schema.random or schema.uses_context or op.holds_net or not set(outputs).isdisjoint(op.outputs)
     return bool(given) and given <= set(fixed) and not stays
 
 
 def _lifted(op: Op, net: str, fixed: Collection[str], taken: set[str]) -> list[Op]:
-    """A recurrence behind the ops that have left its cell."""
+    """The ops that have left the cell of a recurrence, then the recurrence."""
     recurrence = Recurrence(op, net)
     outer = {name: blob for kind, name, blob in recurrence.bindings() if kind == "reference" and blob in fixed}
     cell = lift_from_cells(recurrence.cell, outer)
@@ -229,7 +231,7 @@ SUNK = ("Squeeze", "Transpose", "Unsqueeze")
 
 
 def sink_views(program: Program) -> Net:
-    """Let cells read weights as they lie, where the net around them transposes these or drops axes of size 1.
+    """Move views of weights into the cells that read them: transposes, and axes of size 1 added or dropped.
 
     rewrite: `v = Transpose(w)`; `cell(x, v): y = MatMul(x, v)`  -->  `cell(x, w): v = Transpose(w); y = MatMul(x, v)`
     """
@@ -238,7 +240,8 @@ def sink_views(program: Program) -> Net:
 
 
 def _is_view_of_matrix(call: Call) -> bool:
-    """True for views of weights, which are packed as they lie; what has more axes is read faster as it will be read."""
+    """True for a view whose operand or result is a matrix: packing reads it in any order. A view of more axes stays
+    outside, because cells read its result faster."""
     if call.op.type not in SUNK or len(call.op.inputs) != 1 or call.dtype(0) not in FLOATS:
         return False
     return min(call.rank(0), call.output_types[0].rank) <= 2
@@ -267,7 +270,7 @@ def _with_views(op: Op, makers: Mapping[str, Op]) -> Op:
 
 
 def _chain(blob: str, makers: Mapping[str, Op]) -> list[Op]:
-    """The views that a blob is made by, the last first."""
+    """The views that make a blob, the last one first."""
     found = list[Op]()
     while blob in makers:
         found.append(makers[blob])
@@ -276,7 +279,7 @@ def _chain(blob: str, makers: Mapping[str, Op]) -> list[Op]:
 
 
 def with_references(op: Op, more: dict[str, str]) -> Op:
-    """A recurrence whose cell has more inputs that are the same at every step: cell input -> outer blob."""
+    """A recurrence with more references: cell input -> outer blob."""
     references = (*op.attributes.get("references", ()), *more)
     return replace(op, inputs=(*op.inputs, *more.values()), attributes={**op.attributes, "references": references})
 
@@ -326,11 +329,11 @@ def _with_merged_cell(call: Call, narrow: int, many: int) -> Op:
 
 
 def merge_in_step(step: Program, weights: Collection[str], stay: Collection[str] = (), narrow: int = NARROW) -> Net:
-    """One product for those with the same left operand; the net itself where there are none.
+    """A step with one product in place of several with the same left operand; the net itself if there are none.
 
     Args:
         weights: inputs that are the same at every step.
-        stay: blobs whose products stay as they are.
+        stay: products that are not merged.
     """
     groups: dict[tuple[str, str, str], list[Call]] = {}
     for call in step.calls:
@@ -396,7 +399,8 @@ def _with_split_cell(call: Call) -> Op:
 
 
 def _waiting_states(recurrence: Recurrence, step: Program) -> Mapping[str, str]:
-    """States that follow from states of an earlier step, with their next values; others are known for all steps."""
+    """States that depend on a state of an earlier step -> their next values. All other states can be computed for all
+    steps at once."""
     waiting = {state.input: step.net.output_blobs[state.output] for state in recurrence.states}
     while True:
         carried = _Places.of(step, (), recurrence.references, waiting).carried
@@ -406,14 +410,15 @@ def _waiting_states(recurrence: Recurrence, step: Program) -> Mapping[str, str]:
 
 
 def split_in_step(step: Program, weights: Collection[str], states: Mapping[str, str], stay: Collection[str]) -> Net:
-    """A step whose products of joined operands are sums of products; the net itself where there are none.
+    """A step with sums of products in place of products of joined operands; the net itself if there are none.
 
-    A product that does not follow from itself leaves the loop in any case: it is split only if that saves the joining.
+    A product that does not depend on itself at an earlier step runs for all steps at once in any case. It is split only
+    if the joined operand is then not needed.
 
     Args:
         weights: inputs that are the same at every step.
-        states: inputs that depend on an earlier step, with their next values.
-        stay: blobs that somebody asked for, whose products stay as they are.
+        states: inputs that depend on an earlier step -> their next values.
+        stay: joined operands that somebody asked for; their products are not split.
     """
     places = _Places.of(step, (), weights, states)
     joins = {c.op.key: runs for c in step.calls if c.op.key not in stay and (runs := _runs(c, places))}
@@ -428,7 +433,7 @@ def split_in_step(step: Program, weights: Collection[str], states: Mapping[str, 
 
 
 def _followed(step: Program, states: Mapping[str, str], name: str) -> set[str]:
-    """The blobs that a blob follows from, of this step and of earlier ones."""
+    """The blobs of this step and of earlier steps that a blob depends on."""
     inputs = {made: op.inputs for op in step.net.ops for made in op.outputs}
     found, left = set[str](), [name]
     while left:
@@ -440,11 +445,12 @@ def _followed(step: Program, states: Mapping[str, str], name: str) -> set[str]:
 
 
 SPLIT = ("MatMul", "RoundedMatMul")
-LEAST_SHARE = 8  # a product is split where inputs are at least one in so many of the features that it folds
+LEAST_SHARE = 8  # a product is split if at least 1/8 of the features that it sums over do not wait for a state
 
 
 def _runs(call: Call, places: _Places) -> list[tuple[tuple[str, ...], int]]:
-    """Neighbouring operands that wait for a state or do not, with their width; none where it does not pay."""
+    """The operands of a Concat in runs, with their widths: all operands of a run wait for a state, or none does. Empty
+    if a split does not pay."""
     if call.op.type != "Concat" or call.axis(call.attr("axis"), call.rank(0)) != call.rank(0) - 1:
         return []
     named = [(name, call.shape(i)[-1]) for i, name in enumerate(call.op.inputs)]
@@ -501,7 +507,7 @@ def _with_ordered_cell(call: Call) -> Op:
 
 
 def order_in_step(step: Program, weights: Collection[str], states: Collection[str]) -> Net:
-    """A step with its sums of two products or more as one op each; the net itself where there are none.
+    """A step in which each sum of two products or more is one op; the net itself if there are none.
 
     Args:
         weights: inputs that are the same at every step.
@@ -528,7 +534,7 @@ def order_in_step(step: Program, weights: Collection[str], states: Collection[st
 
 
 def _inner_sums(step: Program) -> dict[str, Call]:
-    """Sums that only another sum of their type and layer reads, by name."""
+    """Name -> sum, for sums that are read only by one other sum of their type and layer."""
     sums = {call.op.key: call for call in step.calls if call.op.type in SUMS}
     reads = Counter(name for call in step.calls for name in call.op.inputs)
     reads.update(step.net.output_blobs.values())
@@ -546,10 +552,10 @@ def _inner_sums(step: Program) -> dict[str, Call]:
 
 
 def _leaves(call: Call, inner: Mapping[str, Call]) -> tuple[list[str], set[str]]:
-    """The operands of a sum, an inner sum's in its place, and the inner sums. A sum may be thousands deep."""
+    """The operands of a sum, with the operands of inner sums in their place, and the inner sums."""
     leaves: list[str] = []
     inside: set[str] = set()
-    ahead = [*reversed(call.op.inputs)]
+    ahead = [*reversed(call.op.inputs)]  # a list, not recursion: sums may be thousands deep
     while ahead:
         name = ahead.pop()
         if name in inner:
@@ -562,10 +568,10 @@ def _leaves(call: Call, inner: Mapping[str, Call]) -> tuple[list[str], set[str]]
 
 @dataclass(frozen=True)
 class _Places:
-    """Where in a sum an operand comes.
+    """The order of operands in a sum.
 
     Args:
-        products: blobs.
+        products: blobs that are results of products.
         fixed: blobs that are the same at every step.
         carried: blobs that depend on a state.
     """
@@ -586,7 +592,8 @@ class _Places:
         return cls(products, fixed, carried)
 
     def ordered(self, leaves: Sequence[str]) -> tuple[str, ...]:
-        """A product, the first bias, products, all else as it was; products of states come after others."""
+        """The first product, the first bias, the other products, then all other operands in their order. Products that
+        depend on states come after other products."""
         first, *products = sorted((name for name in leaves if name in self.products), key=self.carried.__contains__)
         others = [name for name in leaves if name not in self.products]
         bias = [name for name in others if name in self.fixed][:1]

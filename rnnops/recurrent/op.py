@@ -1,6 +1,7 @@
-"""The ops `RecurrentNetwork` and `RecurrentNetworkGradient`, and `recurrent_net`, which appends one.
+"""The ops `RecurrentNetwork` and `RecurrentNetworkGradient`, and the function `recurrent_net`.
 
-Shape rules, reference and gradient come first, then the checks and bindings of the arguments of `recurrent_net`.
+First come the two ops, with shape rules, reference and gradient. Then `Binder` checks the arguments of `recurrent_net`
+and binds the inputs of the cell. Last is `recurrent_net`, which appends a `RecurrentNetwork` to a net.
 """
 
 from __future__ import annotations
@@ -63,9 +64,10 @@ ATTRIBUTES: dict[str, Any] = {
 class RecurrentNetwork(OpSchema):
     """Steps a cell over T timesteps.
 
-    sequences: [T, N, ...], those in `loose` [T, ...]; initial states: [D], [N, D] or [L, N, D]; references: anything.
-    Outputs, for each state and then each other step output: `all` [T, N, ...] and `last` [1, N, ...]. For a step output
-    in `sums`, which may have any axes, `all` is its sum over steps.
+    Inputs: sequences `[T, N, ...]`, or `[T, ...]` if they are in `loose`; initial states `[D]`, `[N, D]` or
+    `[L, N, D]`; references of any shape.
+    Outputs: `all` `[T, N, ...]` and `last` `[1, N, ...]` of each state, then of each other step output. For a step
+    output in `sums`, which may have any axes, `all` is its sum over steps.
     """
 
     inputs = ("bound*",)
@@ -152,7 +154,9 @@ class RecurrentNetwork(OpSchema):
             initial, came = types[state.input], program.types[program.net.output_blobs[state.output]]
             features = recurrence.features(state, initial)
             if not state.has_features(features):
-                recurrence.fail("initial state of other sizes", blob=state.input, wanted=state.features, came=initial)
+                recurrence.fail(
+                    "the initial state has other sizes", blob=state.input, wanted=state.features, came=initial
+                )
             wanted = Type(initial.dtype, (batch, *features))
             if came != wanted:
                 problem = f"output '{state.output}' does not fit state '{state.input}'"
@@ -211,10 +215,12 @@ recurrent_network_gradient = register(RecurrentNetworkGradient())
 
 
 class Binder:
-    """Binds the inputs of a cell, each once, and checks what is given on the way.
+    """Binds each input of a cell once, and checks the arguments of `recurrent_net`.
 
     Args:
-        net: the outer net; written: the cell as it was given; scope: prefix of results and of new inputs.
+        net: the outer net.
+        written: the cell as it was given.
+        scope: prefix of the names of results and of new inputs.
     """
 
     def __init__(self, net: Net, written: Net, scope: str | None) -> None:
@@ -257,18 +263,18 @@ class Binder:
         return value
 
     def bind(self, pairs: Sequence[tuple[str, Blob]], kind: str) -> dict[str, Blob]:
-        """Take cell inputs out of the open ones. Raises RecurrentError for an unknown or twice bound one."""
+        """Bind cell inputs, which are then no longer open. Raises RecurrentError for an unknown or bound input."""
         bound: dict[str, Blob] = {}
         for pair in pairs:
             if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Blob)):
-                self.fail(f"{kind}: no pair", wanted="(cell input, blob)", came=repr(pair))
+                self.fail(f"{kind}: not a pair", wanted="(cell input, blob)", came=repr(pair))
             name, blob = pair
             bound[str(name)] = self._take(str(name), blob, kind)
         return bound
 
     def _take(self, name: str, blob: Blob, kind: str) -> Blob:
         if not isinstance(blob, Blob):
-            self.fail(f"{kind}: no blob", blob=name, came=type(blob).__name__)
+            self.fail(f"{kind}: not a blob", blob=name, came=type(blob).__name__)
         spec = self.open.pop(name, None)
         if spec is None:
             twice = name in self.cell.input_names
@@ -346,7 +352,8 @@ class Binder:
             self.fail("the timestep must be an int32 input of the cell", blob=name, came=came)
 
     def references(self, given: Mapping[str, Blob]) -> dict[str, Blob]:
-        """Bind what is left: what was given, then what is found by name, then new inputs of the outer net."""
+        """Bind all open cell inputs: to the given blobs, else to blobs of the same name, else to new inputs of the
+        outer net."""
         explicit = {str(name): self._take(str(name), blob, "reference") for name, blob in given.items()}
         bound: dict[str, Blob] = {}
         for name in self.cell.input_names:
@@ -414,7 +421,7 @@ class Binder:
                 )
             if name in self.cell.input_names:
                 self.fail(
-                    "an input of the cell cannot be recomputed", blob=name, hint="It is at hand on the backward pass."
+                    "an input of the cell cannot be recomputed", blob=name, hint="The backward pass has it already."
                 )
         return names
 
@@ -434,9 +441,9 @@ class Binder:
 
     def check_reverse(self, reverse: bool, states: Sequence[tuple[Any, ...]]) -> None:
         carried = {self.cell.output_blobs[row[1]] for row in states}
-        dropped: set[str] = set()  # blobs that follow from a state that is dropped
+        dropped: set[str] = set()  # blobs that depend on a SelectValid with drop=1
         for op in self.cell.ops if reverse else ():
-            selects = op.type == "SelectValid"  # what it was past a row's end comes only from its second input
+            selects = op.type == "SelectValid"  # past a row's end its result is its second input
             read = op.inputs[1:2] if selects else op.inputs
             if dropped.intersection(read) or (selects and op.attributes.get("drop")):
                 dropped.update(op.outputs)
@@ -476,21 +483,23 @@ def recurrent_net(
     """Step a cell over time, as `ro.scan` does: for t = 0..T-1 it reads `xs[t]` and its states, and writes its outputs.
 
     Args:
-        net: that gets the recurrence.
-        cell_net: a net of one step; later changes of it do not matter.
+        net: the net to which the recurrence is appended.
+        cell_net: a net of one step; later changes of it have no effect.
         inputs: (cell input, sequence `[T, N, ...]`), any number; the cell reads `[N, ...]`.
         initial_cell_inputs: (state input, initial value `[D]`, `[N, D]` or `[L, N, D]`), one for each state, in order.
         links: state input -> the cell output that it reads one step later, or a `ro.Link`.
         timestep: the cell input (int32) that gets `[t]`.
         scope: prefix of the results' names and of inputs made for the cell's references.
         outputs_with_grads: positions or names of results that may get a gradient; left out, all may.
-        recompute_blobs_on_backward: cell blobs that are not stored but computed again on the backward pass.
+        recompute_blobs_on_backward: cell blobs that the backward pass computes again; they are not stored.
         forward_only: the op has no gradient and keeps nothing.
-        references: cell input -> outer blob; others are found by name (`<scope>/<name>`, then `<name>`) among inputs,
-            parameters and `.named` blobs, else become new inputs of the outer net.
-        steps: T, where no sequence says it.
+        references: cell input -> outer blob. A cell input that is bound nowhere is looked up by its name
+            (`<scope>/<name>`, then `<name>`) among inputs, parameters and `.named` blobs of the outer net. If it is not
+            found, it becomes a new input of the outer net.
+        steps: T, if there is no sequence.
         reverse: run from T-1 to 0; `_all[t]` still belongs to time t.
-        state_shapes: state input -> sizes of its feature axes, where they are not one axis `D`; None for an open one.
+        state_shapes: state input -> sizes of its feature axes, None for an open size. It is needed if a state does not
+            have one feature axis `D`.
 
     Returns:
         `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.
@@ -539,6 +548,6 @@ def recurrent_net(
 def _appended(
     net: Net, blobs: Sequence[Blob], attributes: Mapping[str, Any], binder: Binder, outputs: Sequence[str]
 ) -> tuple[Blob, ...]:
-    """The results of the recurrence, less the attributes that say nothing."""
+    """Append the recurrence, without attributes that are None or empty, and return its results."""
     told = {name: value for name, value in attributes.items() if value not in (None, ())}
     return net.append(recurrent_network.name, blobs, told, binder.result_names(outputs))

@@ -1,11 +1,12 @@
-"""Recurrences that run in parts of their steps, as a byte budget asks for.
+"""Recurrences that run part by part, which needs less memory. A byte budget may choose this.
 
-**A part** is the same ops over some of the steps; together parts do what the whole does. A part begins with the last L
-steps of each state before it. Parts are cut backwards from the last step, so that only the first may be shorter.
+**A part** is the recurrence over some of its steps. All parts together compute the same as the whole recurrence. A part
+begins with the last L steps of each state before it. Parts are cut backwards from the last step. So only the first part
+may be shorter.
 
-**A schedule** says which parts run when (see `rnnops.checkpoints.slot_schedule`). The forward pass does what stands
-before the first `backward` of the schedule, which is every step once; the backward pass does the rest. Devices give the
-kernels of a part; the rest is the same for all.
+**A schedule** is the order in which parts run (see `rnnops.checkpoints.slot_schedule`). The forward pass does all
+actions before the first `backward` of the schedule, and runs each step once. The backward pass does all other actions.
+Each device has its own kernels for a part. This module is the same for all devices.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Part:
     """Some steps of a recurrence.
 
     Args:
-        first, last: in order of execution, `last` not included.
-        low, high: in order of time.
+        first, last: its steps, numbered in order of execution. `last` is not included.
+        low, high: the same steps, numbered in order of time. `high` is not included.
     """
 
     first: int
@@ -49,8 +50,8 @@ class PartCalls:
     """The ops of a part.
 
     Args:
-        advance: forward, nothing kept.
-        keep: forward, with what backward reads.
+        advance: forward; it keeps nothing.
+        keep: forward; it keeps the values that `backward` reads.
         backward: the gradient.
     """
 
@@ -65,8 +66,8 @@ class Parts:
 
     Args:
         call: the RecurrentNetwork op.
-        given: (`_all` given, `_last` given), for each output, of gradients from outside.
-        unit: steps of a part.
+        given: for each output, (its `_all` gets a gradient from outside, its `_last` does).
+        unit: number of steps of a part.
     """
 
     call: Call
@@ -79,12 +80,12 @@ class Parts:
 
     @cached_property
     def types(self) -> dict[str, Type]:
-        """Of the op's inputs, by cell input."""
+        """Types of the op's inputs, by cell input."""
         return input_types(self.recurrence, self.call)
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """T and N."""
+        """T and N of the whole recurrence."""
         return self.recurrence.steps_and_batch(self.types)
 
     @cached_property
@@ -92,7 +93,7 @@ class Parts:
         return -(-self.size[0] // self.unit)
 
     def part(self, number: int) -> Part:
-        """A part, by its number in order of execution."""
+        """The part of this number; parts are numbered in order of execution."""
         T, _ = self.size
         first = max(0, T - (self.count - number) * self.unit)
         last = T - (self.count - number - 1) * self.unit
@@ -112,14 +113,14 @@ class Parts:
 
     @cached_property
     def every(self) -> tuple[bool, ...]:
-        """For each output, whether all steps of it are wanted: by others, or to go on from."""
+        """For each output, True if a part returns all steps: they are read, or the next part begins with them."""
         return tuple(
             bool(self.call.op.outputs[2 * i]) or (i < len(self.recurrence.states) and self.length(i) > 1)
             for i in range(len(self.recurrence.output_names()))
         )
 
     def calls(self, steps: int) -> PartCalls:
-        """The ops of a part of so many steps."""
+        """The ops of a part of `steps` steps."""
         kinds = self._part_types(steps)
         op = self._op(steps)
         keep = _inferred(op, kinds, self.call)
@@ -128,11 +129,11 @@ class Parts:
     # -- ops -----------------------------------------------------------------------------------------------------
 
     def length(self, i: int) -> int:
-        """L of a state, by the number of its output."""
+        """L, the number of initial steps, of the state with output number `i`."""
         return self.initial[self.recurrence.states[i].input].shape[0]
 
     def _op(self, steps: int) -> Op:
-        """The op with the outputs that a part has."""
+        """The op of a part, with the outputs that parts return."""
         op = self.call.op
         names: list[str] = []
         for i, every in enumerate(self.every):
@@ -156,7 +157,7 @@ class Parts:
         return types
 
     def _backward(self, keep: Call) -> Call:
-        """The gradient op: states get the gradient of what comes after, `_all` what is given from outside."""
+        """The gradient op. A state gets its gradient from the part behind. `_all` gets the gradient from outside."""
         recurrence = self.recurrence
         net = recurrence.op.attributes["backward"]
         bindings = recurrence.bindings()
@@ -194,14 +195,14 @@ States = tuple[Array, ...]
 Grads = tuple[Array | None, ...]
 
 
-class Segments(Protocol):
-    """The values that kernels carry from part to part of one pass."""
+class PassRunner(Protocol):
+    """Runs the ops of parts during one pass, and carries sums and scratch from part to part."""
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
-        """Run the op `advance`, `keep` or `backward` of a part; only the last `backward` gives sums over steps."""
+        """Run the op `advance`, `keep` or `backward` of a part. Sums over steps are complete after the last one."""
 
     def end(self) -> None:
-        """Nothing more will run."""
+        """The pass is over. Give scratch back."""
 
 
 @dataclass
@@ -209,27 +210,28 @@ class PartedResiduals:
     """The residuals of a forward pass in parts.
 
     Args:
-        place: of the next action of the schedule.
+        start: the initial states.
+        done: how many actions of the schedule are done.
         stored: part -> states before it.
-        kept: part -> what backward reads of it.
-        ends: part that is kept -> states after it.
+        kept: part -> its values for the backward pass.
+        ends: part with kept values -> states after it.
         forward_steps: how many steps have run so far.
     """
 
     context: RunContext
     start: States
-    place: int = 0
+    done: int = 0
     stored: dict[int, States] = field(default_factory=dict)
     kept: dict[int, Any] = field(default_factory=dict)
     ends: dict[int, States] = field(default_factory=dict)
     forward_steps: int = 0
 
     def arrays(self) -> list[Array]:
-        """The whole tensors held, which outputs of the forward pass may be views of."""
+        """The held tensors that share memory with outputs of the forward pass: none."""
         return []
 
     def named_arrays(self) -> dict[str, Array]:
-        """Every array held, by what it is."""
+        """Every array that is held, by name."""
         states = {
             f"{what} {part}/{i}": array
             for what, some in (("stored", self.stored), ("end", self.ends))
@@ -240,7 +242,7 @@ class PartedResiduals:
         return {**{f"start/{i}": array for i, array in enumerate(self.start)}, **states, **kept}
 
     def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
-        """Blobs of all steps: none is at hand."""
+        """Blobs that are held for all steps: none."""
         return {}
 
     def before(self, part: int) -> States:
@@ -255,15 +257,15 @@ class Parted:
     """Runs a recurrence in parts.
 
     Args:
-        actions: over the parts.
-        begin: gives the kernels of a pass.
-        place: where arrays lie, and results.
+        actions: the schedule of the parts.
+        begin: returns the runner of a new pass.
+        memory: makes the arrays.
     """
 
     parts: Parts
     actions: tuple[Action, ...]
-    begin: Callable[[], Segments]
-    place: StepMemory = HOST
+    begin: Callable[[], PassRunner]
+    memory: StepMemory = HOST
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
         """All outputs of the op; unread ones are None."""
@@ -273,7 +275,7 @@ class Parted:
         try:
             run.go()
         finally:
-            run.segments.end()
+            run.runner.end()
         return (*run.outputs, run.held)
 
     def backward(self, arrays: Sequence[Any], context: RunContext) -> Grads:
@@ -284,27 +286,27 @@ class Parted:
         run.given = dict(enumerate(arrays[len(ports) + 1 :]))
         run.carried = [None] * len(self.parts.recurrence.states)
         try:
-            while run.held.place < len(self.actions):
+            while run.held.done < len(self.actions):
                 run.go()
                 run.back()
         finally:
-            run.segments.end()
+            run.runner.end()
         return run.gradients()
 
     def _start(self, bound: Mapping[str, Array]) -> States:
         """The initial states as `[L, N, ...]`, in arrays of their own."""
         kinds = [self.parts.initial[state.input] for state in self.parts.recurrence.states]
-        start = tuple(self.place.empty(kind.shape, kind.dtype) for kind in kinds)
+        start = tuple(self.memory.empty(kind.shape, kind.dtype) for kind in kinds)
         for state, array in zip(self.parts.recurrence.states, start, strict=True):
             array[...] = bound[state.input]
         return start
 
     def _outputs(self) -> list[Array | None]:
-        """Memory for all steps of what is wanted; `_last` comes with the last part."""
+        """Memory for the `_all` outputs that are read. `_last` is None until the last part has run."""
         outputs: list[Array | None] = []
         for i, kind in enumerate(self.parts.call.output_types[:-1]):
             wanted = not i % 2 and self.parts.call.op.outputs[i]
-            outputs.append(self.place.empty(kind.shape, kind.dtype) if wanted else None)
+            outputs.append(self.memory.empty(kind.shape, kind.dtype) if wanted else None)
         return outputs
 
 
@@ -315,7 +317,7 @@ class _Run:
     parted: Parted
     bound: Mapping[str, Array]
     held: PartedResiduals
-    segments: Segments
+    runner: PassRunner
     running: States = ()
     outputs: list[Array | None] = field(default_factory=list)
     given: dict[int, Array | None] = field(default_factory=dict)
@@ -327,11 +329,11 @@ class _Run:
         self.running = self.held.start
 
     def go(self) -> None:
-        """Do what the schedule says up to the next `backward`."""
+        """Do all actions of the schedule before the next `backward`."""
         held, actions = self.held, self.parted.actions
-        while held.place < len(actions) and actions[held.place].what != "backward":
-            action = actions[held.place]
-            held.place += 1
+        while held.done < len(actions) and actions[held.done].what != "backward":
+            action = actions[held.done]
+            held.done += 1
             if action.what == "advance":
                 for number in range(action.first, action.last):
                     self._step("advance", number)
@@ -349,7 +351,7 @@ class _Run:
 
     def _step(self, what: str, number: int) -> tuple[Any, ...]:
         part = self.parts.part(number)
-        results = self.segments.run(what, part, self._inputs(part, self.running), self._context(part))
+        results = self.runner.run(what, part, self._inputs(part, self.running), self._context(part))
         self.held.forward_steps += part.steps
         if self.outputs:
             self._collect(part, results)
@@ -368,7 +370,7 @@ class _Run:
         return replace(self.held.context, part=(part.low, self.parts.size[0]))
 
     def _collect(self, part: Part, results: Sequence[Any]) -> None:
-        """Put the results of a part in their places; the last part in order of execution has `_last`."""
+        """Copy the results of a part to the outputs. `_last` comes from the part that runs last."""
         op = self.parts.call.op
         for i, whole in enumerate(self.outputs[::2]):
             if op.outputs[2 * i] and whole is not None:
@@ -382,20 +384,20 @@ class _Run:
         if length == 1:
             return results[2 * i + 1].copy()  # type: ignore[no-any-return]
         steps = results[2 * i][::-1] if self.recurrence.reverse else results[2 * i]
-        return self.parted.place.last_steps(length, self.running[i], steps)
+        return self.parted.memory.last_steps(length, self.running[i], steps)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
     def back(self) -> None:
-        """Do the `backward` that comes next."""
-        number = self.parted.actions[self.held.place].first
-        self.held.place += 1
+        """Do the next action of the schedule, which is a `backward`."""
+        number = self.parted.actions[self.held.done].first
+        self.held.done += 1
         part, kept = self.parts.part(number), self.held.kept.pop(number)
         self.held.ends.pop(number)
         inputs = self._inputs(part, self.held.start)
         reads = [a if n in self._read() else None for a, n in zip(inputs, self.recurrence.ports(), strict=True)]
         grads, beyond = self._grads(part)
-        results = self.segments.run("backward", part, [*reads, kept, *grads], self._context(part))
+        results = self.runner.run("backward", part, [*reads, kept, *grads], self._context(part))
         self._take(part, results, beyond)
 
     def _read(self) -> frozenset[str]:
@@ -403,7 +405,7 @@ class _Run:
         return self.recurrence.backward_reads - states
 
     def _grads(self, part: Part) -> tuple[list[Array | None], list[Array | None]]:
-        """Gradients of a part's results, and of initial steps that go through it unread."""
+        """Gradients of a part's results, and, for each state, of steps that lie before the part."""
         grads: list[Array | None] = []
         beyond: list[Array | None] = [None] * len(self.carried)
         for i in range(len(self.recurrence.output_names())):
@@ -425,10 +427,10 @@ class _Run:
         if given is not None:
             return given[part.low : part.high].copy() if copied else given[part.low : part.high]
         kind = self.parts.call.output_types[2 * i]
-        return self.parted.place.zeros((part.steps, *kind.shape[1:]), kind.dtype)
+        return self.parted.memory.zeros((part.steps, *kind.shape[1:]), kind.dtype)
 
     def _last(self, part: Part, i: int) -> Array:
-        """The gradient of a state after a part: from what comes after, or from outside."""
+        """The gradient of a state after a part: from the part behind; at the last part from outside."""
         carried, given = self.carried[i], self.given.get(2 * i + 1)
         if part.last < self.parts.size[0]:
             assert carried is not None
@@ -436,10 +438,10 @@ class _Run:
         if given is not None:
             return given
         kind = self.parts.initial[self.recurrence.states[i].input]
-        return self.parted.place.zeros(kind.shape, kind.dtype)
+        return self.parted.memory.zeros(kind.shape, kind.dtype)
 
     def _add_carried(self, total: Array, part: Part, i: int) -> Array | None:
-        """Add the gradient of the last L steps to a part's; what belongs to steps before the part is left over."""
+        """Add the gradient of the last L steps of a state to `total`. Returns gradients of steps before the part."""
         steps = total[::-1] if self.recurrence.reverse else total
         carried, given = self.carried[i], self.given.get(2 * i + 1)
         if part.last == self.parts.size[0]:
@@ -463,16 +465,16 @@ class _Run:
                 self.carried[numbers[name]] = grad
             elif name in self.recurrence.sequences:
                 if name not in self.totals:
-                    self.totals[name] = self.parted.place.empty(self.parts.types[name].shape, str(grad.dtype))
+                    self.totals[name] = self.parted.memory.empty(self.parts.types[name].shape, str(grad.dtype))
                 self.totals[name][part.low : part.high] = grad
             else:
                 self.totals[name] = grad
 
     def gradients(self) -> Grads:
         """Gradients of the op's inputs."""
-        found, place = dict[str, Array | None](self.totals), self.parted.place
+        found, memory = dict[str, Array | None](self.totals), self.parted.memory
         for state, grad in zip(self.recurrence.states, self.carried, strict=True):
             if grad is not None:
                 extra = self.parts.types[state.input].rank - state.feature_rank
-                found[state.input] = place.total(grad[0]) if extra == 0 else grad if extra == 2 else grad[0]
+                found[state.input] = memory.total(grad[0]) if extra == 0 else grad if extra == 2 else grad[0]
         return tuple(found.get(name) for name in self.recurrence.ports())

@@ -1,13 +1,12 @@
-"""The attributes of a RecurrentNetwork op, by name and checked.
+"""The attributes of a RecurrentNetwork op, by name (`Recurrence`) and checked (`verify_recurrence`).
 
-**What a RecurrentNetwork op says**: its cell, and what each input of the cell is bound to. The op's inputs are the
-sequences, then the initial states, then the references; its outputs are `all` and `last` of each state, then of each
-other step output, then (in training form) the step workspaces. A step output in `sums` has the sum over all steps in
-place of `all`, and no `last`.
+**A RecurrentNetwork op** has a cell, and a blob for each input of the cell. The op's inputs are the sequences, then the
+initial states, then the references. Its outputs are `all` and `last` of each state, then of each other step output,
+then (in training form) the step workspaces. A step output in `sums` has its sum over all steps in place of `all`, and
+no `last`.
 
-A step output may be a state as the step reads it: the state input, or one step `seen[j]` of a window. Such an
-output is not stored. The state's tensor begins with its initial steps, so the output is a view of it
-(`Recurrence.before`).
+A step output may be a state input, or one step `seen[j]` of the window that a state input sees. Such an output is not
+stored: it is a view of the state's tensor, which begins with the initial steps (`Recurrence.before`).
 """
 
 from __future__ import annotations
@@ -40,16 +39,17 @@ def runs_in_parts(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Link:
-    """Which earlier values of a step output a state input reads; in `links=` of `ro.recurrent_net`.
+    """The earlier values of a step output that a state input reads; a value in `links=` of `ro.recurrent_net`.
 
     Args:
         output: the cell's output that the state input follows.
-        window: how many steps it sees at once; more than one adds a leading axis `[window, N, ...]`.
-        offset: the first step it sees is t + offset of the state tensor `[L + T, N, ...]`, whose first L are initial
-            values. Left out, it is 0, and L must be `window`: the input sees the `window` steps just before t.
+        window: how many steps the input sees at once; more than one adds a leading axis `[window, N, ...]`.
+        offset: at step t the input sees the state tensor `[L + T, N, ...]` from step `t + offset` on. The first L steps
+            of this tensor are the initial values. If left out, it is 0 and L must be `window`: the input sees the
+            `window` steps just before t.
 
     Raises:
-        RecurrentError: in `ro.recurrent_net`, where the cell has no such output, or the window does not fit the initial
+        RecurrentError: in `ro.recurrent_net`, if the cell has no such output, or the window does not fit the initial
             state.
 
     Example:
@@ -74,9 +74,14 @@ class Link:
 
 @dataclass(frozen=True)
 class State:
-    """One state: the input that reads it, the output that writes it, its link, its feature sizes where given.
+    """One state.
 
-    Of feature sizes None stands for one that is open."""
+    Args:
+        input: the cell input that reads it.
+        output: the cell output that writes it.
+        window, offset: as of `Link`.
+        features: sizes of its feature axes, None for an open size; None if it has one axis of any size.
+    """
 
     input: str
     output: str
@@ -89,18 +94,18 @@ class State:
         return 1 if self.features is None else len(self.features)
 
     def has_features(self, sizes: Shape) -> bool:
-        """True if these are its feature sizes, as far as any are given."""
+        """True if these sizes agree with its feature sizes; open sizes agree with all."""
         given = self.features
         return given is None or (
             len(given) == len(sizes) and all(want in (None, size) for want, size in zip(given, sizes, strict=True))
         )
 
 
-Place: TypeAlias = tuple[State, int]  # one of the steps that a state input sees at once
+Place: TypeAlias = tuple[State, int]  # a state, and the number of a step in the window that its input sees
 
 
 def step_of_window(j: int) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """Attributes of the Slice and of the Squeeze that are `seen[j]`."""
+    """Attributes of the two ops that compute `seen[j]` from a window: a Slice, then a Squeeze."""
     return {"starts": (j,), "ends": (j + 1,), "axes": (0,), "steps": (1,)}, {"axes": (0,)}
 
 
@@ -123,7 +128,7 @@ class Recurrence:
 
     @cached_property
     def row_sequences(self) -> tuple[str, ...]:
-        """Cell inputs that read sequences `[T, N, ...]`; those in `loose` are `[T, ...]` and need no axis of rows."""
+        """Cell inputs that read sequences `[T, N, ...]`. Sequences in `loose` are left out: they are `[T, ...]`."""
         loose = self.op.attributes.get("loose", ())
         return tuple(name for name in self.sequences if name not in loose)
 
@@ -144,7 +149,8 @@ class Recurrence:
 
     @cached_property
     def wanted_step_outputs(self) -> tuple[str, ...]:
-        """Step outputs that are stored: somebody reads them, or the backward pass, and they lie nowhere else."""
+        """Step outputs that are stored. They are read by other ops or by the backward pass, and are not stored already
+        as kept blobs, inputs or states."""
         blobs = self.cell.output_blobs
         elsewhere = {*self.keep, *self.cell.input_names, *(blobs[state.output] for state in self.states)}
         found_there = self.backward_reads - elsewhere
@@ -160,12 +166,12 @@ class Recurrence:
 
     @cached_property
     def before(self) -> dict[str, Place]:
-        """Step outputs that are a state as each step reads it, and which of its steps."""
+        """Step outputs that are equal to a value that a state input sees -> the state, and the step in its window."""
         places, blobs = self._places_read(), self.cell.output_blobs
         return {n: places[blobs[n]] for n in self.step_outputs if blobs[n] in places and n not in self.sums}
 
     def _places_read(self) -> dict[str, Place]:
-        """Blob of the cell -> the one step of a state that it is: the state input, or `seen[j]` of a window."""
+        """Blob that is a state input or `seen[j]` of its window -> the state, and the step of the window."""
         found = {state.input: (state, 0) for state in self.states if state.window == 1}
         windows = [(state, j) for state in self.states if state.window > 1 for j in range(state.window)]
         makers = {op.outputs[0]: op for op in self.cell.ops if op.type == "Slice" and len(op.inputs) == 1}
@@ -178,7 +184,7 @@ class Recurrence:
 
     @cached_property
     def whole_states(self) -> frozenset[str]:
-        """Inputs of the states whose steps are all stored, as somebody reads them."""
+        """Inputs of the states whose steps are all stored, because they are read."""
         blobs, backward = self.cell.output_blobs, self.backward_reads
         read = {state.input for name, (state, _) in self.before.items() if name in self.read_outputs}
         pairs = zip(self.states, self.op.outputs[::2], strict=False)
@@ -188,12 +194,12 @@ class Recurrence:
 
     @cached_property
     def sums(self) -> tuple[str, ...]:
-        """Step outputs whose first result is the sum over all steps, added up in order of execution."""
+        """Step outputs whose `all` is the sum over all steps, added up in order of execution."""
         return tuple(self.op.attributes.get("sums", ()))
 
     @cached_property
     def backward_reads(self) -> frozenset[str]:
-        """Inputs of the backward step net; none where there is no such net."""
+        """Inputs of the backward step net; empty if there is no such net."""
         net: Net | None = self.op.attributes.get("backward")
         return frozenset(() if net is None else net.input_names)
 
@@ -223,7 +229,7 @@ class Recurrence:
         return [*(state.output for state in self.states), *self.step_outputs]
 
     def bindings(self) -> list[tuple[str, str, str]]:
-        """(kind, cell input, outer blob) for the listing of a net."""
+        """(kind, cell input, outer blob) of each input; a kind is `sequence`, `initial` or `reference`."""
         s, r = len(self.sequences), len(self.sequences) + len(self.states)
         kinds = ["sequence"] * s + ["initial"] * (r - s) + ["reference"] * len(self.references)
         return list(zip(kinds, self.ports(), self.op.inputs, strict=False))
@@ -291,12 +297,12 @@ class Recurrence:
         return initial.shape[initial.rank - state.feature_rank :]
 
     def initial_steps(self, state: State, initial: Type, batch: int) -> int:
-        """L, the number of initial steps. Raises RecurrentError where they do not fit window and offset."""
+        """L, the number of initial steps. Raises RecurrentError if they do not fit window and offset."""
         extra = initial.rank - state.feature_rank
         problem = (
-            "initial state of a wrong rank"
+            "the initial state has a wrong rank"
             if not 0 <= extra <= 2
-            else "initial state of another batch size"
+            else "the initial state has another batch size"
             if extra >= 1 and initial.shape[extra - 1] != batch
             else None
         )
@@ -326,7 +332,7 @@ def input_types(recurrence: Recurrence, call: Call) -> dict[str, Type]:
 
 
 def cell_program(recurrence: Recurrence, call: Call) -> Program:
-    """The cell with the types of one step; worked out at the first use of a call."""
+    """The cell with the types of one step. It is made once for each call and kept there."""
     if "cell" not in call.derived:
         types = recurrence.step_types(input_types(recurrence, call))
         recurrence.check_declared_shapes(types)
@@ -336,7 +342,7 @@ def cell_program(recurrence: Recurrence, call: Call) -> Program:
 
 
 def backward_program(call: Call) -> Program:
-    """The backward step net with the types of one step; worked out at the first use of a call."""
+    """The backward step net with the types of one step. It is made once for each call and kept there."""
     if "backward" not in call.derived:
         net = call.op.attributes["backward"]
         types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
@@ -346,12 +352,12 @@ def backward_program(call: Call) -> Program:
 
 
 def _state_hint(name: str) -> str:
-    """A hint where a sequence may have been meant as a state."""
+    """A hint for a sequence that may be meant as a state."""
     return f"If '{name}' is a state, the cell must return it, dict({name}=...), or link an output to it."
 
 
 def verify_recurrence(recurrence: Recurrence) -> None:
-    """Raise RecurrentError unless every attribute says something about the cell that can be."""
+    """Raise RecurrentError if an attribute does not fit the cell."""
     attributes = recurrence.op.attributes
     if not isinstance(attributes["cell"], Net):
         recurrence.fail("attribute 'cell' is not a net")
@@ -418,7 +424,8 @@ def _check_numbers(recurrence: Recurrence) -> None:
 
 
 def _check_bound(recurrence: Recurrence) -> None:
-    """Every input of the cell is bound once, the op has an input for each, no two states follow one output."""
+    """Check that each input of the cell is bound once, that the op has an input for each, and that no two states follow
+    one output."""
     inputs = len(recurrence.op.inputs)
     if recurrence.op.type == "RecurrentNetwork" and "" in recurrence.op.inputs:
         recurrence.fail("an input is left out", blob=recurrence.ports()[recurrence.op.inputs.index("")])

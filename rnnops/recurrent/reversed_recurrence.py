@@ -1,13 +1,15 @@
 """The gradient of a recurrence as ordinary ops and a recurrence that runs the other way.
 
-It is RecurrentNetwork again, so that it is differentiated by the same rule, as often as one likes:
+The gradient is a RecurrentNetwork again. So the same rule differentiates it, as often as you like:
 
     sequence <-> all      initial state <-> last      reference <-> sum      reverse <-> not reverse
 
-The recurrence comes in open form (`open_form`): its results hold what backward reads of the steps. The states of the
-reversed one are gradients of states. A state with L initial steps has L of them, which move up by one at each step:
-the gradients of what it held at the last L steps. A state as each step read it is a result, too: a view of the state's
-steps (`Recurrence.before`), one for each place of a window.
+The recurrence must be in open form (`open_form`): its results hold all values of the steps that the backward steps
+read. One kind of these results is a state as each step read it. It is a view of the state's steps
+(`Recurrence.before`), one for each place of a window.
+
+The states of the reversed recurrence are gradients of states. A state with L initial steps has L such gradients: those
+of its values at the last L steps. At each step they move up by one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def reversed_recurrence(call: Call, *blobs: Blob | None) -> list[Blob | None]:
     """Gradients of the inputs of a recurrence in open form, None for those that are not wanted.
 
     Args:
-        blobs: its inputs, its results, and their gradients.
+        blobs: the inputs of the recurrence, its results, and the gradients of its results.
     """
     builder = _Reversed(call, blobs)
     builder.read_steps()
@@ -39,16 +41,20 @@ def reversed_recurrence(call: Call, *blobs: Blob | None) -> list[Blob | None]:
 
 
 class _Reversed:
-    """One recurrence that runs the other way, while it is built.
+    """Builds the recurrence that runs the other way.
 
-    Args:
-        ports: cell input -> blob of the outer net; results, grads: (cell output, `all` or `last`) -> blob.
-        step: the backward step, which reads blobs of the cell's step and gradients of its outputs.
-        inputs: of the new cell; before, after: its ops around those of the step.
+    Attributes:
+        ports: cell input -> blob of the outer net.
+        results_of, grads: (cell output, `all` or `last`) -> blob of the outer net.
+        whole: the cell with its types.
+        step: the backward step net, which reads blobs of the cell's step and gradients of its outputs.
+        inputs: inputs of the new cell.
+        before, after: ops of the new cell before and after those of `step`.
         sequences, initials, references: input of the new cell -> blob of the outer net.
-        loose: sequences whose rows are not known.
-        outputs: of the new cell, by name; rows: (state input, state output, features).
-        positions: state of the recurrence -> the states that are its gradients.
+        loose: sequences that are not known to have an axis of rows.
+        outputs: output of the new cell -> its blob.
+        rows: (state input, state output, features) of each new state.
+        positions: state of the old recurrence -> the L new states that are its gradients.
     """
 
     def __init__(self, call: Call, blobs: Sequence[Blob | None]) -> None:
@@ -76,7 +82,7 @@ class _Reversed:
         self.positions: dict[str, list[str]] = {}
 
     def _backward_step(self) -> tuple[Net, dict[str, str]]:
-        """The backward net of the step, and the inputs that take gradients, by output."""
+        """The backward net of the step, and its inputs for gradients, by output of the step."""
         given, states = {name for name, _ in self.grads}, {state.output for state in self.recurrence.states}
         blobs, kinds = self.whole.net.output_blobs, self.whole.types
         outputs = {name: blob for name, blob in blobs.items() if name in given or name in states}
@@ -89,14 +95,14 @@ class _Reversed:
         return backward_net(program, gradient, found), dict(gradient.output_grads)
 
     def _stored(self) -> list[str]:
-        """Outputs whose steps are results."""
+        """Outputs of the cell whose steps are all results of the recurrence."""
         sums = self.recurrence.sums
         return [name for name, part in self.results_of if part == "all" and name not in sums]
 
     # -- what a step reads -----------------------------------------------------------------------------------------
 
     def read_steps(self) -> None:
-        """Bind what the backward step reads of the forward step."""
+        """Bind the blobs of the forward step that the backward step reads."""
         recurrence, read = self.recurrence, set(self.step.input_names)
         for name in filter(read.__contains__, recurrence.sequences):
             self._sequence(name, self.ports[name], name not in recurrence.row_sequences)
@@ -124,7 +130,7 @@ class _Reversed:
         self.references[name] = blob
 
     def _read_state(self, state: State) -> None:
-        """The steps of a state as each step read them, those of a window one by one."""
+        """Bind the values of a state that each step read: one sequence for each place of its window."""
         before = {place: name for name, place in self.recurrence.before.items()}
         outputs = [before[state, j] for j in range(state.window)]
         names = [self.whole.net.output_blobs[output] for output in outputs]
@@ -138,7 +144,7 @@ class _Reversed:
         return self.recurrence.initial_steps(state, self.types[state.input], self.batch)
 
     def _op(self, kind: str, inputs: tuple[str, ...], name: str, **attributes: object) -> str:
-        """Append an op in front of the backward step; returns what it makes."""
+        """Append an op before those of the backward step; returns its result."""
         made = free_name(name, self.taken)
         self.before.append(Op(kind, inputs, (made,), attributes))
         return made
@@ -146,7 +152,8 @@ class _Reversed:
     # -- the gradients that a step takes ---------------------------------------------------------------------------
 
     def take_grads(self) -> None:
-        """Bind gradients of outputs: those of states are states, others come from outside."""
+        """Bind gradients of outputs. Gradients of states are states, gradients of other outputs are sequences or
+        references."""
         states = {state.output: state for state in self.recurrence.states}
         kinds = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in self.step.input_specs}
         for name, grad in self.output_grads.items():
@@ -158,7 +165,8 @@ class _Reversed:
                 self._sequence(grad, self._of_steps(name), True)
 
     def _carry(self, state: State, grad: str, kind: Type) -> None:
-        """The gradients of the last L steps of a state as states; the last of them, with what is given, is `grad`."""
+        """Make states of the gradients of a state's last L steps. The last one is `grad`, with the gradient from
+        outside added."""
         every = self.grads.get((state.output, "all"))
         names = [free_name(f"{grad}/{j}", self.taken) for j in range(self._length(state))]
         names[-1] = grad if every is None else free_name(f"{grad}/carried", self.taken)
@@ -187,7 +195,7 @@ class _Reversed:
         return row
 
     def _next(self, name: str, terms: Sequence[str], kind: Type, output: str) -> None:
-        """Let a state of the new cell be the sum of these."""
+        """Let the next value of state `name` of the new cell be the sum of `terms`."""
         blob = terms[0] if len(terms) == 1 else free_name(f"{name}/next", self.taken)
         if not terms:
             self.after.append(Op("ConstantOfShape", (), (blob,), {"shape": kind.shape, "value": 0.0}))
@@ -196,13 +204,13 @@ class _Reversed:
         self.rows.append((name, self._output(output, blob), kind.shape[1:]))
 
     def _output(self, name: str, blob: str) -> str:
-        """Let a blob be an output of the new cell, by this name if it is free."""
+        """Let a blob be an output of the new cell, under this name or a similar free name."""
         found = unused_name(name, self.outputs)
         self.outputs[found] = blob
         return found
 
     def _of_steps(self, name: str) -> Blob:
-        """The gradient of all steps of an output, that of its last step added."""
+        """The gradient of all steps of an output: that of `all`, with that of `last` added at the last step."""
         every, last = self.grads.get((name, "all")), self.grads.get((name, "last"))
         if last is None:
             assert every is not None
@@ -215,7 +223,7 @@ class _Reversed:
     # -- what comes out --------------------------------------------------------------------------------------------
 
     def results(self) -> list[Blob | None]:
-        """Append the recurrence, and give the gradients of the inputs."""
+        """Append the new recurrence, and return the gradients of the old one's inputs."""
         recurrence, made = self.recurrence, self.step.output_blobs
         wanted = self.call.op.attributes["wanted"]
         steps, sums = (
@@ -232,7 +240,8 @@ class _Reversed:
         return [grads.get(name) for name in recurrence.ports()]
 
     def _append(self, cell: Net, sums: tuple[str, ...]) -> dict[str, Blob]:
-        """The recurrence in the outer net; by output of its cell, the last value of a state, else all or the sum."""
+        """Append the recurrence to the outer net. Returns, by output of its cell, the last value of a state, and all
+        steps or the sum of any other output."""
         recurrence, carried = self.recurrence, {row[1] for row in self.rows}
         attributes = {
             "cell": cell,
@@ -254,7 +263,7 @@ class _Reversed:
         return dict(zip(order, made, strict=True))
 
     def _of_initial(self, state: State, found: dict[str, Blob]) -> Blob:
-        """The gradient of an initial state: what its positions hold in front of the first step."""
+        """The gradient of an initial state: the last values of the new states that are its gradients."""
         ends = {name: made for name, made, _ in self.rows}
         heads = [found[ends[name]] for name in self.positions[state.input]]
         kind = self.types[state.input]

@@ -20,25 +20,25 @@ from rnnops.ops.shapes import shape
 from rnnops.recurrent.op import recurrent_net
 from rnnops.types import FLOATS, Array, dtype_name
 
-LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end
-STEPS = "steps"  # the input T of cells whose gradients end, in reverse
+LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of a cell that is used with lengths=
+STEPS = "steps"  # the input T of a cell that is used with truncate= and reverse=True
 TIMESTEP_DTYPE = "int32"
 OPTIONS = ("lengths", "reverse", "steps", "scope", "recompute", "state_shapes", "forward_only", "truncate")  # of `scan`
 NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 class CellFunction:
-    """A step as a function of blobs; called, it appends its ops to the net of these blobs, as any function does.
+    """A step as a function of blobs. A call appends its ops to the net of these blobs, as a call of any function does.
 
     Args:
-        function: of blobs, as `ro.cell` takes it.
-        timestep: name of the argument that gets the number of the step, None for none.
-        dtypes: argument -> dtype, where that is not float.
+        function: a function of blobs, as `ro.cell` takes it.
+        timestep: name of the argument that gets the number of the step; None if there is none.
+        dtypes: argument -> dtype, of arguments that are not float.
 
     Attributes:
         net: the cell, for `recurrent_net`.
-        sequences, states, parameters: names of its arguments, by what they are.
-        outputs: names of what it returns besides states.
+        sequences, states, parameters: names of its arguments, by kind.
+        outputs: names of its results that are not states.
         fixed: names of arguments with defaults, which are not blobs.
     """
 
@@ -62,7 +62,7 @@ class CellFunction:
         """Raise a RecurrentError that names the cell.
 
         Args:
-            problem, blob, details: of the error.
+            problem, blob, details: parts of the error.
 
         Raises:
             RecurrentError: always.
@@ -73,7 +73,7 @@ class CellFunction:
         """Append the ops of one step.
 
         Args:
-            arguments, options: of the function.
+            arguments, options: as the function takes them.
 
         Returns:
             What the function returns.
@@ -89,14 +89,14 @@ class CellFunction:
         return str(self.net)
 
     def _signature(self) -> Mapping[str, Parameter]:
-        """Arguments of the function. Raises RecurrentError where Python does not know them."""
+        """Arguments of the function. Raises RecurrentError if Python does not know them."""
         try:
             return signature(self.function).parameters
         except (TypeError, ValueError):
             self.fail("the arguments of this function are not known", wanted="def step(x, h, *, w): ...")
 
     def _told_apart(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Names of sequences and states, of parameters, and of arguments with a default, which are Python values."""
+        """Three tuples of names: sequences and states; parameters; arguments with a default."""
         given = self._signature()
         for name, one in given.items():
             if one.kind not in NAMED:
@@ -109,9 +109,7 @@ class CellFunction:
                 self.fail("the cell has no such argument", blob=name, wanted=", ".join(kinds))
         if dtype_name(self.dtypes.get(str(self.timestep), TIMESTEP_DTYPE)) != TIMESTEP_DTYPE:
             came = repr(self.dtypes[str(self.timestep)])
-            self.fail(
-                "the number of a step has a dtype of its own", blob=self.timestep, wanted=TIMESTEP_DTYPE, came=came
-            )
+            self.fail("the timestep argument must be int32", blob=self.timestep, wanted=TIMESTEP_DTYPE, came=came)
         names = [name for name in kinds if name != self.timestep]
         arguments = tuple(name for name in names if kinds[name] is not Parameter.KEYWORD_ONLY)
         return (
@@ -121,14 +119,16 @@ class CellFunction:
         )
 
     def _written(self, ends: bool, truncate: int | None = None, reverse: bool = False) -> Net:
-        """The net that one more call of the function writes.
+        """The net of a step, written by a new call of the function.
 
         Args:
-            ends: whether it has `seq_lengths` and a timestep: past a row's end states stay, and other outputs are 0.
-            truncate: after how many steps gradients of states end, if they do; with `reverse` it has `steps`, too.
+            ends: whether the net has the inputs `seq_lengths` and timestep. Past a row's end states then stay, and
+                other outputs are 0.
+            truncate: gradients of states stop after this many steps; None if they do not stop.
+            reverse: with `truncate`, the net also has the input `steps`.
         """
         net = Net(self.name)
-        net.labels.in_functions = True  # the function ends before the net is of use
+        net.labels.in_functions = True  # the function has returned before the net is used
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
         steps = (
             {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, TIMESTEP_DTYPE)}
@@ -161,7 +161,7 @@ class CellFunction:
                 self.fail("a cell returns blobs by name", blob=str(name), wanted=wanted, came=came)
             if name in self.fixed:
                 hint = f"Without one it starts from what ro.scan(..., {name}=) is given."
-                self.fail("a state has no default, which is a value of all steps", blob=name, hint=hint)
+                self.fail("a state must have no default: a default is fixed for all steps", blob=name, hint=hint)
             if name in self.parameters or name == self.timestep:
                 hint = "A state stands before the `*` of the arguments."
                 self.fail("a parameter is not a state", blob=name, wanted=" or ".join(self.arguments), hint=hint)
@@ -179,18 +179,18 @@ def cell(
     """Make a cell of a function of one step, for `ro.scan`; a decorator, with options or without.
 
     Args:
-        function: of blobs: sequences and states first, parameters after `*`; what has a default stays a value of
-            Python's. It returns a dict: a state under the name of its argument, anything else is an output. It runs
-            when the cell is made.
+        function: a function of blobs. Sequences and states are its first arguments, parameters stand after `*`. An
+            argument with a default is a plain Python value. The function returns a dict: a state has the name of its
+            argument, anything else is an output. It runs when the cell is made.
         timestep: name of an argument that gets the number of the step, int32 `[1]`.
-        dtypes: argument -> dtype, where that is not float.
+        dtypes: argument -> dtype, of arguments that are not float.
 
     Returns:
-        A `CellFunction`. Called with blobs it appends its ops to their net; its `net` is the cell for
-        `ro.recurrent_net`, and is what it prints.
+        A `CellFunction`. A call with blobs appends its ops to their net. Its `net` is the cell for `ro.recurrent_net`;
+        `print` shows this net.
 
     Raises:
-        RecurrentError: the function is not a cell: what it takes or returns does not fit the rules above.
+        RecurrentError: the arguments or results of the function do not fit the rules above.
 
     Example:
         >>> @ro.cell
@@ -227,19 +227,20 @@ def scan(
     """Step a cell over sequences: `states, ys = ro.scan(step, xs, h=h0)`.
 
     Args:
-        cell: what `ro.cell` made.
+        cell: a cell that `ro.cell` made.
         sequences: `[T, N, ...]` each, in the order of the cell's arguments; or by name.
-        lengths: `[N] int32`, a blob or an array, where rows end: past it a row's states stay, and its outputs are 0.
-        reverse: from the last step to the first.
-        steps: T, where there is no sequence.
-        scope: prefix of the names of results and parameters: two layers of one cell have two scopes.
-        recompute: blobs of the cell that were `.named`, which are computed again on the backward pass.
-        state_shapes: state -> sizes of its feature axes, where they are not one axis.
-        forward_only: no gradient, and nothing kept for one.
+        lengths: `[N] int32`, a blob or an array: the number of steps of each row. After them a row's states stay, and
+            its outputs are 0.
+        reverse: run from the last step to the first.
+        steps: T, if there is no sequence.
+        scope: prefix of the names of results and parameters. Two layers of one cell need two scopes.
+        recompute: `.named` blobs of the cell that the backward pass computes again.
+        state_shapes: state -> sizes of its feature axes; needed if a state does not have exactly one.
+        forward_only: there is no gradient, and nothing is kept for it.
         truncate: gradients of states do not flow back over the start of step k, 2k, ... in the order that steps run.
         bound: by argument: an initial state for each state, `[N, ...]` or `[D]`, a blob or an array; sequences;
-            parameters. One that is not given is found in the net by its name, `<scope>/<name>` with a scope, or becomes
-            an input of that name.
+            parameters. A parameter that is not given is found in the net by its name, `<scope>/<name>` with a scope, or
+            becomes an input of that name.
 
     Returns:
         `(last, steps)`. `last` is a dict of the last states, `[N, ...]`. `steps` has all steps, `[T, N, ...]`. It is a
@@ -291,7 +292,7 @@ def scan(
 
 
 class BlobsByName(dict[str, Blob]):
-    """Results of a scan; a name that is none of them is an error that says which there are."""
+    """Results of a scan by name. An unknown name is an error that lists the names."""
 
     def __init__(self, cell: CellFunction, results: Mapping[str, Blob]) -> None:
         super().__init__(results)
@@ -303,7 +304,8 @@ class BlobsByName(dict[str, Blob]):
 
 
 def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Operand]) -> dict[str, Blob]:
-    """Sequences by name, those given by name taken out of what is bound. Raises RecurrentError for more or fewer."""
+    """Sequences by name. Takes those that are given by name out of `bound`. Raises RecurrentError for too many or too
+    few."""
     named = {name: bound.pop(name) for name in cell.sequences if name in bound}
     left = [name for name in cell.sequences if name not in named]
     if len(given) != len(left):
@@ -311,7 +313,7 @@ def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Opera
         hint = (
             f"States go by name: {', '.join(f'{name}=' for name in cell.states)}." if len(given) > len(left) else None
         )
-        cell.fail("other sequences than the cell has", wanted=f"{len(left)} ({wanted})", came=len(given), hint=hint)
+        cell.fail("wrong number of sequences", wanted=f"{len(left)} ({wanted})", came=len(given), hint=hint)
     found = {**dict(zip(left, given, strict=True)), **named}
     for name, blob in found.items():
         if not isinstance(blob, Blob):
@@ -326,11 +328,11 @@ def _not_returned(name: str) -> str:
 
 
 def truncated(states: Sequence[Blob], every: int, t: Blob, steps: Blob | None) -> list[Blob]:
-    """States of a step through which no gradient passes at every so many steps.
+    """The states of a step. Gradients do not pass through them at steps `every`, `2 * every`, ...
 
     Args:
         t: `[1] int32`, the number of the step.
-        steps: `[1] int32`, T; None where steps run from the first to the last.
+        steps: `[1] int32`, T; None if steps run from the first to the last.
     """
     ran = t if steps is None else steps - 1 - t
     is_border = (ran % every == 0) & (ran > 0)
@@ -345,30 +347,31 @@ def steps_of(sequence: Blob) -> Blob:
 def _ending(
     net: Net, cell: CellFunction, over: Mapping[str, Blob], lengths: Any, truncate: Any, reverse: bool, steps: Any
 ) -> tuple[Net, dict[str, Blob]]:
-    """The net of the cell, and the blobs that it reads where rows or gradients end. Raises RecurrentError."""
+    """The net of the cell for these options, and the blobs for its inputs `seq_lengths` and `steps`."""
     if truncate is not None and (not isinstance(truncate, int) or isinstance(truncate, bool) or truncate < 1):
         cell.fail("truncate= is not a number of steps", wanted="an integer of 1 or more", came=repr(truncate)[:60])
     if lengths is None and truncate is None:
         return cell.net, {}
     read = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
     if truncate is not None and reverse:
-        number = np.array([steps or 0])  # `recurrent_net` refuses None
+        number = np.array([steps or 0])  # without sequences and steps, `recurrent_net` raises an error later
         known = [steps_of(blob) for blob in over.values()][:1] or net.operands([number], TIMESTEP_DTYPE)
         read[STEPS] = known[0]
     return cell._written(lengths is not None, truncate, reverse), read
 
 
 def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:
-    """Where rows end, as a blob. Raises RecurrentError for one of another dtype."""
+    """The lengths of rows as a blob. Raises RecurrentError if it is not int32."""
     (blob,) = net.operands([lengths], "int32")
     if blob.dtype != "int32":
         hint = f'Declare it as net.input("{blob.name}", "int32"); arrays of any integers are fed to that.'
-        cell.fail("lengths are of another dtype", blob=blob.name, wanted="int32", came=blob.dtype, hint=hint)
+        cell.fail("lengths have another dtype", blob=blob.name, wanted="int32", came=blob.dtype, hint=hint)
     return blob
 
 
 def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: str | None) -> dict[str, Blob]:
-    """Parameters of the cell: those given, and with a scope those named `<scope>/<name>`, new inputs if not there."""
+    """Parameters of the cell that are given. With a scope, also all others: blobs named `<scope>/<name>`, which become
+    new inputs if the net does not have them."""
     found = {name: given[name] for name in cell.parameters if name in given}
     for name in cell.parameters if scope else ():
         if name not in found:
@@ -379,16 +382,16 @@ def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: 
 
 
 def _cell_hint(value: object) -> str:
-    """A hint for what is given in the place of a cell."""
+    """A hint for a value that is given instead of a cell."""
     if isinstance(value, Net):
-        return f"A cell is given itself, {value.name} for {value.name}.net; ro.recurrent_net steps nets."
+        return f"Give {value.name} in place of {value.name}.net: ro.scan takes cells, ro.recurrent_net takes nets."
     if hasattr(value, "apply_over_sequence"):
         return "Ready cells step by cell.apply_over_sequence(net, xs)."
     return "Put @ro.cell before the function."
 
 
 def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
-    """Raise RecurrentError for arguments that the cell has not, and for states without a value to start from."""
+    """Raise RecurrentError for unknown arguments, and for states without an initial value."""
     known = (*cell.sequences, *cell.states, *cell.parameters)
     for name in bound:
         if name not in known:
@@ -401,14 +404,14 @@ def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
 
 
 def _fixed_hint(cell: CellFunction, name: str) -> str | None:
-    """A hint where an argument with a default is given."""
+    """A hint for an argument that has a default, and is given to a scan."""
     made = f"make the cell in a function of it, def make({name}): ... return ro.cell({cell.name})"
     hint = f"Its '{name}' has a default, which is read when the cell is made. For other values {made}."
     return hint if name in cell.fixed else None
 
 
 def _steps(cell: CellFunction, every: Mapping[str, Blob]) -> Any:
-    """All steps of what a scan gives as its second result."""
+    """The second result of a scan."""
     if cell.outputs == (Y,):
         return every[Y]
     return BlobsByName(cell, {name: every[name] for name in cell.outputs or cell.states})

@@ -1,15 +1,15 @@
-"""The reference passes of a recurrence, forward and backward, step by step in NumPy.
+"""The reference passes of a recurrence, forward and backward, step by step.
 
-**Arrays**. Steps, states and checkpoints are views and copies of arrays. The arrays may be NumPy's or a device's: both
-have indexing, assignment, `+=` and `copy`. Other work is done by the memory that made the arrays (`StepMemory`).
+**Arrays** are NumPy's or a device's. Both have indexing, assignment, `+=` and `copy`, which is all that is used here.
+`StepMemory` does all other work on arrays; each device has its own.
 
-**The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. Lookups go step
-workspace -> shared workspace -> references. A step workspace holds what backward reads of its step. All else lives in
-the shared workspace, where the next step overwrites it. If nothing reads earlier steps of a state, its tensor is
-`[L, N, ...]` and rolls: it holds the last L steps.
+**The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. A blob is looked up
+in the step workspace, then in the shared workspace, then among the references. A step workspace holds the blobs of its
+step that the backward pass reads. All other blobs are in the shared workspace, where the next step overwrites them. If
+nothing reads earlier steps of a state, its tensor is `[L, N, ...]` and rolls: it holds the last L steps.
 
-**The backward pass** runs the backward step net, from the last executed step to the first. Gradients of a state live in
-a tensor like the state's own; overlapping windows add up in it.
+**The backward pass** runs the backward step net, from the last executed step to the first. The gradient of a state has
+a tensor of the state's own shape. Gradients of windows are added to it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rnnops.types import Array, Shape, Type, is_float, type_of
 
 
 class StepMemory:
-    """The memory of the host; devices derive theirs."""
+    """Makes arrays on the host. Devices have subclasses."""
 
     def empty(self, shape: Shape, dtype: str) -> Array:
-        """A new array, of any elements."""
+        """A new array; its elements are not set."""
         return np.empty(shape, dtype)
 
     def zeros(self, shape: Shape, dtype: str) -> Array:
@@ -40,7 +40,7 @@ class StepMemory:
         return np.zeros(shape, dtype)
 
     def timesteps(self, first: int, count: int) -> Array:
-        """`first`, `first + 1` and so on, as int32, only to be read."""
+        """`first`, `first + 1` and so on as int32. The caller must not write to it."""
         return np.arange(first, first + count, dtype=np.int32)
 
     def total(self, array: Array) -> Array:
@@ -50,7 +50,7 @@ class StepMemory:
         return made
 
     def last_steps(self, count: int, before: Array, after: Array) -> Array:
-        """A copy of the last steps of two arrays of steps, one behind the other."""
+        """A copy of the last `count` steps of `before` followed by `after`."""
         made, new = self.empty((count, *before.shape[1:]), str(before.dtype)), min(count, len(after))
         made[count - new :] = after[len(after) - new :]
         if new < count:
@@ -58,7 +58,7 @@ class StepMemory:
         return made
 
     def stack(self, steps: list[Array]) -> Array:
-        """A copy of arrays as steps of one."""
+        """One new array whose steps are copies of these arrays."""
         made = self.empty((len(steps), *steps[0].shape), str(steps[0].dtype))
         for t, step in enumerate(steps):
             made[t] = step
@@ -75,23 +75,23 @@ class StepWorkspaces:
     Args:
         states: state input -> tensor `[L + T, N, ...]`, where backward reads the state.
         outputs: step output that is not a state -> `[T, N, ...]`, where backward reads it.
-        steps: for each timestep t the blobs that backward reads of it.
-        context: of the run, so that random ops replay.
-        place: where all arrays lie.
+        steps: for each timestep the blobs that backward reads.
+        context: of the run, so that random ops draw the same numbers again.
+        memory: makes the arrays.
     """
 
     states: dict[str, Array]
     outputs: dict[str, Array]
     steps: list[Workspace]
     context: RunContext
-    place: StepMemory = HOST
+    memory: StepMemory = HOST
 
     def arrays(self) -> list[Array]:
-        """The whole tensors held, which outputs of the forward pass may be views of."""
+        """The held tensors that outputs of the forward pass may be views of."""
         return [*self.states.values(), *self.outputs.values()]
 
     def named_arrays(self) -> dict[str, Array]:
-        """Every array held, by what it is; those of a recurrence inside the cell too."""
+        """Every array that is held, by name, with the arrays of recurrences inside the cell."""
         found = {**self.states, **self.outputs}
         for t, workspace in enumerate(self.steps):
             kept: dict[str, Any] = workspace.local
@@ -123,7 +123,7 @@ class StepWorkspaces:
         return result
 
     def _stack(self, name: str) -> Array:
-        return self.place.stack([workspace[name] for workspace in self.steps])
+        return self.memory.stack([workspace[name] for workspace in self.steps])
 
 
 def _is_array(value: Any) -> bool:
@@ -137,18 +137,18 @@ def run_forward(
     arrays: Sequence[Array],
     context: RunContext,
     kernels: Mapping[str, Kernel] | None = None,
-    place: StepMemory = HOST,
+    memory: StepMemory = HOST,
 ) -> tuple[object, ...]:
-    """All outputs of the op; unread ones are None.
+    """All outputs of the op. Outputs that are not read may be None.
 
     Args:
         program: one step.
-        kernels: what runs an op of the step in place of its reference, by the op's key.
-        place: where arrays lie, and results.
+        kernels: key of an op of the step -> the function that runs it instead of its reference.
+        memory: makes the arrays.
     """
     bound = dict(zip(recurrence.ports(), arrays, strict=True))
     T, N = recurrence.steps_and_batch({name: type_of(array) for name, array in bound.items()})
-    stepper = _Stepper(recurrence, program, bound, T, N, kernels, place)
+    stepper = _Stepper(recurrence, program, bound, T, N, kernels, memory)
     steps = stepper.run(context)
     results: list[object] = []
     for state in recurrence.states:
@@ -178,25 +178,25 @@ class _Stepper:
         T: int,
         N: int,
         kernels: Mapping[str, Kernel] | None,
-        place: StepMemory,
+        memory: StepMemory,
     ) -> None:
         self.recurrence, self.program, self.bound, self.T, self.kernels = recurrence, program, bound, T, kernels
-        self.place = place
+        self.memory = memory
         self.rolling = {state.input for state in recurrence.states if state.input not in recurrence.whole_states}
         self.tensors = {
             state.input: initial_tensor(
-                bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N, place
+                bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N, memory
             )
             for state in recurrence.states
         }
         self.collected = {
-            name: place.empty((T, *kind.shape), kind.dtype)
+            name: memory.empty((T, *kind.shape), kind.dtype)
             for name, kind in self._kinds(recurrence.wanted_step_outputs).items()
         }
-        self.sums = {name: place.zeros(kind.shape, kind.dtype) for name, kind in self._kinds(recurrence.sums).items()}
+        self.sums = {name: memory.zeros(kind.shape, kind.dtype) for name, kind in self._kinds(recurrence.sums).items()}
 
     def run(self, context: RunContext) -> list[Workspace]:
-        self.timesteps = timesteps(self.recurrence, self.place, context.first, self.T)
+        self.timesteps = timesteps(self.recurrence, self.memory, context.first, self.T)
         references = Workspace()
         for name in self.recurrence.references:
             references[name] = self.bound[name]
@@ -211,11 +211,11 @@ class _Stepper:
         return steps
 
     def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
-        """The values for the backward pass: step workspaces, and the state tensors and outputs that its net reads."""
+        """The values for the backward pass: step workspaces, and the state tensors and outputs that it reads."""
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}
-        return StepWorkspaces(states, outputs, steps, context, self.place)
+        return StepWorkspaces(states, outputs, steps, context, self.memory)
 
     def _step(self, k: int, t: int, shared: Workspace, step: Workspace | None, context: RunContext) -> None:
         """Run step k in order of execution, which is timestep t."""
@@ -238,12 +238,12 @@ class _Stepper:
     def _store(self, state: State, k: int, value: Array) -> None:
         tensor = self.tensors[state.input]
         if state.input in self.rolling:
-            self.tensors[state.input] = self.place.last_steps(len(tensor), tensor, value[None])
+            self.tensors[state.input] = self.memory.last_steps(len(tensor), tensor, value[None])
         else:
             tensor[len(tensor) - self.T + k] = value
 
     def steps_of(self, name: str) -> Array | None:
-        """All steps of a step output, None where they are not read."""
+        """All steps of a step output; None if they are not read."""
         if name in self.recurrence.before and name in self.recurrence.read_outputs:
             state, place = self.recurrence.before[name]
             return steps_before(state, place, self.tensors[state.input], self.T, self.recurrence)
@@ -259,52 +259,52 @@ class _Stepper:
 
 
 def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
-    """A view of steps in order of execution as steps in order of time (or the other way round)."""
+    """Steps in order of execution as a view in order of time, or the other way round."""
     return steps[::-1] if recurrence.reverse else steps
 
 
 def steps_before(state: State, place: int, tensor: Array, T: int, recurrence: Recurrence) -> Array:
-    """One of the steps that a state input saw at each of T steps, in order of time: a view of the state's tensor."""
+    """The value number `place` of a state input's window at each of T steps, in order of time: a view of `tensor`."""
     first = (state.offset or 0) + place
     return in_time_order(tensor[first : first + T], recurrence)
 
 
-def timesteps(recurrence: Recurrence, place: StepMemory, first: int, T: int) -> Array | None:
-    """The timesteps of all steps, None where the cell reads none.
+def timesteps(recurrence: Recurrence, memory: StepMemory, first: int, T: int) -> Array | None:
+    """The timesteps of all steps; None if the cell has no timestep input.
 
     Args:
-        first: timestep of the sequences' first step.
+        first: timestep of the first step of the sequences.
     """
-    return None if recurrence.timestep is None else place.timesteps(first, T)
+    return None if recurrence.timestep is None else memory.timesteps(first, T)
 
 
-def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, numbers: Array | None) -> dict[str, Array]:
-    """The inputs of the cell at timestep t other than states and references: views of sequences, and the timestep.
+def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, timesteps: Array | None) -> dict[str, Array]:
+    """The inputs of the cell at step t that are sequences or the timestep, as views.
 
     Args:
-        numbers: the timesteps of all steps.
+        timesteps: those of all steps.
     """
     inputs = {name: bound[name][t] for name in recurrence.sequences if name in bound}
-    if recurrence.timestep is not None and numbers is not None:
-        inputs[recurrence.timestep] = numbers[t : t + 1]
+    if recurrence.timestep is not None and timesteps is not None:
+        inputs[recurrence.timestep] = timesteps[t : t + 1]
     return inputs
 
 
 def state_view(state: State, tensor: Array, k: int) -> Array:
-    """The step, or the window of steps, of a state tensor that step k reads."""
+    """The part of a state tensor that step k reads: one step, or a window of steps."""
     first = k + (state.offset or 0)
     return tensor[first] if state.window == 1 else tensor[first : first + state.window]
 
 
-def initial_tensor(initial: Array, feature_rank: int, T: int, N: int, place: StepMemory) -> Array:
-    """A state tensor with its initial steps filled in; steps are in order of execution."""
-    tensor = place.empty(tensor_shape(initial.shape, feature_rank, T, N), str(initial.dtype))
+def initial_tensor(initial: Array, feature_rank: int, T: int, N: int, memory: StepMemory) -> Array:
+    """A new state tensor whose initial steps are filled in. Its steps are in order of execution."""
+    tensor = memory.empty(tensor_shape(initial.shape, feature_rank, T, N), str(initial.dtype))
     tensor[: len(tensor) - T] = initial
     return tensor
 
 
 def tensor_shape(initial: Shape, feature_rank: int, T: int, N: int) -> Shape:
-    """`[L + T, N, ...]`, given the shape of the initial state."""
+    """The shape `[L + T, N, ...]` of a state tensor, from the shape of the initial state."""
     extra = len(initial) - feature_rank
     return ((initial[0] if extra == 2 else 1) + T, N, *initial[extra:])
 
@@ -316,19 +316,19 @@ def run_backward(
     arrays: Sequence[Array | None],
     start: Mapping[str, Array] | None = None,
     kernels: Mapping[str, Kernel] | None = None,
-    place: StepMemory = HOST,
+    memory: StepMemory = HOST,
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
     Args:
         program: the backward step net.
-        types: of the forward op's inputs.
+        types: types of the forward op's inputs.
         arrays: inputs that backward reads, the step workspaces, gradients of the outputs.
-        start: gradients of references to add to, zeros if left out.
-        kernels: what runs an op of a step in place of its reference, by the op's key.
-        place: where arrays lie, and results.
+        start: gradients of references so far, to which this pass adds; zeros if left out.
+        kernels: key of an op of a step -> the function that runs it instead of its reference.
+        memory: makes the arrays.
     """
-    backward = _Backward(recurrence, program, types, arrays, kernels, place)
+    backward = _Backward(recurrence, program, types, arrays, kernels, memory)
     backward.grads.update({name: array.copy() for name, array in (start or {}).items()})
     return backward.run()
 
@@ -343,10 +343,10 @@ class _Backward:
         types: Sequence[Type],
         arrays: Sequence[Array | None],
         kernels: Mapping[str, Kernel] | None,
-        place: StepMemory,
+        memory: StepMemory,
     ) -> None:
         self.recurrence, self.program, self.net, self.kernels = recurrence, program, program.net, kernels
-        self.place = place
+        self.memory = memory
         self.types = dict(zip(recurrence.ports(), types, strict=True))
         self.bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         self.workspaces = cast(StepWorkspaces, arrays[len(types)])
@@ -355,16 +355,16 @@ class _Backward:
         given = dict(zip(_result_names(recurrence), arrays[len(types) + 1 :], strict=True))
         self.given = {name: array for name, array in given.items() if array is not None}
         self.state_grads = {
-            state.input: place.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
+            state.input: memory.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
             for state in recurrence.states
             if state.output in self.output_grads and is_float((kind := self.types[state.input]).dtype)
         }
         wanted = [name for name in (*recurrence.sequences, *recurrence.references) if name in self.net.output_blobs]
-        self.grads = {name: place.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}
+        self.grads = {name: memory.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}
 
     def run(self) -> tuple[Array | None, ...]:
         self._take_output_grads()
-        self.timesteps = timesteps(self.recurrence, self.place, self.workspaces.context.first, self.T)
+        self.timesteps = timesteps(self.recurrence, self.memory, self.workspaces.context.first, self.T)
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
             workspace = self._backward_inputs(k, t)
@@ -408,7 +408,7 @@ class _Backward:
         if name in self.recurrence.sums and (name, "all") in self.given:
             return self.given[name, "all"]
         kind = self.program.types[self.output_grads[name]]
-        total = self.place.zeros(kind.shape, kind.dtype)
+        total = self.memory.zeros(kind.shape, kind.dtype)
         if (name, "all") in self.given:
             total += self.given[name, "all"][t]
         if (name, "last") in self.given and k == self.T - 1:
@@ -434,7 +434,7 @@ class _Backward:
         extra = self.types[name].rank - state.feature_rank  # 0: [D], 1: [N, D], 2: [L, N, D]
         head: Array = self.state_grads[name][: len(self.state_grads[name]) - self.T]
         if extra == 0:
-            return self.place.total(head[0])
+            return self.memory.total(head[0])
         found: Array = (head if extra == 2 else head[0]).copy()
         return found
 

@@ -3,18 +3,20 @@
 rewrite: `h_all, h_last = RecurrentNetwork(...)`
     -->  `h_all, h_last, step_workspaces = RecurrentNetwork(..., keep=[gates], backward=<net>)`
 
-Blobs may be kept as bfloat16: half the bytes, 8 significant bits of 24. The forward pass goes on with the numbers
-themselves, so that its results do not change. States stay float32: they are carried, and lie in their tensors anyway.
+The order here: which axis rows are on (`row_axes`), masks of padding (`mask_padding`), kept blobs as bfloat16
+(`round_kept`), then the training form (`training_form`) and the open form (`open_form`).
 
-No padding reaches a gradient. A blob from which only masked results follow reads as zeros in finished rows. Past a
-row's end masked results get a gradient of zeros. But zero times NaN is NaN, and sums over rows hand it on to every row:
-NaN in padding, or made by it, would be in all gradients. So operands are masked too, before the net is differentiated.
-Rows that come in are masked with zeros. Operands of ops without a value or a slope at zero (Log, Sqrt) are masked with
-ones. Devices that leave finished rows out of their work drop these masks again. Masks lie along the axis of each blob
-that runs over the rows.
+**Masks of padding**: no padding reaches a gradient. Past a row's end masked results get a gradient of zeros. But zero
+times NaN is NaN, and a sum over rows spreads it to all rows. So NaN in padding, or computed from it, would reach all
+gradients. Therefore operands are masked too, before the net is differentiated, if only masked results depend on them.
+They are masked with zeros, and with ones if their op has no value or slope at zero (Log, Sqrt). Devices that compute
+nothing for finished rows drop these masks again. A mask lies along the axis of a blob that runs over the rows.
 
-Limits: operands that are the same at every step are not padding; an op that mixes rows reads all that is there, and
-look-ups and ops that fill in elements (Pad) are said to mix rows.
+Limits: operands that are the same at every step are not padding, and are not masked. An op that mixes rows reads all
+rows as they are. Look-ups and ops that fill in elements (Pad) count as mixing rows.
+
+**Kept as bfloat16**: blobs may be kept with half the bytes and 8 of 24 significant bits. The forward pass goes on with
+the float32 numbers, so its results do not change. States stay float32, because their tensors hold them in any case.
 """
 
 from __future__ import annotations
@@ -49,16 +51,16 @@ from rnnops.templates import agreed
 from rnnops.types import Array, Shape, is_float
 
 Axes = Sequence[int | None]
-OF_ALL_AXES_ON = ("LayerNormalization", "RMSNormalization")  # they mix all axes from `axis` on
+OF_ALL_AXES_ON = ("LayerNormalization", "RMSNormalization")  # ops that mix all axes from `axis` on
 
 
 def row_axes(call: Call, axis: int) -> Axes:
-    """For each operand of an op the axis that rows run along, None where it is the same for all rows.
+    """For each operand of an op the axis that rows run along, None if the operand is the same for all rows.
 
     Args:
-        axis: of the results that rows run along.
+        axis: the axis of the results that rows run along.
 
-    Returns: nothing for an op whose rows do not follow only from the same rows of its operands.
+    Returns: an empty list for an op that mixes rows.
     """
     form, schema = form_of(call), schema_of(call.op.type)
     if isinstance(form, Pointwise):
@@ -81,7 +83,11 @@ def row_axes(call: Call, axis: int) -> Axes:
 
 
 def _aligned(call: Call, i: int, axis: int, begin: int | None = None) -> int | None:
-    """The axis of operand `i` along an axis of the result: by broadcasting, unless its form says where it begins."""
+    """The axis of operand `i` that lies along an axis of the result.
+
+    Args:
+        begin: the axis of the result where the operand's first axis lies; by broadcasting if left out.
+    """
     if not call.has(i):
         return None
     kind = call.output_types[0]
@@ -90,7 +96,7 @@ def _aligned(call: Call, i: int, axis: int, begin: int | None = None) -> int | N
 
 
 def _of_product(call: Call, axis: int) -> Axes:
-    """Rows of the left operand, columns of the right one, or an axis over which both are stacked."""
+    """The axes of a product's operands: rows of the left one, columns of the right one, or a stacked axis of both."""
     rank = call.output_types[0].rank
     if call.rank(0) == 1 or call.rank(1) == 1:
         return [axis, None] if call.rank(0) > 1 else []
@@ -106,7 +112,7 @@ def _of_reduction(call: Call, axis: int) -> Axes:
 
 
 def _of_view(axis: int, form: View, call: Call) -> Axes:
-    """The axis of the operand that lands on `axis`: the reference moves an array of row numbers, which shows it."""
+    """The axis of the operand that becomes `axis`. It is found by running the reference on an array of row numbers."""
     rows = call.output_types[0].shape[axis]
     moved = len(call.op.inputs) if form.all_inputs else 1
     if any(call.has(i) and call.values[i] is None for i in range(moved, len(call.op.inputs))):
@@ -130,7 +136,12 @@ UNDEFINED_AT_ZERO = ("Div", "Log", "Pow", "Reciprocal", "Sqrt")
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of a blob are masked: the axis they run along, and the blobs that say where they end."""
+    """How the rows of a blob are masked.
+
+    Args:
+        axis: the axis that rows run along.
+        lengths, timestep: the blobs that say where rows end; empty if the mask is outside of the net.
+    """
 
     axis: int
     lengths: str = ""
@@ -138,7 +149,7 @@ class Rows:
 
 
 def mask_padding(program: Program, same: Collection[str] = ()) -> Net:
-    """Mask the operands of ops from which only masked results follow; the net itself where there are none.
+    """Mask the operands of ops on which only masked results depend; the net itself if there are none.
 
     rewrite: `s = Add(x, h); h_t = SelectValid(s, h, lengths, timestep)`  -->
         `x' = MaskRows(x, lengths, timestep); h' = MaskRows(h, ...); s = Add(x', h'); h_t = SelectValid(s, h, ...)`
@@ -166,7 +177,7 @@ def mask_padding(program: Program, same: Collection[str] = ()) -> Net:
 
 
 class _MaskWriter:
-    """Ops with masks between them, one for all that read a blob alike."""
+    """Collects the ops of a net with masks between them. Readers that need the same mask of a blob share it."""
 
     def __init__(self, program: Program) -> None:
         self.taken = set(program.types)
@@ -176,18 +187,23 @@ class _MaskWriter:
         self.masks: dict[tuple[object, ...], str] = {}
 
     def masked(self, name: str, rows: Rows, gradient: bool, layer: str) -> str:
-        """The blob that is another with its rows masked."""
+        """The blob with its rows masked.
+
+        Args:
+            gradient: whether the gradient is masked too, and the rows are filled with ones.
+        """
         key = (name, rows, gradient, layer)
         if key not in self.masks:
             self.require(rows.lengths, rows.timestep)
             self.masks[key] = free_name(f"{name}/masked", self.taken)
             inputs, risky = (name, rows.lengths, rows.timestep), int(gradient)
-            attributes = {"axis": rows.axis, "gradient": risky, "fill": risky}  # 1: where all have a value and a slope
+            attributes = {"axis": rows.axis, "gradient": risky, "fill": risky}  # all ops have a value and a slope at 1
             self.ops.append(Op("MaskRows", inputs, (self.masks[key],), attributes, layer))
         return self.masks[key]
 
     def require(self, *names: str) -> None:
-        """Write what makes blobs, if it is not there yet: lengths and timesteps, whose ops have nothing to mask."""
+        """Write the ops that make these blobs, if they are not written yet. They make lengths and timesteps, and need
+        no masks."""
         for op in (self.producers[name] for name in names if name in self.producers):
             if op.key not in self.written:
                 self.require(*op.inputs)
@@ -199,10 +215,10 @@ class _MaskWriter:
 
 
 def _how_blobs_are_read(program: Program, outputs: Mapping[str, Rows]) -> dict[str, Rows | None]:
-    """Blob that is read -> how all that follows from it is masked, None where something is not.
+    """Blob that is read -> the one mask of all results that depend on it; None if they are not all masked alike.
 
     Args:
-        outputs: blobs that are masked outside of the net.
+        outputs: blob -> its mask outside of the net.
     """
     uses: dict[str, set[Rows | None]] = defaultdict(set)
     for name in program.net.output_blobs.values():
@@ -219,17 +235,17 @@ def _only(uses: Collection[Rows | None]) -> Rows | None:
 
 
 def _rows_made(call: Call, read: Mapping[str, Rows | None]) -> Rows | None:
-    """How all results of an op are masked where they are read, None where not alike, or where it mixes rows."""
+    """The one mask of all results of an op; None if they are not all masked alike, or the op mixes rows."""
     rows = _only({read[name] for name in call.op.outputs if name in read})
     return rows if rows is not None and _axes(call, rows.axis) else None
 
 
 def _operands(call: Call, made: Rows | None) -> list[Rows | None]:
-    """How the operands of an op are masked by what follows from them, given how its results are."""
+    """The masks of the operands of an op, given the mask of its results."""
     if made is not None:
         return [None if axis is None else replace(made, axis=axis) for axis in _axes(call, made.axis)]
     selects = call.op.type == "SelectValid"
-    masked = 0 if not selects else 2 if call.attr("drop") else 1  # what it was is read past an end, unless dropped
+    masked = 0 if not selects else 2 if call.attr("drop") else 1  # with drop=0 its second operand is read past the end
     return [Rows(0, *call.op.inputs[2:]) if i < masked else None for i in range(len(call.op.inputs))]
 
 
@@ -238,10 +254,10 @@ def _axes(call: Call, axis: int) -> Axes:
 
 
 def _axes_of_recurrence(call: Call, axis: int) -> Axes:
-    """Rows of a recurrence inside a cell are those of its batch, unless its own cell mixes them."""
+    """The row axes of a recurrence inside a cell: its batch axes, or none if its own cell mixes rows."""
     recurrence = Recurrence(call.op, call.net)
     program = cell_program(recurrence, call)
-    if recurrence.sums or recurrence.sequences != recurrence.row_sequences:  # rows may be on any axis, or none
+    if recurrence.sums or recurrence.sequences != recurrence.row_sequences:  # their rows may be on any axis
         return []
     read = _how_blobs_are_read(program, dict.fromkeys(program.net.output_blobs.values(), Rows(0)))
     steps = dict.fromkeys(recurrence.sequences, 0)
@@ -255,7 +271,7 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
 
 
 def rows_are_apart(program: Program, rows: Collection[str]) -> bool:
-    """True if each row, along axis 0, of all results that have rows follows only from the same row of these inputs."""
+    """True if rows (axis 0) do not mix: each row of a result depends only on the same row of these inputs."""
     types, batch = program.types, {program.types[name].shape[0] for name in rows}
     results = {name: blob for name, blob in program.net.output_blobs.items() if {*types[blob].shape[:1]} == batch}
     net = prune(program.net, outputs=results)
@@ -265,21 +281,21 @@ def rows_are_apart(program: Program, rows: Collection[str]) -> bool:
 
 
 def _is_undefined_at_zero(call: Call) -> bool:
-    """True if an op, or its slope, may have no finite value where its operands are zero."""
+    """True if an op or its slope may have no finite value at zero operands."""
     return call.op.type in UNDEFINED_AT_ZERO or (call.op.type in OF_ALL_AXES_ON and not call.attr("epsilon"))
 
 
 def round_kept(program: Program, kept: Sequence[str], backward: Net) -> tuple[Net, tuple[str, ...], Net]:
-    """A step, its kept blobs, and its backward net, with bits of bfloat16 kept in place of floats.
+    """A step, its kept blobs and its backward net, with floats kept as the bits of bfloat16.
 
     rewrite: `keep=[gates]`, `backward(gates)`
         -->  `gates/bits = ToBfloat16(gates)`, `keep=[gates/bits]`, `backward(gates/bits)`
 
-    What backward compares stays as it is: a rounded number may not be equal to the largest one any more, and whether
-    it is decides whether it has a gradient. Raises CheckpointError for a step of float64.
+    Blobs that the backward net compares are not rounded. A maximum, for example, has its gradient where an element
+    equals it, and rounding could change that. Raises CheckpointError for a step of float64.
     """
     if program.float_dtype != "float32":
-        problem = "residuals='bfloat16' rounds what would be float32"
+        problem = "residuals='bfloat16' rounds only float32"
         raise CheckpointError(problem, net=program.net.name, wanted="feeds of float32", came=program.float_dtype)
     compared, taken = _compared(backward), {*program.types, *backward.blob_names}
     rounded = [name for name in kept if is_float(program.types[name].dtype) and name not in compared]
@@ -290,12 +306,12 @@ def round_kept(program: Program, kept: Sequence[str], backward: Net) -> tuple[Ne
 
 
 def rounded_blobs(cell: Net) -> dict[str, str]:
-    """Bits that a step keeps -> the blob that they are of."""
+    """Blob of bits that a step keeps -> the blob that was rounded."""
     return {op.outputs[0]: op.inputs[0] for op in cell.ops if op.type == to_bfloat16.name}
 
 
 def _widened(backward: Net, bits: Mapping[str, str], taken: set[str], float_dtype: str) -> Net:
-    """A backward net that is given bits, and reads numbers of them."""
+    """A backward net whose inputs are bits. It converts them to numbers first."""
     inputs = [Input(bits[one.name], BITS, one.shape) if one.name in bits else one for one in backward.input_specs]
     numbers, loads = {}, list[Op]()
     for name, stored in bits.items():
@@ -307,7 +323,7 @@ def _widened(backward: Net, bits: Mapping[str, str], taken: set[str], float_dtyp
 
 
 def _compared(backward: Net) -> set[str]:
-    """Blobs of a backward net from which truths or whole numbers follow."""
+    """Blobs of a backward net on which bools or integers depend."""
     found: set[str] = set()
     for op in reversed(backward.ops):
         if any(name and (name in found or not is_float(backward.dtype_of(name))) for name in op.outputs):
@@ -322,14 +338,14 @@ def training_form(
     same: Collection[str] = (),
     in_segments: Callable[[Call], bool] = lambda call: False,
 ) -> Net:
-    """The net with its padding masked, and every recurrence on a way from `wrt` in training form.
+    """The net with its padding masked. Every recurrence that depends on `wrt` is in training form.
 
     Args:
-        policy: what the steps of cells keep.
-        same: of a cell, inputs that are the same at every step.
-        in_segments: whether a recurrence is to run segments of its steps again.
+        policy: which blobs the steps of cells keep.
+        same: if the net is a cell, inputs that are the same at every step.
+        in_segments: returns True for a recurrence that runs segments of its steps again.
 
-    Raises GradientError for a recurrence there that was built with forward_only.
+    Raises GradientError if such a recurrence was built with forward_only.
     """
     program = _masked(program, same)
 
@@ -342,15 +358,15 @@ def training_form(
 
 
 def open_form(program: Program, wrt: Collection[str], same: Collection[str] = ()) -> Net:
-    """The net with its padding masked, in which every recurrence on a way from `wrt` hands out values for backward.
+    """The net with its padding masked. Recurrences that depend on `wrt` return the values that backward steps read.
 
-    It is a plain net: what `training_form` keeps in workspaces are step outputs here, and states whose steps are read.
-    The gradient of such a recurrence is a recurrence that runs the other way (`reversed_recurrence.py`).
+    It is a plain net: values that `training_form` keeps in workspaces are step outputs here, or states whose steps are
+    read. The gradient of such a recurrence is a recurrence that runs the other way (`reversed_recurrence.py`).
 
     rewrite: `_, h_last = RecurrentNetwork(...)`
         -->  `h_all, h_last, gates_all, _ = RecurrentNetwork(..., wanted=[x, w])`
 
-    Args and errors: as of `training_form`.
+    Arguments and errors are those of `training_form`.
     """
     program = _masked(program, same)
     taken = set(program.types)
@@ -360,7 +376,11 @@ def open_form(program: Program, wrt: Collection[str], same: Collection[str] = ()
 def _with_active_recurrences(
     program: Program, wrt: Collection[str], changed: Callable[[Call, Collection[str]], Op]
 ) -> Net:
-    """The net with the recurrences on a way from `wrt` changed, given the blobs that are on such a way."""
+    """The net in which recurrences that depend on `wrt` are changed.
+
+    Args:
+        changed: from a recurrence, and all blobs so far that depend on `wrt`, to the new op.
+    """
     active, ops = set(wrt), []
     for call in program.calls:
         if schema_of(call.op.type).differentiable and any(name in active for name in call.op.inputs):
@@ -378,7 +398,7 @@ def _masked(program: Program, same: Collection[str]) -> Program:
 
 
 def plain_form(op: Op) -> Op:
-    """A recurrence that keeps nothing, whether it was in training form or not."""
+    """The recurrence without training form: it keeps nothing for a backward pass."""
     if not is_training_form(op):
         return op
     attributes = {key: value for key, value in op.attributes.items() if key not in ("keep", "backward", "output_grads")}
@@ -411,7 +431,8 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
 
 
 def _step(recurrence: Recurrence, call: Call) -> Program:
-    """One step, what is known before a run folded. Raises GradientError for a recurrence that is only for forward."""
+    """One step, in which results that are known before a run are constants. Raises GradientError for a recurrence that
+    was built with forward_only."""
     if call.op.attributes.get("forward_only"):
         hint = "Build it without forward_only to differentiate it."
         problem = "this recurrence was built with forward_only=True"
@@ -421,7 +442,7 @@ def _step(recurrence: Recurrence, call: Call) -> Program:
 
 
 def _open_op(call: Call, active: Collection[str], taken: set[str]) -> Op:
-    """The op with step outputs for the values of steps that backward reads, and names for the results that it reads."""
+    """The op in open form: values that backward steps read are step outputs, and results that they read have names."""
     recurrence = Recurrence(call.op, call.net)
     wrt, step = _wanted_inputs(recurrence, call, active), _step(recurrence, call)
     opened = open_form(step, wrt, recurrence.references)
@@ -445,7 +466,8 @@ def _open_op(call: Call, active: Collection[str], taken: set[str]) -> Op:
 
 
 def _steps_seen(recurrence: Recurrence, program: Program, read: Collection[str]) -> tuple[list[Op], list[str]]:
-    """The blobs that are states as a step reads them, and ops that cut those of windows out."""
+    """The blobs that are single steps of states, as a step reads them; with them the ops that cut these out of windows.
+    The ops come first."""
     there = {place: program.net.output_blobs[name] for name, place in recurrence.before.items()}
     there.update(((state, 0), state.input) for state in recurrence.states if state.window == 1)
     taken, ops, seen = set(program.types), list[Op](), list[str]()
@@ -459,7 +481,7 @@ def _steps_seen(recurrence: Recurrence, program: Program, read: Collection[str])
 
 
 def _opened_results(recurrence: Recurrence, read: Collection[str], taken: set[str]) -> tuple[str, ...]:
-    """The names of a recurrence's results, with one for all steps of each output that backward reads."""
+    """The names of a recurrence's results. Each output that backward steps read has a name for all of its steps."""
     blobs = recurrence.cell.output_blobs
     names, (scope, slash, _) = [*recurrence.op.outputs], recurrence.op.key.rpartition("/")
     for i, output in enumerate(recurrence.output_names()):
@@ -471,7 +493,8 @@ def _opened_results(recurrence: Recurrence, read: Collection[str], taken: set[st
 
 
 def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:
-    """Float cell inputs whose gradients are needed: what is bound to an active blob, and states that steps hand on."""
+    """Float cell inputs whose gradients are needed: inputs that are bound to an active blob, and, unless T is 1, all
+    states."""
     steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
     carried, wanted = ("initial" if steps != 1 else ""), []
     for (kind, name, outer), outer_type in zip(recurrence.bindings(), call.types, strict=True):
@@ -481,9 +504,9 @@ def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) 
 
 
 def _with_grads(recurrence: Recurrence, refused: Mapping[str, GradientError]) -> tuple[int, ...] | None:
-    """Positions that may get gradients: those of the op, less what follows from a refused output inside the cell.
+    """Positions of results that may get gradients: those of the op, without outputs that the cell refuses.
 
-    Raises GradientError where a state does, as gradients always flow back through states.
+    Raises GradientError if a state is refused, because gradients always flow back through states.
     """
     allowed: tuple[int, ...] | None = recurrence.op.attributes.get("outputs_with_grads")
     for state in recurrence.states:
@@ -495,9 +518,9 @@ def _with_grads(recurrence: Recurrence, refused: Mapping[str, GradientError]) ->
 
 
 def _free_blobs(recurrence: Recurrence, program: Program) -> set[str]:
-    """Blobs of a step that are stored anyway: its inputs, its states, and step outputs that somebody reads.
+    """Blobs of a step that are stored in any case: its inputs, its states, and step outputs that are read.
 
-    A step output that is listed for recompute, or follows from a listed blob, is not among them: it is computed again.
+    A step output is left out if it is listed for recompute, or if cheap ops compute it from a listed blob.
     """
     blobs = program.net.output_blobs
     stored = {*program.net.input_names, *(blobs[state.output] for state in recurrence.states)}

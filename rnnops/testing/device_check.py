@@ -1,14 +1,14 @@
-"""Runs against each other: `check_devices`, `check_forward_mode` and `checked_loans`.
+"""Checks that compare runs: `checked_loans`, `check_devices` and `check_forward_mode`.
 
-`check_devices`: every device against the reference.
+`checked_loans` finds changes of arrays that are lent to a pullback. Feeds, and outputs that backward reads, must not
+change between `run.vjp` and the call of the pullback. Checksums of all these arrays are taken by `vjp` and compared in
+the call.
 
-`check_forward_mode`: derivatives in a direction against gradients, without finite differences. For directions `v` of
-inputs and weights `u` of outputs, `<u, J v>` and `<J^T u, v>` are the same number. `run.jvp` gives `J v`, and the
-pullback of `run.vjp` gives `J^T u`. The check takes one pass of each, and holds in float32 too.
+`check_devices` compares every device with the reference.
 
-`checked_loans`: finds out whether anybody changes an array that is lent to a pullback. Feeds, and outputs that backward
-reads, are borrowed between `run.vjp` and the pullback's use. Checksums of all of them are taken at the one and compared
-at the other.
+`check_forward_mode` compares derivatives in a direction with gradients, without finite differences. For directions `v`
+of inputs and weights `u` of outputs, `<u, J v>` and `<J^T u, v>` are the same number. `run.jvp` gives `J v`, and the
+pullback of `run.vjp` gives `J^T u`. The check takes one pass of each, and works in float32 too.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from rnnops.types import Array
 
 
 def checked_loans(run: Run) -> LoanCheckedRun:
-    """A run whose pullbacks find out whether an array that they were lent was changed meanwhile.
+    """A run whose pullbacks find changes of arrays that are lent to them.
 
-    Feeds, and outputs that backward reads, are borrowed between `run.vjp` and the pullback's use. Checksums of all of
-    them are taken at the one and compared at the other.
+    Feeds, and outputs that backward reads, must not change between `run.vjp` and the call of the pullback. Checksums of
+    all these arrays are taken by `vjp` and compared in the call.
 
     Args:
-        run: what `ro.compile` gives.
+        run: a run that `ro.compile` made.
 
     Returns:
-        What is called as the run is; its `vjp` gives pullbacks that raise CheckError, naming the array.
+        An object that is called like the run. Pullbacks of its `vjp` raise CheckError with the name of a changed array.
 
     Raises:
         ArgumentError: run is not a run.
@@ -96,7 +96,7 @@ class LoanCheckedRun:
 
 
 class LoanCheckedPullback:
-    """A pullback that looks at what it was lent before it is used."""
+    """A pullback that checks the arrays that are lent to it before it runs."""
 
     def __init__(self, pullback: Pullback, net: str, fed: Mapping[str, Array]) -> None:
         self.pullback, self._net = pullback, net
@@ -114,7 +114,7 @@ class LoanCheckedPullback:
         return self.pullback.step_blobs(name)
 
     def check(self) -> None:
-        """Raise CheckError where a lent array is not what it was."""
+        """Raise CheckError if a lent array has changed."""
         for name, array in self._lent.items():
             if checksum(array) != self._checksums[name]:
                 raise CheckError(
@@ -125,7 +125,7 @@ class LoanCheckedPullback:
 
 
 def _lent(value: Any) -> Any:
-    """A feed as an array that can be looked at later, where it is."""
+    """A feed as an array on its own device, for later checks."""
     return on_device(value) if is_on_cuda(value) else np.asarray(value)
 
 
@@ -155,11 +155,11 @@ class DeviceReport:
     """A passed `check_devices`; prints one line for each array of each device.
 
     Args:
-        net: its name.
-        rows: for each array of each device how far it is from the reference, `error`, and how far it may be, `limit`.
+        net: name of the net.
+        rows: for each array of each device its difference from the reference, `error`, and the allowed one, `limit`.
 
     Raises:
-        CheckError: by `check_devices`, which makes it.
+        CheckError: in `check_devices`, which makes it.
 
     Example:
         >>> print(ro.testing.DeviceReport("net", ()))
@@ -191,26 +191,27 @@ def check_devices(
 ) -> DeviceReport:
     """Compare every output and every gradient of a net on each device with the reference.
 
-    A plain run, the outputs of `run.vjp` and the gradients are compared. An array may be off by what `TOLERANCES` says
-    for its dtype, times the reference's largest value; integers and bools are equal, and so is the reference to itself.
+    A plain run, the outputs of `run.vjp` and the gradients are compared. The allowed difference of an array is the
+    tolerance of its dtype in `TOLERANCES`, times the reference's largest value. Integers and bools must be equal. The
+    reference must be equal to itself.
 
     Args:
-        net: what is run.
+        net: the net.
         feeds: input name -> array.
-        devices: names, or name -> device, where a device is a name or a function that makes a run of a net; all devices
-            that this machine has if left out.
+        devices: names, or name -> device. A device is a name, or a function that makes a run of a net. If left out, all
+            devices of this machine.
         outputs: names of the outputs that get a gradient; all float outputs if left out.
         wrt: names of the inputs whose gradients are compared; all float inputs if left out.
-        seed: of random ops.
-        training: whether the runs train, as dropout asks.
-        gradients: False compares plain runs only, for nets that have no gradient.
+        seed: seed of random ops.
+        training: whether Dropout is active.
+        gradients: False compares only plain runs, for nets without a gradient.
 
     Returns:
-        A `DeviceReport`, which prints.
+        A `DeviceReport`, which can be printed.
 
     Raises:
-        CheckError: an array is off too far; it names net, device and array of the first one.
-        FeedError: feeds that are missing or do not fit.
+        CheckError: a difference is too large; the error names net, device and array of the first one.
+        FeedError: a feed is missing or does not fit.
         DeviceError: an unknown device.
         GradientError: outputs that are not float outputs.
 
@@ -250,7 +251,7 @@ class _Options:
     gradients: bool
 
     def arrays(self, run: DeviceRun, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Everything that a run gives, by what it is."""
+        """All arrays that a run returns, by name."""
         plain = run(feeds, seed=self.seed, training=self.training)
         arrays = {f"output '{name}'": np.array(array) for name, array in plain.items()}
         if self.gradients:
@@ -287,7 +288,7 @@ def _compared(
 
 
 def _place(came: Array, wanted: Array) -> str:
-    """Where two arrays differ most, with both values."""
+    """The place where two arrays differ most, with both values, in words."""
     if came.shape != wanted.shape or came.dtype != wanted.dtype:
         return f"({came.dtype}{list(came.shape)} instead of {wanted.dtype}{list(wanted.shape)})"
     with np.errstate(invalid="ignore", over="ignore"):
@@ -307,23 +308,23 @@ def check_forward_mode(
 ) -> float:
     """Compare `run.jvp` with `run.vjp`: both must give the same derivative of weighted outputs in one direction.
 
-    A number is the sum of products of weights and derivatives. The two numbers may differ by the relative part of
-    `TOLERANCES` times the sum of the absolute values of all these products: 1e-5 in float32, 1e-12 in float64.
+    Each side gives one number, a sum of products of weights and derivatives. The two numbers may differ by the relative
+    part of `TOLERANCES` (1e-5 in float32, 1e-12 in float64) times the sum of the absolute values of all these products.
     Outputs of `jvp` must be those of `vjp` within `TOLERANCES`.
 
     Args:
-        net: with float inputs and outputs.
+        net: a net with float inputs and outputs.
         feeds: input name -> array, all floats float32 or all float64.
         device: a name for `ro.compile`, or a function that makes a run of a net.
-        wrt: float inputs that move; all of them if left out.
-        seed: of random ops.
+        wrt: float inputs that have a direction; all of them if left out.
+        seed: seed of random ops.
         training: whether Dropout is active.
 
     Returns:
         The difference of the two numbers, divided by the sum of the absolute values of all products.
 
     Raises:
-        CheckError: they differ by more than is allowed.
+        CheckError: the numbers, or the outputs, differ by more than is allowed.
         FeedError: feeds do not fit.
         GradientError: the net cannot be differentiated.
 
@@ -338,7 +339,7 @@ def check_forward_mode(
     run: Any = run_on(net, device)
     outputs, pullback = run.vjp(feeds, seed=seed, training=training, wrt=wrt)
     weights = output_grads(outputs, float_outputs(net, outputs, None))
-    outputs = {name: array.copy() for name, array in outputs.items()}  # which were lent
+    outputs = {name: array.copy() for name, array in outputs.items()}  # they are lent to the pullback
     grads = pullback(weights)
     directions = output_grads(grads, [*grads][::-1])
     found, moved = run.jvp(feeds, directions, seed=seed, training=training)

@@ -1,17 +1,18 @@
-"""`check_gradient`: gradients of a net against central differences in float64; the objective that checkers share.
+"""`check_gradient`: compares gradients of a net with central differences in float64.
 
-Every element of every float input is moved separately, unless `sample` says otherwise. If the net has a kink within a
-step of the feeds, that element's feed is moved to another place nearby and checked there, against a gradient taken
-there. A kink therefore hides nothing else, and too many kinks fail the check.
+Every element of every float input is changed separately, unless `sample` is given. If the net has a kink within a step
+of the feeds, the element gets another value nearby, and is checked there against the gradient there. So a kink does not
+hide errors elsewhere. Too many kinks fail the check.
+
+**The objective** (`Objective`, which other checkers use too) is the weighted sum of a net's outputs. Weights are
+rotations of the circle by the golden ratio: all different, none near zero, of both signs, and equal on every machine.
+Weights of one would hide errors that a sum hides: the gradient of a softmax's sum is zero, for example.
 
 **Kinks and slopes**. `f-`, `f0` and `f+` are f at x - h, x and x + h. The slope is `(f+ - f-) / 2h`, and the bend is
-`|(f+ - f0) / h - (f0 - f-) / h|`. A kink or a jump within h of x makes the slope wrong by half the bend, wherever it
-lies. A smooth function bends too, by `h |f''|`, but that shrinks with h while its slope stays. At an eighth of h a kink
-either still bends as much, or is out of reach and the slope has moved. So a second look at `h / 8` tells the two apart.
-
-**The objective** is a net on a device with its outputs weighted by numbers that hide nothing: rotations of the circle
-by the golden ratio, all different, none near zero, of both signs, equal on every machine. Weights of one would hide
-every error that a sum hides (the gradient of a softmax's sum is zero).
+`|(f+ - f0) / h - (f0 - f-) / h|`. A kink or a jump anywhere within h of x makes the slope wrong by half the bend. A
+smooth function bends too, by `h |f''|`, but this bend shrinks with h while the slope stays. At `h / 8` a kink either
+bends as much as before, or is out of reach, and then the slope has changed. So a second difference with `h / 8` tells a
+kink from a smooth bend.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CheckError(RnnopsError):
     Example:
         >>> net = ro.Net("net")
         >>> x = net.input("x")
-        >>> net.outputs(y=ro.with_gradient(ro.exp(x), x, x))  # of exp the slope is exp
+        >>> net.outputs(y=ro.with_gradient(ro.exp(x), x, x))  # the slope of exp is exp, not x
         >>> try:
         ...     ro.testing.check_gradient(net, {"x": np.array([1.0])})
         ... except ro.testing.CheckError as error:
@@ -72,7 +73,7 @@ def tolerance_of(dtype: object) -> Tolerance:
 
 
 def difference(came: Array, wanted: Array) -> float:
-    """The largest difference; infinite where NaN or infinities do not agree, or shape or dtype differ."""
+    """The largest difference; infinite if shapes or dtypes differ, or NaN or infinities are at different places."""
     if came.shape != wanted.shape or came.dtype != wanted.dtype:
         return float("inf")
     if wanted.dtype.kind != "f":
@@ -83,7 +84,7 @@ def difference(came: Array, wanted: Array) -> float:
     return float(np.abs(came[finite].astype(np.float64) - wanted[finite]).max(initial=0.0))
 
 
-GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # their fractions
+GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # the parts after the decimal point
 
 
 class DeviceRun(Protocol):
@@ -109,7 +110,7 @@ def require_net_and_feeds(net: object, feeds: object) -> None:
 
 
 def run_on(net: Net, device: Device) -> DeviceRun:
-    """A run of the net on a device. Raises DeviceError for what is none."""
+    """A run of the net on a device. Raises DeviceError if `device` is not a device."""
     if isinstance(device, str):
         return compile_net(net, device)
     if not callable(device):
@@ -119,7 +120,7 @@ def run_on(net: Net, device: Device) -> DeviceRun:
 
 
 def rotation(shape: Shape, start: int = 0) -> Array:
-    """Numbers of absolute value 0.5 to 1.5 and both signs, from places `start, start + 1, ...` of two rotations."""
+    """Numbers of both signs with absolute values from 0.5 to 1.5: steps `start`, `start + 1`, ... of two rotations."""
     places = start + np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.float64)
     sizes = 0.5 + (places + 1) * GOLDEN_RATIO % 1.0
     signs = np.where((places + 1) * SQUARE_ROOT_OF_TWO % 1.0 < 0.5, 1.0, -1.0)
@@ -136,7 +137,7 @@ def output_grads(outputs: Mapping[str, Array], names: Iterable[str]) -> dict[str
 
 
 def float_outputs(net: Net, outputs: Mapping[str, Array], chosen: Sequence[str] | None) -> list[str]:
-    """The chosen outputs, all of floats if None. Raises GradientError for one that is not there, or no float."""
+    """The chosen float outputs; all if None. Raises GradientError for a name that is not a float output."""
     floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
     names = floats if chosen is None else list(chosen)
     for name in names:
@@ -155,7 +156,7 @@ class Objective:
     """The number that is differentiated: the sum of all chosen outputs, each element with its weight.
 
     Args:
-        outputs: names of the chosen ones; all float outputs if left out.
+        outputs: names of the chosen outputs; all float outputs if left out.
         wrt: inputs whose gradients are wanted.
     """
 
@@ -178,13 +179,13 @@ class Objective:
         return [outputs[name] for name in self.weights]
 
     def change(self, after: Sequence[Array], before: Sequence[Array]) -> float:
-        """How far the number moves; outputs are subtracted first, which costs the least precision."""
+        """The change of the number. Outputs are subtracted before they are summed, which is more precise."""
         moves = zip(self.weights.values(), after, before, strict=True)
         with np.errstate(invalid="ignore", over="ignore"):
             return float(sum(np.vdot(weight, new - old) for weight, new, old in moves))
 
     def gradient(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The gradient that the net gives. Raises CheckError where `vjp` gives other outputs than a plain run."""
+        """The gradient of the net. Raises CheckError if `vjp` gives other outputs than a plain run."""
         outputs, pullback = self.run.vjp(feeds, seed=self.seed, training=self.training, wrt=self.wrt)
         self._compare_bits(outputs, self.run(feeds, seed=self.seed, training=self.training))
         if not self.weights:
@@ -212,7 +213,7 @@ class Objective:
 
 
 def float64_feeds(net: Net, feeds: Mapping[str, Any], names: Iterable[str]) -> dict[str, Array]:
-    """Copies of all feeds. Raises FeedError where one of `names` is missing or not float64."""
+    """Copies of all feeds. Raises FeedError if one of `names` is missing or not float64."""
     arrays = {name: np.array(value) for name, value in feeds.items()}
     for name in names:
         if name not in arrays:
@@ -229,9 +230,9 @@ def float64_feeds(net: Net, feeds: Mapping[str, Any], names: Iterable[str]) -> d
     return arrays
 
 
-SHRINK = 8.0  # of the step, for the second look
-BENT = 1e-3  # a bend, relative to the slope, from which on the second look is taken whatever the analytic value
-MOVED = 0.05  # how much of the bend the slope of a smooth function may move by
+SHRINK = 8.0  # the step of the second difference is this many times smaller
+BENT = 1e-3  # for a larger bend, relative to the slope, the second difference is always taken
+MOVED = 0.05  # the slope of a smooth function may change by this part of the bend
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +241,7 @@ class Probe:
 
     Args:
         label: `[0, 2]` for an element, `direction 1` for a random direction.
-        direction: of the input's shape; 1 at one element, or a random vector of length 1.
+        direction: an array of the input's shape: 1 at one element, or a random vector of length 1.
     """
 
     name: str
@@ -248,15 +249,15 @@ class Probe:
     direction: Array
 
     def step(self, array: Array, step: float) -> float:
-        """The step, relative to the largest value that it moves."""
+        """The step for this probe, in proportion to the largest value that it changes."""
         return step * max(1.0, float(np.abs(array[self.direction != 0]).max(initial=0.0)))
 
     def along(self, grad: Array) -> float:
-        """The derivative in this direction that a gradient says."""
+        """The derivative in this direction according to a gradient."""
         return float(np.vdot(grad, self.direction))
 
     def resampled(self, feeds: Mapping[str, Array], generator: np.random.Generator) -> dict[str, Array]:
-        """Feeds with the elements that this probe moves at other places nearby: 1 to 10 % off, of the same sign."""
+        """Feeds in which the elements of this probe have other values nearby: 1 to 10 % off, of the same sign."""
         array = feeds[self.name].copy()
         moved = self.direction != 0
         sizes = np.maximum(np.abs(array[moved]), 0.1) * generator.uniform(0.01, 0.1, int(moved.sum()))
@@ -267,7 +268,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Difference:
-    """The central difference of a probe; see the module."""
+    """The central difference of a probe, with its bend; see the module's docstring."""
 
     slope: float
     bend: float
@@ -277,7 +278,7 @@ class Difference:
         return not self.bend <= BENT * max(1.0, abs(self.slope))
 
     def explains(self, error: float) -> bool:
-        """True if a kink could be the reason of an error: it would be half the bend."""
+        """True if a kink can be the reason of an error: such an error is half the bend."""
         return not self.bend < error
 
 
@@ -315,13 +316,13 @@ class Differentiator:
 
 
 def _width(ahead: Array, behind: Array, probe: Probe) -> float:
-    """How far a probe really went, after rounding."""
+    """The distance between both values of a probe, after rounding."""
     return float(np.vdot(ahead - behind, probe.direction) / np.vdot(probe.direction, probe.direction))
 
 
 DIRECTIONS = 4  # random directions, in addition to the sampled elements of a big array
-ATTEMPTS = 10  # places that are tried for one probe on a kink
-FEW = 8  # probes that may be on kinks in any net, however small
+ATTEMPTS = 10  # how many other values are tried for a probe on a kink
+FEW = 8  # the number of probes on kinks that is allowed even in small nets
 
 
 @dataclass(frozen=True)
@@ -329,9 +330,11 @@ class InputReport:
     """One input: the probe with the largest error.
 
     Args:
-        probes: how many elements and directions were differenced; resampled: how many of them moved off kinks.
-        error: max |analytic - numeric|; limit: what it may be.
-        worst: label of the probe, with its analytic and numeric derivative.
+        probes: number of elements and directions that were checked.
+        resampled: number of probes that were moved away from kinks.
+        error: max |analytic - numeric|.
+        limit: the largest allowed error.
+        worst: label of the probe with this error; `analytic` and `numeric` are its derivatives.
     """
 
     name: str
@@ -355,11 +358,11 @@ class GradientReport:
     """A passed `check_gradient`; prints one line for each input.
 
     Args:
-        net: its name.
-        inputs: of each input the probe with the largest error: `name`, `probes`, `error`, `limit`, ...
+        net: name of the net.
+        inputs: for each input the probe with the largest error: `name`, `probes`, `error`, `limit`, ...
 
     Raises:
-        CheckError: by `check_gradient`, which makes it.
+        CheckError: in `check_gradient`, which makes it.
 
     Example:
         >>> print(ro.testing.GradientReport("net", ()))
@@ -376,7 +379,7 @@ class GradientReport:
 
     @property
     def resampled(self) -> int:
-        """How many probes were moved off kinks."""
+        """The number of probes that were moved away from kinks."""
         return sum(report.resampled for report in self.inputs)
 
     def __str__(self) -> str:
@@ -397,34 +400,35 @@ def check_gradient(
     tolerance: float = 1e-6,
     sample: int | None = None,
 ) -> GradientReport:
-    """Compare the gradients of a net with central differences, and `run.vjp`'s outputs with a plain run's bit for bit.
+    """Compare the gradients of a net with central differences. Outputs of `run.vjp` must have the bits of a plain run.
 
-    Every element of every input is moved by itself, unless `sample` says otherwise. Where the net has a kink within a
-    step of the feeds, that element is moved to another place nearby and checked there.
+    Every element of every input is changed separately, unless `sample` is given. If the net has a kink within a step of
+    the feeds, the element gets another value nearby, and is checked there.
 
     Args:
-        net: what is checked.
+        net: the net.
         feeds: input name -> array, floats in float64.
         outputs: names of the outputs that get a gradient; all float outputs if left out.
         wrt: names of the inputs to check; all float inputs, parameters included, if left out.
-        seed: of random ops.
-        training: whether the run trains, as dropout asks.
+        seed: seed of random ops.
+        training: whether Dropout is active.
         device: a device's name, or a function that makes a run of a net.
-        step: of the differences, relative to max(1, |x|). With values and derivatives around 1 the default has errors
-            of 1e-10 from curvature and from rounding.
+        step: step of the differences, relative to max(1, |x|). With values and derivatives around 1 the default has
+            errors of 1e-10 from curvature and from rounding.
         tolerance: for each input, max |analytic - numeric| <= tolerance * max(1, max |numeric|).
-        sample: for arrays of more elements than this, only so many random elements are moved, and a few random
-            directions through all of them. Left out, every element is.
+        sample: in arrays with more elements than this, check only so many random elements, and a few random directions
+            through all elements. If left out, every element is checked.
 
     Returns:
-        A `GradientReport`, which prints.
+        A `GradientReport`, which can be printed.
 
     Raises:
-        CheckError: a gradient is wrong; it names net, input, element and both values. Or kinks are at too many places.
+        CheckError: a gradient is wrong (the error names net, input, element and both values), or there are too many
+            kinks.
         FeedError: an input is not fed, or floats are not float64.
         GradientError: outputs that are not float outputs.
         DeviceError: an unknown device.
-        ArgumentError: a step, tolerance or sample that makes no sense.
+        ArgumentError: step, tolerance or sample is out of range.
 
     Example:
         >>> net = ro.Net("net")
@@ -449,7 +453,7 @@ def check_gradient(
 
 
 def _check_settings(step: object, tolerance: object, sample: object) -> None:
-    """Raise ArgumentError for settings that make no sense."""
+    """Raise ArgumentError for settings that are out of range."""
     for name, value in {"step": step, "tolerance": tolerance}.items():
         if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
             raise ArgumentError(f"check_gradient: {name} is out of range", wanted="a number above 0", came=repr(value))
@@ -476,7 +480,7 @@ def _element(name: str, array: Array, place: int) -> Probe:
 
 @dataclass(frozen=True, eq=False)
 class _ProbeRow:
-    """A probe with what both sides say."""
+    """A probe with its analytic and its numeric derivative."""
 
     probe: Probe
     analytic: float
@@ -488,7 +492,7 @@ class _ProbeRow:
 
 
 class _Check:
-    """One check; counts the probes that had to move."""
+    """One check. It counts the probes that had to be moved."""
 
     def __init__(self, net: str, differentiator: Differentiator, tolerance: float, allowed: int) -> None:
         self.net, self.differentiator, self.tolerance, self.allowed = net, differentiator, tolerance, allowed
@@ -502,7 +506,7 @@ class _Check:
         suspects = [row for row in rows if row.found.is_bent]
         kinks = self._kinks(suspects)
         smooth = [row for row in rows if row not in kinks]
-        # a jump has a huge numeric slope, so the scale is taken where there is none
+        # a jump has a huge numeric slope, so the scale is taken from other probes
         limit = self.tolerance * max([1.0, *(abs(row.found.slope) for row in smooth)])
         wrong = [row for row in smooth if row.error > limit]
         more = self._kinks([row for row in wrong if row.found.explains(row.error) and row not in suspects])
@@ -520,7 +524,7 @@ class _Check:
         return [row for row in rows if self.differentiator.is_kink(row.probe, row.found)]
 
     def _moved(self, probe: Probe, limit: float) -> _ProbeRow:
-        """The probe at a place nearby that has no kink."""
+        """The probe at other feeds nearby, where there is no kink."""
         self.moved += 1
         if self.moved > self.allowed:
             self._fail("the net has kinks at too many feeds to be checked", probe, wanted=f"at most {self.allowed}")

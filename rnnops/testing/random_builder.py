@@ -1,4 +1,4 @@
-"""A net that grows at random, from random choices that are the same everywhere."""
+"""Random choices that are the same on every machine (`Draw`), and a net that grows by them (`Builder`)."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Draw:
 
 
 FLOAT_DTYPE = "float64"
-TAME = 3.0  # bound of the absolute value of float blobs that become operands
-LARGEST = 36  # elements of a blob
+TAME = 3.0  # the largest absolute value of float blobs that become operands
+LARGEST = 36  # the most elements of a blob
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Builder:
     """A net under construction.
 
     Args:
-        prefix: of the names of parameters.
-        parameter_budget: how many elements its parameters may have together.
+        prefix: prefix of the names of parameters.
+        parameter_budget: the most elements of all parameters together.
     """
 
     def __init__(self, net: Net, draw: Draw, prefix: str, parameter_budget: int = 12) -> None:
@@ -124,7 +124,7 @@ class Builder:
         return self._types[name]
 
     def add(self, blob: Blob, bound: float) -> Item:
-        """Put a blob among the operands; a float one is squashed where it may be large."""
+        """Put a blob among the operands. A float blob is squashed if it may be large."""
         if is_float(blob.dtype) and bound > TAME:
             blob, bound = self.squashed(blob, bound)
         item = Item(blob, self.shape(blob), bound)
@@ -135,7 +135,7 @@ class Builder:
         return item
 
     def rename(self, blob: Blob, name: str) -> None:
-        """Name a blob, which makes it one that cells may find by its name."""
+        """Name a blob, so that cells can find it by its name."""
         self._types[name] = self.type(blob.name)
         if blob.name in self._values:
             self._values[name] = self._values[blob.name]
@@ -144,7 +144,7 @@ class Builder:
         blob.named(name)
 
     def squashed(self, blob: Blob, bound: float) -> tuple[Blob, float]:
-        """The blob brought to absolute values of about 1, and their bound."""
+        """The blob after an op that makes its values about 1, and their bound."""
         shrunk = round(1.4 / bound, 4)
         functions: list[Callable[[Blob], Blob]] = [ro.tanh, ro.softsign, ro.erf, ro.sin, lambda x: x * shrunk]
         return self.draw.pick(functions)(blob), 1.5
@@ -152,20 +152,20 @@ class Builder:
     # -- operands ------------------------------------------------------------------------------------------------
 
     def unread(self, items: Sequence[Item]) -> list[Item]:
-        """Those that no op reads yet."""
+        """The items that no op reads yet."""
         return [item for item in items if item.blob.name not in self._read]
 
     def choose(self, items: Sequence[Item]) -> Item:
-        """One of some operands; those that no op reads and the newest ones come most often."""
+        """A random operand. Operands that no op reads, and new ones, are chosen most often."""
         unread = self.unread(items)
         return self.draw.late(unread if unread and self.draw.chance(0.6) else items)
 
     def operand(self, fits: Callable[[Item], bool] = lambda item: True) -> Item:
-        """A float operand; where none fits, the newest that there is."""
+        """A random float operand that fits; if none does, the newest one."""
         return self.choose([item for item in self.floats if fits(item)] or self.floats[-1:])
 
     def of_rank(self, least: int) -> Item:
-        """A float operand of at least so many axes."""
+        """A float operand with at least `least` axes."""
         item = self.operand(lambda item: item.rank >= least)
         missing = least - item.rank
         if missing <= 0:
@@ -186,7 +186,7 @@ class Builder:
         return item if fits(item) else Item(fit(self, item, shape), shape, item.bound)
 
     def parameter(self, shape: Shape) -> Item:
-        """A parameter of a shape: one that is there, or a new one while the budget lasts, else numbers."""
+        """A parameter of a shape: an existing one, or a new one while the budget lasts, else a constant."""
         there = [item for item in self.parameters if item.shape == shape]
         if there and (self.draw.chance(0.5) or self.budget < prod(shape)):
             return self.draw.pick(there)
@@ -205,9 +205,9 @@ class Builder:
 
 
 def fit(builder: Builder, item: Item, shape: Shape) -> Blob:
-    """An operand as a blob of another shape, by reductions, slices, padding, look-ups and broadcasting.
+    """An operand in another shape, by reductions, slices, padding, look-ups and broadcasting.
 
-    Its bound stays: means, extrema and copies do not grow.
+    Its bound stays valid, because means, extrema and copies are not larger.
     """
     draw, blob = builder.draw, item.blob
     while len(builder.shape(blob)) > len(shape):
@@ -222,7 +222,7 @@ def fit(builder: Builder, item: Item, shape: Shape) -> Blob:
 
 
 def _resized(builder: Builder, blob: Blob, axis: int, wanted: int) -> Blob:
-    """Another size along one axis; size 1 stays for broadcasting."""
+    """The blob with another size along one axis. Size 1 may stay, for broadcasting."""
     draw, size = builder.draw, builder.shape(blob)[axis]
     if size == wanted or size == 1:
         return blob

@@ -1,6 +1,6 @@
 """Makers of random ops: elementwise, structural, windows.
 
-A maker appends ops to a builder's net and adds what comes out to its operands. Arguments are guarded so that values and
+A maker appends ops to a builder's net and adds their results to its operands. Arguments of ops are such that values and
 slopes stay moderate: exp of tanh, log of softplus, division by 1 + x^2.
 """
 
@@ -31,7 +31,7 @@ def _more(bound: float) -> float:
 
 
 def _square_by_its_slope(x: Blob) -> Blob:
-    """A square whose gradient is given, which is the one it has."""
+    """A square with a gradient that is given explicitly, and is right."""
     return ro.with_gradient(ro.stop_gradient(x * x), x, ro.stop_gradient(2.0 * x)) * 0.5
 
 
@@ -132,7 +132,7 @@ def compared(builder: Builder) -> None:
 
 
 def truncated(builder: Builder) -> None:
-    """A float as an integer: what follows has no gradient."""
+    """A float as an integer, so that later results have no gradient."""
     item = builder.operand()
     builder.add(ro.cast(item.blob * 2.0, builder.draw.pick(["int32", "int64"])), 2.0 * item.bound)
 
@@ -316,7 +316,7 @@ def scattered(builder: Builder) -> None:
     if fitting and draw.chance(0.6):
         place = ro.clip(builder.choose(fitting).blob, -size, size - 1)
         place = place if place.dtype == "int64" else ro.cast(place, "int64")
-    else:  # each element of the axis once, in another order
+    else:  # a permutation of the axis
         turn = [(k + draw.integer(0, 1)) % size for k in range(size)]
         along = [size if k == axis % item.rank else 1 for k in range(item.rank)]
         place = ro.expand(ro.reshape(builder.net.constant(turn, "int64"), along), list(item.shape))
@@ -338,7 +338,7 @@ REDUCTIONS: tuple[tuple[Callable[..., Blob], Callable[[float, int], float]], ...
     (ro.reduce_log_sum_exp, lambda bound, count: bound + log(count)),
     (ro.reduce_prod, lambda bound, count: max(bound, 1.0) ** count),
 )
-STEEP = 1e3  # a product of more than this has slopes that differences do not see
+STEEP = 1e3  # the slope of a larger product is too steep for differences
 
 
 def reduced(builder: Builder) -> None:
@@ -352,7 +352,7 @@ def reduced(builder: Builder) -> None:
 
 
 def ordered(builder: Builder) -> None:
-    """Sums up to each element, the largest ones, or where they are."""
+    """Cumulative sums, the largest elements, or their places."""
     item, draw = builder.of_rank(1), builder.draw
     axis = builder.axis(item)
     choice = draw.integer(0, 4)
@@ -472,7 +472,7 @@ def classified(builder: Builder) -> None:
 
 
 def convolved(builder: Builder) -> None:
-    """A convolution with a parameter, or what adds up its windows."""
+    """A convolution with a parameter, or a transposed one."""
     item, draw = builder.of_rank(3), builder.draw
     channels, sizes = item.shape[1], item.shape[2:]
     group = draw.pick([1, channels])
@@ -493,7 +493,7 @@ def convolved(builder: Builder) -> None:
 
 
 def pooled(builder: Builder) -> None:
-    """The largest, the mean or a norm of windows, or of all that a channel has."""
+    """The largest element, the mean or a norm of windows, or of whole channels."""
     item, draw = builder.of_rank(3), builder.draw
     kernel, strides, dilations, pads = _windows(draw, item.shape[2:])
     options: dict[str, Any] = {

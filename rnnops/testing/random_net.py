@@ -1,15 +1,13 @@
 """`random_net`: random nets around random cells.
 
-A random cell stepped over time: `add_recurrence` appends one to a net and adds its results to the operands.
+**A random recurrence** (`add_recurrence`) is appended to a net, and its results become operands. All arguments of
+`recurrent_net` are drawn: sequences of any rank or none, references by name or by argument, and one to three states
+with windows, offsets and other shapes. Initial values are 1-D to 3-D. There are lengths, `reverse`, the timestep,
+outputs that are not states, and blobs to recompute.
 
-It draws all that `recurrent_net` takes. These are sequences of any rank or none, references by name or by argument, and
-one to three states with windows, offsets and other shapes. Initial values are 1-D to 3-D. There are lengths, `reverse`,
-the timestep, outputs that are not a state, and blobs to recompute.
-
-`random_net`: nets around random cells, the same for a seed on every platform.
-
-They are made to break what hand-written cells do not have: ops that mix rows of the batch, equal sizes of different
-axes, blobs used in several places, integer and bool side paths, dropout, recurrences that read each other's results.
+**A random net** (`random_net`) is the same for a seed on every platform. Random nets test cases that hand-written cells
+do not have: ops that mix rows of the batch, equal sizes of different axes, blobs with several readers, integers and
+bools, dropout, recurrences that read each other's results.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ _DRAWN = [maker for maker, weight in MAKERS.items() for _ in range(weight)]
 
 
 def add_ops(builder: Builder, count: int) -> None:
-    """Append so many makers' ops, each to operands that are there."""
+    """Append the ops of `count` random makers."""
     for _ in range(count):
         builder.draw.pick(_DRAWN)(builder)
 
 
-LARGEST_FEED = 16  # elements of one input
+LARGEST_FEED = 16  # the most elements of an input
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,10 @@ class Setting:
     """The setting that all recurrences of one random net share.
 
     Args:
-        T, N, sizes: numbers of steps and rows, and what feature sizes are drawn from.
-        make: makes a new float input of the outer net: (shape) -> operand.
-        lengths: int32 `[N]` of the outer net, where rows have lengths.
+        T, N: numbers of steps and rows.
+        sizes: the sizes that feature axes may have.
+        make: from a shape to a new float input of the outer net.
+        lengths: the blob int32 `[N]` of the outer net, if rows have lengths.
     """
 
     draw: Draw
@@ -69,7 +68,7 @@ class Setting:
     lengths: Blob | None = None
 
     def features(self, rows: int) -> Shape:
-        """Feature sizes of a state or a sequence, few where there are many rows of them."""
+        """Feature sizes of a state or a sequence; smaller if it has many rows."""
         rank = self.draw.pick([1, 1, 1, 1, 0, 2])
         shape = tuple(self.draw.pick(self.sizes) for _ in range(rank))
         return shape if rows * prod(shape) <= LARGEST_FEED else (1,)
@@ -96,7 +95,7 @@ class DrawnRecurrence:
     """One recurrence while it is drawn.
 
     Args:
-        outer, inner: builders of the net around and of the cell.
+        outer, inner: builders of the outer net and of the cell.
         name: scope of the results.
         lead: T and N.
     """
@@ -163,7 +162,7 @@ class DrawnRecurrence:
         return DrawnState(name, initial, features, window, offset, self.inner.add(newest, TAME))
 
     def initial_value(self, shape: Shape) -> Item:
-        """An operand of the outer net, the last result of an earlier recurrence for one, or a new input."""
+        """An operand of the outer net, such as the last state of an earlier recurrence, or a new input."""
         known = [item for item in self.outer.floats if item.shape == shape]
         if known and self.draw.chance(0.5):
             return self.draw.late(known)
@@ -206,7 +205,7 @@ class DrawnRecurrence:
                 written.add(item.blob.name)
 
     def new_value(self, state: DrawnState) -> Blob:
-        """`[N, ...]`: something new, something leaky, or another blob as it is."""
+        """`[N, ...]`: a new value, a new value plus half of the old one, or another blob."""
         shape, draw = state.previous.shape, self.draw
         plain = [i for i in self.inner.floats if i.shape == shape and i.bound <= TAME]
         if draw.chance(0.15):
@@ -220,7 +219,7 @@ class DrawnRecurrence:
         return blob if bound <= TAME and draw.chance(0.3) else self.inner.squashed(blob, bound)[0]
 
     def masked(self, blob: Blob, state: DrawnState) -> Blob:
-        """Past a row's end the state stays, or is zero; going backwards it may only stay."""
+        """A value for which the state stays, or is zero, past a row's end. In reverse it can only stay."""
         if self.lengths is None or self.timestep is None or self.draw.chance(0.15):
             return blob
         drop = 0 if self.reverse else self.draw.integer(0, 1)
@@ -282,12 +281,12 @@ class RandomNet:
     """A net with float64 feeds, as `random_net` makes it; prints as text that `ro.parse_net` reads.
 
     Args:
-        net: around random recurrences.
+        net: a net with random recurrences.
         feeds: input name -> array.
-        seed: what it was made from, and the seed of its runs.
+        seed: the seed that it was made from, which is also the seed for its runs.
 
     Raises:
-        FeedError: by `random_net`, which makes it.
+        FeedError: in `random_net`, which makes it.
 
     Example:
         >>> made = ro.testing.random_net(5)
@@ -307,8 +306,8 @@ class RandomNet:
 def random_net(seed: int) -> RandomNet:
     """A random net around one to three random recurrences, the same for a seed on every platform.
 
-    Such nets are made to break what hand-written cells do not have: ops that mix rows of the batch, equal sizes of
-    different axes, blobs used in several places, integer and bool side paths, dropout.
+    Random nets test cases that hand-written cells do not have: ops that mix rows of the batch, equal sizes of different
+    axes, blobs with several readers, integers and bools, dropout.
 
     Args:
         seed: an integer of 0 or more.
@@ -317,7 +316,7 @@ def random_net(seed: int) -> RandomNet:
         A `RandomNet`.
 
     Raises:
-        FeedError: what is not a seed.
+        FeedError: this is not a seed.
 
     Example:
         >>> made = ro.testing.random_net(5)
@@ -357,7 +356,7 @@ class _Maker:
         return RandomNet(self.net.snapshot(), self._all_feeds(), self.seed)
 
     def _setting(self) -> Setting:
-        """Sizes of all axes; often they are equal, so that axes which are mixed up do not show by their sizes."""
+        """Sizes of all axes. They are often equal, so that errors which mix up axes are not found only by sizes."""
         draw = self.draw
         T, N = draw.integer(1, 5), draw.integer(1, 3)
         sizes = (N,) if draw.chance(0.3) else (1, 2, 3)

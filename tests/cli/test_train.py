@@ -216,7 +216,7 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--seed", -1], "--seed is out of range"),
         (["--device", "abacus"], "no such device"),
         (["--precision", "half"], "no such precision; wanted float32 or bfloat16 or float16 or tfloat32; got"),
-        (["--precision", "float16", "--device", "cpu"], "device 'cpu' does not round operands of products so"),
+        (["--precision", "float16", "--device", "cpu"], "device 'cpu' does not have this precision"),
         (["--precision", "bfloat16", "--dtype", "float64"], "--dtype is out of range; wanted float32 with --precision"),
         (["--weights", "int8", "--dtype", "float64"], "--weights int8 is only for float32; wanted both float32"),
         (["--weights", "int8", "--precision", "bfloat16"], "got --dtype float32 --precision bfloat16"),

@@ -106,7 +106,7 @@ def test_bound_inputs_move_too() -> None:
         assert_right(ro.compile(net, device=device).bind(**bound), feeds, directions(feeds), free)
     small = {name: array.astype("float32") for name, array in feeds.items()}
     run = ro.compile(net).bind(weights="int8", **{name: small[name] for name in bound})
-    with pytest.raises(ro.GradientError, match="only for calls"):
+    with pytest.raises(ro.GradientError, match="have no gradient"):
         run.jvp({name: small[name] for name in free}, {"xs": small["xs"]})
 
 
@@ -166,7 +166,7 @@ def test_errors_name_the_input() -> None:
         run.hvp(feeds, {"xs": feeds["xs"]})
     with pytest.raises(ro.GradientError, match="outputs names no float output"):
         run.hvp(feeds, {"xs": feeds["xs"]}, {"z": 1.0})
-    with pytest.raises(ro.GradientError, match="a gradient of an array is one number"):
+    with pytest.raises(ro.GradientError, match="the gradient of an array must be an array"):
         run.hvp(feeds, {"xs": feeds["xs"]}, {"y": 1.0})
     with pytest.raises(ro.GradientError, match=r"a gradient is not an array; .* Leave it out"):
         run.hvp(feeds, {"xs": feeds["xs"]}, {"y": None})

@@ -208,7 +208,7 @@ def test_approximate_gradients_are_those_of_a_cell_that_stops_them(gates: Any) -
     states, params = (drawn(seed, shapes) for seed, shapes in enumerate(APPROXIMATE[gates]))
     xs = drawn(3, {"xs": (40, N, D)})["xs"]
     cell, stopped = gates(lambda blob: blob), gates(ro.stop_gradient)
-    with pytest.raises(ro.GradientError, match=r"MatMul.*mixes elements of what states move .*approximate=True"):
+    with pytest.raises(ro.GradientError, match=r"MatMul.*mixes elements that depend on states .*approximate=True"):
         ro.online_net(cell, x=xs[0], **states, **params)
     weights, wanted = through_time(stopped, xs, states, params)
     for online in (
@@ -275,7 +275,7 @@ def test_dtypes_that_a_net_declares() -> None:
             np.testing.assert_array_equal(out["d_w"], np.full((D, H), 1.5 * N))
         else:
             with pytest.raises(
-                ro.GradientError, match=r"blob 'h': a state follows .*float64; got 'mat_mul_0', float32"
+                ro.GradientError, match=r"blob 'h': a state depends .*float64; got 'mat_mul_0', float32"
             ):
                 ro.online_net(net, "w", states={"h_next": "h"}, **sizes)
 
@@ -394,18 +394,18 @@ SIZES |= {"row": (1, D), "h_t": (H, 1), "h_2": (2, H), "w_2": (D, 2 * H), "h_p":
     ("cell", "message"),
     [
         (two_layers, "MatMul -> mat_mul_1': this op mixes elements of parameters"),
-        (rolled, "Concat -> concat_0': this op mixes elements of what states move"),
-        (flipped, r"Slice -> slice_0': this op mixes elements of what states move \(h\)"),
+        (rolled, "Concat -> concat_0': this op mixes elements that depend on states"),
+        (flipped, r"Slice -> slice_0': this op mixes elements that depend on states \(h\)"),
         (other_rows, "Slice -> slice_0': this op mixes elements of parameters"),
-        (of_two_sizes, r"blob 'g': this state reaches one of shape \[3, 5\].*Train such a step by run.vjp"),
+        (of_two_sizes, r"blob 'g': a state \[3, 5\] depends on this one.*Train such a step by run.vjp"),
         (
             columns_as_rows,
             "Transpose -> transpose_0': this op mixes elements of parameters.*Train such a step by run.vjp",
         ),
         (in_two_rows, "Reshape -> reshape_0': this op mixes elements of parameters"),
         (filled, "Pad -> pad_0': this op mixes elements of parameters"),
-        (filled_by_parameter, r"Pad -> pad_0': this op mixes elements of what states move \(slice_0\)"),
-        (bound_by_parameter, "Clip -> clip_0': this op mixes elements of what states move"),
+        (filled_by_parameter, r"Pad -> pad_0': this op mixes elements that depend on states \(slice_0\)"),
+        (bound_by_parameter, "Clip -> clip_0': this op mixes elements that depend on states"),
         (dropped, "MatMul -> mat_mul_0': this op mixes elements of parameters"),
         (dropped_in_scan, "RecurrentNetwork -> .*: this op mixes elements of parameters"),
     ],
@@ -430,7 +430,7 @@ def test_approximate_leaves_out_what_mixes_states() -> None:
         ({"parameters": ["h"]}, "parameters: not a float of the step.*got h"),
         ({"parameters": []}, "got none"),
         ({"outputs": ["q"]}, "outputs: not a float of the step; wanted some of h; got q"),
-        ({"h": (H,)}, r"blob 'h': a state of another shape; wanted \[3, 5\], as output 'h' has"),
+        ({"h": (H,)}, r"blob 'h': a state has another shape; wanted \[3, 5\], as output 'h' has"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str) -> None:

@@ -167,7 +167,7 @@ def test_functions_that_are_no_cells() -> None:
         (returning(lambda x, h, w: {"h": h, "w": w}), "before the `*`"),
         (returning(lambda x, h, w: {"h": h}, timestep="t"), "blob 't'"),
         (returning(lambda x, h, w: {"h": h}, dtypes={"ids": "int32"}), "blob 'ids'"),
-        (returning(lambda x, h, w: {"h": h}, timestep="w", dtypes={"w": "float32"}), "blob 'w': the number of a step"),
+        (returning(lambda x, h, w: {"h": h}, timestep="w", dtypes={"w": "float32"}), "blob 'w': the timestep argument"),
     ]
     for trial, mentioned in trials:
         rejects(ro.RecurrentError, trial, mentioned)
@@ -187,7 +187,7 @@ def test_arguments_that_do_not_fit() -> None:
     net = ro.Net("m")
     xs, h0, c0 = net.inputs("xs", "h0", "c0")
     trials: list[tuple[Callable[[], Any], str]] = [
-        (lambda: ro.scan(lstm.net, xs, h=h0, c=c0), "lstm for lstm.net"),  # type: ignore[arg-type]
+        (lambda: ro.scan(lstm.net, xs, h=h0, c=c0), "lstm in place of lstm.net"),  # type: ignore[arg-type]
         (lambda: ro.scan(lstm, xs, h=h0), "Give c="),
         (lambda: ro.scan(lstm, xs, h0, c0), "States go by name: h=, c=."),
         (lambda: ro.scan(lstm, h=h0, c=c0), "1 (x)"),

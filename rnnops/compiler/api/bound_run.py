@@ -1,20 +1,20 @@
-"""Calls that are recorded once, then one native call each: runs with bound inputs, short calls and training steps.
+"""Calls that are recorded once and then are one native call each: short calls, training steps, bound runs.
 
-**Native calls of one run**: lists of jobs, by the types of feeds. A list is made when two calls in a row have feeds of
-the same types (`RepeatedCalls`), as those of a stream or of a server have: making one takes as long as planning.
-Sequences of ever other lengths run as their plan says.
+**Native calls of one run** are lists of jobs, by the types of feeds. A list is made when two calls in a row have feeds
+of the same types (`RepeatedCalls`). Making a list takes as long as planning. So calls whose types change each time, as
+with sequences of many lengths, run op by op.
 
-**Training steps**: `vjp` is one native call, and its pullback another. Both passes are recorded one behind the other.
-What backward reads of the forward pass is memory that each call makes anew, so that several pullbacks may wait. All
-else, as scratch, belongs to the two lists of jobs, which one caller uses at a time. A pullback that is asked for more
-than gradients runs the forward pass again, by its plan.
+**Training steps**: `vjp` is one native call, and its pullback another. Both passes are recorded together. Each call
+makes new memory for the values that backward reads, so that several pullbacks may wait. All other memory, such as
+scratch, belongs to the two lists of jobs, which one caller uses at a time. A pullback that is asked for more than
+gradients runs the forward pass again, op by op.
 Limits: no random op is live, no op runs in Python, and all memory of a step is at most `SHORT` bytes.
 
-**Runs with bound inputs on processors**: what models that are served do. A call does once, at the first one, what
-follows only from bound inputs (`bound_weights.py`), and compiles all other ops that have a compiled form, however
-little they do: in a step of one row the interpreter would take longer for one of them than kernels for the whole net.
-Feeds of the same types as before are answered by one call of compiled code (`run/recorder.py`). `vjp` differentiates
-the net as it is, unless weights are kept as int8: these have no gradients.
+**Runs with bound inputs on processors** (`BoundRun`), as a server has them. Its first use computes all values that
+follow only from bound inputs (`bound_weights.py`); the net without these ops is the folded net. Calls run the folded
+net, with all of its ops compiled, even small ones: for a step of one row, one op in the interpreter takes longer than
+all kernels of the net. `vjp` differentiates the original net. It is an error if weights are kept as int8, because these
+have no gradients.
 """
 
 from __future__ import annotations
@@ -73,15 +73,16 @@ else:  # who calls does without
 Jobs = TypeVar("Jobs")
 Passes = tuple[JobList, JobList]
 PENDING = Type("uint8", (0,))  # stands for memory whose size is not known yet
-Kind = tuple[tuple[int, ...], Any]  # as `np.empty` takes it
-LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
+Kind = tuple[tuple[int, ...], Any]  # shape and dtype, the arguments of `np.empty`
+LARGEST = 1 << 28  # the most bytes of one list's own memory, which holds all results of a plan at the same time
 
 
 class JobLists(Generic[Jobs]):
-    """Lists of jobs that answer calls with feeds of certain types, for one caller at a time each.
+    """Lists of jobs that answer calls with feeds of certain types. One caller at a time uses a list.
 
     Args:
-        first: a list; made: makes one more, where all are in use.
+        first: the first list.
+        made: makes one more list when all are in use.
     """
 
     def __init__(self, first: Jobs, made: Callable[[], Jobs]) -> None:
@@ -99,8 +100,8 @@ class CallLists(JobLists[JobList]):
     """The lists of jobs of forward passes.
 
     Args:
-        recorded: such a call.
-        record: records it once more.
+        recorded: the recorded call.
+        record: records the call once more, for another list.
     """
 
     def __init__(self, recorded: Recorded, record: Callable[[], Recorded]) -> None:
@@ -109,10 +110,10 @@ class CallLists(JobLists[JobList]):
         self._makers = {name: array_maker(shape, dtype) for name, dtype, shape in recorded.outputs}
 
     def answer(self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None) -> dict[str, Array] | None:
-        """Outputs by name; None where types of feeds are others, or an index or a label is out of range.
+        """Outputs by name; None if feeds have other types, or an index or a label is out of range.
 
         Args:
-            arrays: the feeds as kernels take them, which are of these types.
+            arrays: the feeds as arrays whose types the caller has checked. If left out, types are checked here.
         """
         made = {name: make() for name, make in self._makers.items()}
         jobs = self.take()
@@ -127,25 +128,25 @@ class Recording(ABC):
     """A dry run of a plan with placeholders for arrays.
 
     Args:
-        run: whose plan it is.
-        recorder: a new one, which is the plan's device.
+        run: the run whose plan is recorded.
+        recorder: a new recorder, which is the device of the plan.
     """
 
     def __init__(self, run: Run, plan: ForwardPlan | TrainingPlan, recorder: Recorder, training: bool = False) -> None:
         self.plan, self.recorder, self.context = plan, recorder, RunContext(training=training)
         self._fed, self._bound = run._free, run._bound
-        self.kinds: list[Type] = []  # of what the caller gives
+        self.kinds: list[Type] = []  # types of the arrays that the caller gives
 
     @abstractmethod
     def run(self) -> Any:
         """Run the plan once."""
 
     def twice(self, target: Processor) -> tuple[Any, tuple[tuple[Array, Array, Array], ...]]:
-        """Run the plan twice: the result of the second run, and sizes of each driver.
+        """Run the plan twice. Returns the result of the second run, and the sizes of each driver.
 
         Sizes are `(in use, before packing, after packing)`: the first run packs weights, the second finds them packed.
 
-        Raises NotRecordedError where Python or threads of another library have a part in it.
+        Raises NotRecordedError if Python or threads of another library run a part of the plan.
         """
         compiled, recorder = self.plan.compiled, self.recorder
         for key, runner in (*compiled.forward.items(), *compiled.backward.items()):
@@ -182,19 +183,20 @@ class Recording(ABC):
         return made_array(kind.shape, kind.dtype, self.recorder.note, len(self.kinds) - 1)
 
     def outputs(self, program: Program, workspace: Workspace) -> dict[str, Kind]:
-        """Outputs, copied where they are views of what is given: where that lies, another may be put before them."""
+        """Assign outputs to arrays of the caller. Views of feeds are copied first, because a caller may put an output
+        where a feed lies."""
         found: dict[str, Any] = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
         return self.assigned({name: a.copy() if a.memory.given >= 0 else a for name, a in found.items()})
 
     def assigned(self, arrays: Mapping[str, Any]) -> dict[str, Kind]:
-        """Arrays of the caller that get what these hold."""
+        """Copy these arrays into arrays that the caller gives. Returns the kinds of the caller's arrays."""
         for array in arrays.values():
             self.given(type_of(array)).assign(array)
         return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 class _CallRecording(Recording):
-    """A dry run of a forward pass; some inputs are bound."""
+    """A dry run of a forward pass."""
 
     def run(self) -> dict[str, Kind]:
         program, workspace = self.plan.program, self.inputs()
@@ -202,16 +204,16 @@ class _CallRecording(Recording):
         return self.outputs(program, workspace)
 
 
-def call_lists(run: Run, served: Run, feeds: Sequence[Array], largest: int) -> CallLists | str:
-    """The lists of jobs that answer calls of a run with such feeds, or why there are none.
+def call_lists(run: Run, folded: Run, feeds: Sequence[Array], largest: int) -> CallLists | str:
+    """The lists of jobs that answer calls of a run with such feeds; or a text on why there are none.
 
     Args:
-        served: the run behind calls.
-        largest: bytes that a list may have of its own.
+        folded: the run that is recorded: of a bound run, its folded run.
+        largest: the most bytes of a list's own memory.
     """
     types = [type_of(array) for array in feeds]
-    dtype = float_dtype_of(served.net, {**served._bound, **dict(zip(run._free, feeds, strict=True))}) or "float32"
-    record = partial(_record_call, served, types, dtype)
+    dtype = float_dtype_of(folded.net, {**folded._bound, **dict(zip(run._free, feeds, strict=True))}) or "float32"
+    record = partial(_record_call, folded, types, dtype)
     try:
         refuse_other_integers(run.net, run._free, feeds)
         found = record()
@@ -220,12 +222,12 @@ def call_lists(run: Run, served: Run, feeds: Sequence[Array], largest: int) -> C
     return CallLists(found, record) if found.nbytes <= largest else f"all results take {found.nbytes} bytes"
 
 
-def _record_call(served: Run, types: Sequence[Type], float_dtype: str) -> Recorded:
-    return recorded(served, types, float_dtype).without_copies()
+def _record_call(folded: Run, types: Sequence[Type], float_dtype: str) -> Recorded:
+    return recorded(folded, types, float_dtype).without_copies()
 
 
 def refuse_other_integers(net: Net, names: Sequence[str], feeds: Sequence[Array]) -> None:
-    """Raise NotRecordedError where a feed is converted first."""
+    """Raise NotRecordedError if a feed of integers has another dtype than its input, and must be converted first."""
     declared = map(net.dtype_of, names)
     if any(dtype not in (FLOAT, str(array.dtype)) for dtype, array in zip(declared, feeds, strict=True)):
         raise NotRecordedError("integers are fed in another dtype than their input's")
@@ -237,10 +239,11 @@ def recorded(
     """The recorded call of a run for feeds of certain types, with some options changed.
 
     Args:
-        feeds: in the order of the inputs that are not bound.
-        recorder: a new one.
+        feeds: types of the inputs that are not bound, in order.
+        recorder: must be new; a plain `Recorder` if left out.
+        changed: options of the run with other values.
 
-    Raises NotRecordedError where Python has a part in it.
+    Raises NotRecordedError if Python runs a part of the call.
     """
     options, target, recorder = replace(run._options, **changed), run._options.target, recorder or Recorder()
     if not isinstance(target, Processor) or options.interpreted:
@@ -256,9 +259,17 @@ def recorded(
 
 @dataclass(frozen=True)
 class RecordedTraining:
-    """Both passes. Lists are given feeds, outputs, memory that is kept, gradients of outputs, and those of inputs.
+    """Both recorded passes of a training step.
 
-    The forward pass is given the first three.
+    The backward list takes, in this order: feeds, outputs, kept memory, gradients of outputs, gradients of inputs. The
+    forward list takes the first three.
+
+    Args:
+        feeds: how many feeds there are.
+        outputs: kinds of the outputs, by name.
+        kept: kind of the memory that the forward pass leaves for the backward pass.
+        grads: kinds of the gradients of outputs, by output.
+        results: kinds of the gradients of inputs, by input.
     """
 
     passes: tuple[Recorded, Recorded]
@@ -270,7 +281,7 @@ class RecordedTraining:
 
     @property
     def nbytes(self) -> int:
-        """Of all memory of a step but what the caller has."""
+        """Bytes of all memory of a step, without arrays of the caller."""
         return sum(one.nbytes for one in self.passes) + self.kept[0][0]
 
 
@@ -280,7 +291,8 @@ class _StepRecording(Recording):
     plan: TrainingPlan
 
     def run(self) -> tuple[tuple[int, int, int], list[dict[str, Kind]]]:
-        """Jobs, sizes of drivers and arrays before what is kept; outputs, their gradients and results by name."""
+        """How many jobs, sizes of drivers and given arrays the forward pass has; then the kinds of outputs, of their
+        gradients and of results, by name."""
         plan, note = self.plan, self.recorder.note
         workspace, kept, back = self.inputs(), Workspace(), Workspace()
         kept.parent = workspace
@@ -301,7 +313,7 @@ class _StepRecording(Recording):
 def record_training(
     run: Run, wrt: tuple[str, ...], training: bool, feeds: Sequence[Type], float_dtype: str
 ) -> RecordedTraining:
-    """Record the passes of a run for feeds of certain types. Raises NotRecordedError where Python has a part in it."""
+    """Record both passes of a run for feeds of certain types. Raises NotRecordedError if Python runs a part of them."""
     target, recorder = run._options.target, Recorder()
     if not isinstance(target, Processor):
         raise NotRecordedError("kernels are not compiled for this machine")
@@ -333,7 +345,7 @@ def _shared(forward: Sequence[Any], backward: Sequence[Any]) -> list[Region]:
 def training_lists(
     run: Run, feeds: Sequence[Array], wrt: tuple[str, ...] | None, training: bool
 ) -> TrainingLists | str:
-    """The lists of jobs that answer training steps of a run with such feeds, or why there are none."""
+    """The lists of jobs that answer training steps of a run with such feeds; or a text on why there are none."""
     names, given = checked_wrt(run.net, wrt), dict(zip(run._free, feeds, strict=True))
     types, dtype = [type_of(array) for array in feeds], float_dtype_of(run.net, {**run._bound, **given}) or "float32"
     record = partial(record_training, run, names, training, types, dtype)
@@ -350,7 +362,7 @@ def training_lists(
 
 
 class TrainingLists(JobLists[Passes]):
-    """Pairs of lists of jobs, of both passes of training steps."""
+    """Pairs of lists of jobs: one for the forward pass and one for the backward pass of a training step."""
 
     def __init__(
         self, run: Run, wrt: tuple[str, ...], training: bool, plan: TrainingPlan, recorded: RecordedTraining,
@@ -361,33 +373,34 @@ class TrainingLists(JobLists[Passes]):
         self._outputs = {name: array_maker(*kind) for name, kind in recorded.outputs.items()}
         self._kept = array_maker(*recorded.kept)
         self._results = {name: array_maker(*kind) for name, kind in recorded.results.items()}
-        self.grads = () if plan.gradient.refused else tuple(recorded.grads)  # which are taken without another look
+        # outputs whose gradients the native call takes as they are, in order
+        self.grads = () if plan.gradient.refused else tuple(recorded.grads)
 
     def answer(
         self, feeds: Sequence[Any], arrays: Sequence[Array] | None = None
     ) -> tuple[dict[str, Array], Pullback] | None:
-        """Outputs by name, and the pullback; None where types of feeds are others, or an index is out of range.
+        """Outputs by name, and the pullback; None if feeds have other types, or an index is out of range.
 
         Args:
-            arrays: the feeds as kernels take them, which are of these types.
+            arrays: the feeds as arrays whose types the caller has checked. If left out, types are checked here.
         """
         made = {name: make() for name, make in self._outputs.items()}
         every = [*(feeds if arrays is None else arrays), *made.values(), self._kept()]
         return (made, RepeatedPullback(self, every, feeds)) if self._do(0, every, arrays is None) else None
 
     def pull(self, every: Sequence[Array], dys: Sequence[Any], check: bool = True) -> dict[str, Array] | None:
-        """Gradients of inputs by name; None where types of those of outputs are others.
+        """Gradients of inputs by name; None if gradients of outputs have other types.
 
         Args:
-            every: what the forward pass was given.
+            every: the arrays that the forward pass was given.
             dys: gradients of outputs.
-            check: whether their types are looked at.
+            check: whether the types of `dys` are checked.
         """
         results = {name: make() for name, make in self._results.items()}
         return results if self._do(1, [*every, *dys, *results.values()], check) else None
 
     def by_plan(self, feeds: Sequence[Any]) -> Pullback:
-        """The pullback of the plan for the same feeds."""
+        """A pullback for the same feeds that runs op by op."""
         run, (wrt, training) = self._run, self._how
         return vjp_by_plan(run, (dict(zip(run._free, feeds, strict=True)),), {}, wrt, training)[1]
 
@@ -407,8 +420,8 @@ def _passes(recorded: RecordedTraining) -> Passes:
 Result = TypeVar("Result")
 
 
-class ServedRun(Run):
-    """The run behind calls of a bound run; it draws the random numbers of the net it was folded from."""
+class FoldedRun(Run):
+    """The run of the folded net. It draws the same random numbers as the original net."""
 
     repeats: bool = False
 
@@ -419,20 +432,20 @@ class BoundRun(Run):
     def _called(
         self, dicts: tuple[Feeds, ...], feeds: Feeds, _: Any = None, training: bool = False, seed: int | None = None
     ) -> dict[str, Array]:
-        return self._served(lambda run: run(*dicts, seed=seed, training=training, **feeds), dicts, feeds)
+        return self._on_folded_run(lambda run: run(*dicts, seed=seed, training=training, **feeds), dicts, feeds)
 
     def _call_lists(self, feeds: Sequence[Array], *_: Any) -> CallLists | str:
-        return call_lists(self, self.served, feeds, LARGEST)
+        return call_lists(self, self.folded_run, feeds, LARGEST)
 
     @memory_named(of_run)
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:
-        """The plan; arguments as for any run."""
+        """The plan; arguments as for `Run.plan`."""
         check_flags("plan", backward=backward)
         if backward:
             return super().plan(*dicts, wrt=wrt, dtype=dtype, **feeds)
-        planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
+        planned = self._on_folded_run(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
         program = planned.plan.program
         try:
             recorded = self._recorded([program.types[name] for name in self._free], program.float_dtype)
@@ -442,11 +455,11 @@ class BoundRun(Run):
         return replace(planned, calls=f"one native call of {count} jobs in {nbytes} bytes of memory, weights included")
 
     def profile(self, *dicts: Feeds, backward: bool = True, **given: Any) -> Profile:
-        """How long each op takes; arguments as of any run."""
+        """The time of each op; arguments as for `Run.profile`."""
         check_flags("profile", backward=backward)
         if backward:
             return super().profile(*dicts, **given)
-        return self.served.profile(*dicts, backward=False, **given)
+        return self.folded_run.profile(*dicts, backward=False, **given)
 
     def write_export(
         self,
@@ -458,11 +471,12 @@ class BoundRun(Run):
         initial: Mapping[str, Any] | None,
         source: str | None,
     ) -> ExportedFiles:
-        """Writes the files of `export_native`.
+        """Write the files of `export_native`.
 
         Args:
             call: plans the call that is exported.
-            given: what it is given, for errors.
+            given: feeds and shapes of this call, for errors.
+            others: as of `Run.export_native`.
         """
         if not isinstance(folder, str | os.PathLike):
             wanted, came = "a string or a Path", repr(folder)[:60]
@@ -478,7 +492,7 @@ class BoundRun(Run):
         facts = dict[str, dict[str, Any]]()
         if isinstance(states, streamed_nets.StreamedNet):
             facts, states = states.facts(), states.states
-        program = self._served(call, *given).plan.program
+        program = self._on_folded_run(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         for one, kind in types.items():
             if 0 in kind.shape:
@@ -519,15 +533,15 @@ class BoundRun(Run):
         return files
 
     def _with_position(self, states: Mapping[str, str], initial: Any) -> Any:
-        """Initial states with the position that a streamed net needs to read them."""
+        """Initial states, with the position of a streamed net set to 1: the net reads initial states only then."""
         if not isinstance(initial, Mapping):
             return initial
         position = position_to_set(self.net, [*states.values()], initial, FeedError)
         return initial if position is None else {**initial, position: 1}
 
     @cached_property
-    def served(self) -> Run:
-        """The run that serves calls."""
+    def folded_run(self) -> Run:
+        """The run of the folded net, which answers calls."""
         dtype = float_dtype_of(self._live, self._bound)
         if self._options.weights:
             lifted = lift_from_cells(self._live, self._bound)
@@ -540,7 +554,7 @@ class BoundRun(Run):
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, around="all")
-        return ServedRun(net, self.device, options, arrays)
+        return FoldedRun(net, self.device, options, arrays)
 
     @property
     def _multiplies_bytes(self) -> bool:
@@ -551,12 +565,12 @@ class BoundRun(Run):
     def _recorded(
         self, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
     ) -> Recorded:
-        return recorded(self.served, feeds, float_dtype, recorder, **changed)
+        return recorded(self.folded_run, feeds, float_dtype, recorder, **changed)
 
-    def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
-        """Work on the served run. Raises FeedError with the names of the original net."""
+    def _on_folded_run(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
+        """Call `work` with the folded run. A FeedError has the names of the original net."""
         try:
-            return work(self.served)
-        except FeedError:  # whose inputs may be there only since the net was folded
+            return work(self.folded_run)
+        except FeedError:  # it may name an input that only the folded net has
             merge_given(self.net, (self._bound, *dicts), named)
             raise

@@ -1,12 +1,13 @@
-"""From a net and options to a run: `compile`, `devices`, and runs that look at their numbers.
+"""From a net and options to a run: `devices`, `compile`, and runs with `check_numerics=True`.
 
-**Runs that say where the first NaN or infinity comes from**. Outputs and gradients are looked at, which costs a pass
-over them. Where one is not finite, the reference device does the same again and every op of every step is looked at:
-slow, and only then. What an op of a recurrence makes past the end of rows is not named where SelectValid drops it in
-that step, unless there is nothing else: on the backward pass it may count again.
+**Runs that find the first NaN or infinity** (`CheckedRun`). All outputs and gradients are checked, which costs a pass
+over them. If one is not finite, the reference device runs the same call again, and the results of every op in every
+step are checked. This is slow, but is done only then. The error names the first op that made a NaN or an infinity. If
+SelectValid drops such a value in the same step, because its row is over, it is named only if there is no other: it may
+still reach the backward pass.
 
-Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are not errors; `pullback.layers`
-is not looked at. What a step makes before a recurrence within it is named though the rows are over.
+Limits: values that reach no output and no gradient are not checked, so masks of -inf are not errors. `pullback.layers`
+is not checked. In a step with a recurrence inside, values before this recurrence are named even if their row is over.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Device:
     """A device that `ro.compile` knows.
 
     Args:
-        name: `device=` of `ro.compile`.
-        what: it is on this machine.
-        missing: why it cannot be used; empty where it can.
+        name: the value for `device=` of `ro.compile`.
+        what: the device on this machine, in words.
+        missing: why it cannot be used; empty if it can.
     """
 
     name: str
@@ -61,10 +62,10 @@ class Device:
 
 
 def devices() -> tuple[Device, ...]:
-    """All devices that `ro.compile` knows, those that cannot be used here with the reason.
+    """All devices that `ro.compile` knows, and why some cannot be used on this machine.
 
     Returns:
-        For each its `name`, `what` it is here, and what is `missing`, empty where it can be used.
+        For each device its `name`; `what`, the device on this machine in words; and `missing`, why it cannot be used.
 
     Example:
         >>> [device.name for device in ro.devices()]
@@ -79,7 +80,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def on_device(array: Any) -> Any:
-    """An array of the CUDA device: a copy of a NumPy array, or what another library has there as it is.
+    """An array of the CUDA device: a copy of a NumPy array, or an array of another library on the device, not copied.
 
     `.to_host()` copies it back; CuPy and PyTorch take it by `__cuda_array_interface__` or DLPack.
 
@@ -119,7 +120,7 @@ def _kernels(module: str) -> Any:
     return import_module(f"rnnops.kernels.cuda.{module}")
 
 
-DEVICES = ("reference", "cpu")  # those that every machine has
+DEVICES = ("reference", "cpu")  # devices of every machine
 
 
 @memory_named(lambda net: net.name if isinstance(net, Net) else None)
@@ -136,37 +137,38 @@ def compile(  # noqa: A001
     residuals: str = "float32",
     check_numerics: bool = False,
 ) -> Run:
-    """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
+    """Make a net ready to run. Plans are made at calls, from the shapes of feeds, and are cached.
 
     Args:
-        net: with outputs; later changes of it do not matter.
+        net: a net with outputs; later changes of it have no effect.
         device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
-        checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
-            `"speed"`, `"memory"`, `"collection"` (what `net.checkpoint` named), or a list of blob names or patterns.
+        checkpoints: what is kept for backward: None (as little as possible without running a product again), `"all"`,
+            `"speed"`, `"memory"`, `"collection"` (blobs of `net.checkpoint`), or a list of blob names or patterns.
         memory_budget: a limit for residuals and recomputed blobs together: an int is bytes, a float is a fraction of
-            what `checkpoints="all"` keeps. Of the choices that fit, the one predicted to be fastest is taken.
-        threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
-        recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
+            the bytes of `checkpoints="all"`. Of the choices that fit, the one predicted to be fastest is taken.
+        threads: for the CPU device: the number of threads; one for each core if left out. Results do not depend on it.
+        recycle: for the CPU device: whether ops run in an order that needs little memory, and results that die within a
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
-        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
-        weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
-            many fit; sums are float32. Results then agree to about three digits.
-        precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
-            not at all, or `"bfloat16"`, on the CUDA device also `"float16"` and `"tfloat32"`, by tensor cores; sums,
-            states and all else stay float32 (docs/precision.md).
-        residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
-            half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
-        check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
-            the op and the step that made the first NaN or infinity.
+        tuning: for tests: forces vector width, tile size or kernels in plain Python on the CPU device.
+        weights: for the CUDA device: `"float16"` keeps recurrent weights of float32 nets on the chip as float16, so
+            that twice as many fit; sums are float32. Results then agree to about three digits.
+        precision: the format that operands of products (MatMul, Gemm, and products of their gradients) are rounded to:
+            `"float32"`, no rounding, or `"bfloat16"`; on the CUDA device also `"float16"` and `"tfloat32"`, by tensor
+            cores. Sums, states and all else stay float32 (docs/precision.md).
+        residuals: the format of values that steps of float32 recurrences keep for backward, except states: `"float32"`,
+            or `"bfloat16"`, with half the bytes and 8 of 24 bits of precision. Outputs do not change; gradients then
+            agree to about two digits.
+        check_numerics: whether outputs and gradients are checked. One that is not finite is an error, which names the
+            op and the step that made the first NaN or infinity.
 
     Returns:
         A `ro.Run`, to be called with arrays.
 
     Raises:
-        DeviceError: device, precision or number of threads is unknown or not there.
+        DeviceError: the device, the precision or the number of threads is unknown or not available.
         NetError: net is not a net, or has no outputs.
-        ArgumentError: arguments that there are not, or one that is neither on nor off.
-        CheckpointError: the policy or the budget makes no sense.
+        ArgumentError: unknown argument, or a flag that is not a bool.
+        CheckpointError: the policy, the budget or `residuals` is wrong.
 
     Example:
         >>> net = ro.Net("n")
@@ -185,7 +187,7 @@ def compile(  # noqa: A001
     options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
     saving = as_saving(checkpoints, memory_budget, net, residuals)
     if check_numerics and device == CUDA:
-        raise DeviceError("check_numerics= is not of the CUDA device", net=net.name, wanted="'cpu' or 'reference'")
+        raise DeviceError("check_numerics= is not supported on 'cuda'", net=net.name, wanted="'cpu' or 'reference'")
     if device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
         made: Run = cuda_run.compile_for_cuda(net, options, saving, weights)
@@ -195,7 +197,7 @@ def compile(  # noqa: A001
 
 
 def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options | None) -> None:
-    """Raise what `compile` says of a net, a device and options of one device."""
+    """Raise the errors of `compile` for a wrong net, a wrong device, and options of another device."""
     require_net(net, None if isinstance(net, Net) else _use_of(net))
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
@@ -203,7 +205,7 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
         raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
     if weights is not None and device != CUDA:
         hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
-        problem = "weights= is of the CUDA device"
+        problem = "weights= is only for the CUDA device"
         raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
@@ -215,7 +217,7 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
 
 
 def _use_of(value: object) -> str | None:
-    """The hint for a cell or a layer in the place of a net."""
+    """The hint for a cell or a layer that is given instead of a net."""
     if hasattr(value, "sequences") or hasattr(value, "get_state_names"):
         return "A cell is stepped in a net: ro.scan(cell, xs, h=h0), or cell.apply_over_sequence(net, xs)."
     return "A model has a method, model.compile([x]); its forward calls layers." if hasattr(value, "scope") else None
@@ -226,30 +228,30 @@ def _precisions(device: str, options: Options) -> tuple[str, ...]:
     return options.target.precisions if device == "cpu" else (EXACT, *FORMATS)
 
 
-GIVEN = "gradient "  # before names of gradients that are given
+GIVEN = "gradient "  # prefix of names of gradients that the caller gives
 
 
 class CheckedPullback(Pullback):
-    """A pullback whose gradients are looked at."""
+    """A pullback that checks its gradients for NaN and infinity."""
 
     check: Callable[[Any, Mapping[str, Array]], None]
 
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
-        """Run the backward pass; as any pullback, and raises NumericsError for a gradient that is not finite."""
+        """Run the backward pass, as any pullback. Raises NumericsError for a gradient that is not finite."""
         found = super().__call__(grads)
         self.check(grads, found)
         return found
 
 
 class CheckedRun(Run):
-    """A run whose outputs and gradients are looked at."""
+    """A run that checks its outputs and gradients for NaN and infinity."""
 
     pullback: ClassVar[type[Pullback]] = CheckedPullback
 
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
     ) -> dict[str, Array]:
-        """Forward pass; as any run, and raises NumericsError for an output that is not finite."""
+        """Forward pass, as any run. Raises NumericsError for an output that is not finite."""
         outputs = super().__call__(*dicts, seed=seed, training=training, **feeds)
         self._check("output", outputs, (*dicts, feeds), lambda run: run(*dicts, seed=seed, training=training, **feeds))
         return outputs
@@ -257,7 +259,7 @@ class CheckedRun(Run):
     def vjp(
         self, *dicts: Feeds, seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
     ) -> tuple[dict[str, Array], Pullback]:
-        """Forward pass and pullback; as any run, and both raise NumericsError for what is not finite."""
+        """Forward pass and pullback, as any run. Both raise NumericsError for results that are not finite."""
 
         def again(run: Run) -> tuple[dict[str, Array], Pullback]:
             return run.vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
@@ -275,17 +277,17 @@ class CheckedRun(Run):
 
     @named_arguments
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
-        """A run with some inputs fed once and for all, whose numbers are looked at; as any run."""
+        """A run with some inputs fed once and for all, which checks its numbers; as any run."""
         if isinstance(weights, str):
             hint = "Bind a run without check_numerics."
-            raise DeviceError(f"weights of {weights} are not looked at", net=self.net.name, hint=hint)
+            raise DeviceError(f"check_numerics= does not work with weights of {weights}", net=self.net.name, hint=hint)
         run = super().bind(weights=weights, **params)
         return CheckedRun(run.net, run.device, run._options, run._bound, run._saving)
 
     def export_native(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Raises DeviceError: what is exported does not look at numbers."""
+        """Raises DeviceError: an exported program does not check its numbers."""
         hint = "Export a run without check_numerics."
-        raise DeviceError("programs without Python do not look at numbers", net=self.net.name, hint=hint)
+        raise DeviceError("exported programs do not check their numbers", net=self.net.name, hint=hint)
 
     def _check(
         self,
@@ -294,7 +296,11 @@ class CheckedRun(Run):
         feeds: Sequence[Feeds],
         again: Callable[[Run], Mapping[str, Array]],
     ) -> None:
-        """Raise NumericsError where an array is not finite, by the op that made it so."""
+        """Raise NumericsError if an array is not finite, with the op that made the first NaN or infinity.
+
+        Args:
+            again: runs the same call on a given run, and returns its arrays.
+        """
         bad = next((name for name, array in arrays.items() if not is_finite(array)), None)
         if bad is None:
             return
@@ -313,7 +319,8 @@ class CheckedRun(Run):
         raise NumericsError(problem, net=self.net.name, came=self.device)
 
     def _fed_error(self, fed: Mapping[str, Any], where: str) -> NumericsError:
-        """The error for a feed that is not finite, or for a gradient; one with NaN first, as masks have infinities."""
+        """The error for a feed, or a gradient of the caller, that is not finite. NaN comes first, because masks have
+        infinities."""
         name, array = min(fed.items(), key=lambda item: not np.isnan(np.asarray(item[1])).any())
         values = np.asarray(array)
         lost = np.isnan(values)
@@ -340,8 +347,8 @@ class NotFinite:
     """A NaN or an infinity that an op made.
 
     Args:
-        error: that says so.
-        rows: whether each element of the result's first axis has one.
+        error: the error for it.
+        rows: for each element of the result's first axis, True if it has one.
     """
 
     error: NumericsError
@@ -349,9 +356,9 @@ class NotFinite:
 
 
 class Watcher:
-    """Looks at ops in the order in which they run, and stops at the first NaN or infinity that is not dropped.
+    """Checks ops in the order in which they run, and stops at the first NaN or infinity that is not dropped.
 
-    What a step of a recurrence makes is known to stay when the step is over.
+    A value in a step of a recurrence may still be dropped by SelectValid, so errors are raised when the step is over.
 
     Args:
         net: name of the outer net.
@@ -377,12 +384,12 @@ class Watcher:
             self.close_step()
 
     def close_step(self) -> None:
-        """Raise NumericsError for the first that a step made and did not drop."""
+        """Raise NumericsError for the first NaN or infinity of a step that was not dropped."""
         if self._made:
             raise self._made[0].error
 
     def _drop(self, over: Array) -> None:
-        """Take out what lies in rows that are over alone."""
+        """Take out values that are only in finished rows."""
         gone = [one for one in self._made if one.rows.shape == over.shape and not (one.rows & ~over).any()]
         self.dropped += gone
         self._made = [one for one in self._made if not any(one is other for other in gone)]
@@ -400,7 +407,7 @@ class Watcher:
 
 
 def bad_rows(result: Array) -> Array:
-    """Which elements of the first axis are not finite somewhere; the one of an array without axes."""
+    """For each element of the first axis, True if it has a number that is not finite. A scalar is one element."""
     rows = ~np.isfinite(np.atleast_1d(result))
     return np.asarray(rows.reshape(len(rows), -1).any(axis=1))
 
@@ -412,7 +419,7 @@ def is_finite(array: Any) -> bool:
 
 
 def made_here(operands: Sequence[Any], result: Any) -> str | None:
-    """The first infinity that an op makes of finite operands, or NaN of operands without NaN; else None."""
+    """`NaN` if an op makes NaN of operands without NaN; `infinity` if it makes one of finite operands; else None."""
     if not isinstance(result, np.ndarray) or is_finite(result):
         return None
     arrays = [one for one in operands if isinstance(one, np.ndarray) and one.dtype.kind == "f"]
@@ -422,12 +429,12 @@ def made_here(operands: Sequence[Any], result: Any) -> str | None:
 
 
 def place_of(result: Array) -> list[int]:
-    """Where the first element that is not finite lies."""
+    """The indices of the first element that is not finite."""
     return [int(i) for i in np.argwhere(~np.isfinite(result))[0]]
 
 
 def in_words(operand: Any) -> str:
-    """An operand by its range."""
+    """An operand in words: dtype, shape, least and largest number."""
     if not isinstance(operand, np.ndarray) or operand.size == 0 or operand.dtype.kind not in "fiu":
         return "none"
     with np.errstate(invalid="ignore"):

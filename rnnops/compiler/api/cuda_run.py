@@ -1,7 +1,7 @@
-"""Runs on a CUDA device: arrays come from the host or from the device, and results go to where they came from.
+"""Runs on a CUDA device: feeds are all on the host or all on the device, and results go to the same side.
 
-All work of a call goes into one stream. With arrays of the device a call returns before the work is done (unless an
-index may be out of range, which is looked at); with NumPy arrays when results have been copied to the host.
+All work of a call goes into one stream. With arrays of the device, a call returns before the work is done, unless an
+index must be checked for its range. With NumPy arrays, it returns when results have been copied to the host.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class CudaPullback(Pullback):
     """Maps gradients of outputs to gradients of inputs, on the device; used once."""
 
     on_host: bool  # whether gradients of inputs go to the host
-    stream: Any  # of the forward pass
+    stream: Any  # the stream of the forward pass
 
     def __call__(self, grads: Mapping[str, Any] | Any, stream: Any = None) -> dict[str, Array]:
         """Run the backward pass.
 
         Args:
             grads: as on the CPU; NumPy arrays, or arrays of the device.
-            stream: of the device, that of the forward pass if left out.
+            stream: a stream of the device; that of the forward pass if left out.
         """
         with working(self._plan.program.net.name, self.stream if stream is None else stream):
             wait_for(self.stream, current_stream())
@@ -58,7 +58,7 @@ class CudaPullback(Pullback):
                 found = placed(super().__call__(grads), self.on_host)
             if check.failed():
                 raise TypeRuleError(OUT_OF_RANGE, net=self._plan.program.net.name, hint="Were feeds written to?")
-            wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
+            wait_for(current_stream(), self.stream)  # that stream uses the memory of kept blobs again
             return found
 
     def layers(
@@ -69,9 +69,9 @@ class CudaPullback(Pullback):
         Args:
             grads: as of a call.
             output, freeze: as on the CPU.
-            stream: of the device, that of the forward pass if left out.
+            stream: a stream of the device; that of the forward pass if left out.
 
-        Yields: as on the CPU: values are the arrays that were fed, gradients are where feeds were.
+        Yields: as on the CPU. Values are the arrays that were fed; gradients are on the side of the feeds.
         """
         chosen = self.stream if stream is None else stream
         with working(self._plan.program.net.name, chosen):
@@ -81,7 +81,8 @@ class CudaPullback(Pullback):
     def _each_layer(
         self, layers: Generator[LayerGradients, None, None], stream: Any
     ) -> Generator[LayerGradients, None, None]:
-        """Layers, each computed in a stream, which is left while the consumer works; nothing given is held here."""
+        """Layer after layer, computed in a stream. The stream is not current while the consumer works. Yielded arrays
+        are not held here."""
         try:
             while found := self._next_layer(layers, stream):
                 yield found.pop()
@@ -91,7 +92,7 @@ class CudaPullback(Pullback):
     def _next_layer(self, layers: Iterator[LayerGradients], stream: Any) -> list[LayerGradients]:
         with working(self._plan.program.net.name, stream):
             found = [self._placed(*given) for given in islice(layers, 1)]
-            wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
+            wait_for(current_stream(), self.stream)  # that stream uses the memory of kept blobs again
             return found
 
     def _placed(self, names: list[str], values: list[Any], grads: list[Any], inputs: dict[str, Any]) -> LayerGradients:
@@ -123,7 +124,7 @@ class CudaRun(Run):
     """A net compiled for a CUDA device."""
 
     pullback: ClassVar[type[Pullback]] = CudaPullback
-    symbolic: ClassVar[bool] = False  # its kernels are made for sizes
+    symbolic: ClassVar[bool] = False  # kernels are compiled for fixed sizes
     repeats: bool = False
 
     def __call__(
@@ -132,12 +133,13 @@ class CudaRun(Run):
         """Forward pass.
 
         Args:
-            dicts, feeds: input name -> array: all NumPy arrays, or all arrays of the device (of CuPy, PyTorch and
-                others, by `__cuda_array_interface__` or DLPack), which are read where they are.
+            dicts, feeds: input name -> array: all NumPy arrays, or all arrays of the device. These may be of CuPy,
+                PyTorch and others, by `__cuda_array_interface__` or DLPack; they are not copied.
             seed, training: as on the CPU.
-            stream: of the device: its address, or a stream of PyTorch, CuPy or numba; the default one if left out.
+            stream: a stream of the device: its address, or a stream of PyTorch, CuPy or numba; the default stream if
+                left out.
 
-        Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
+        Returns: output name -> array, on the side of the feeds. Raises FeedError if feeds are on both sides.
         """
         with working(self.net.name, stream):
             with checked_late() as check:
@@ -155,7 +157,7 @@ class CudaRun(Run):
         stream: Any = None,
         **feeds: Any,
     ) -> tuple[dict[str, Array], Pullback]:
-        """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
+        """Forward pass that keeps values for backward, and the pullback. Arguments: as on the CPU, and `stream`."""
         with working(self.net.name, stream):
             with checked_late() as check:
                 found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
@@ -166,7 +168,7 @@ class CudaRun(Run):
             return placed(found, pullback.on_host), pullback
 
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
-        """A run with some inputs fed once and for all (copies are taken, to the device); weights stay what they are."""
+        """A run with some inputs fed once and for all, as copies on the device. `weights="int8"` is an error here."""
         if isinstance(weights, str):
             check_weights(self.net.name, weights, self.device, self._options)
         elif weights is not None:
@@ -176,7 +178,7 @@ class CudaRun(Run):
         return CudaRun(self.net, self.device, self._options, copies, self._saving)
 
     def _out_of_range(self, arrays: Mapping[str, Any], _: Hashable, seed: int | None, training: bool) -> NoReturn:
-        """Raise TypeRuleError for an index that was out of range: the reference says at which op, and what came."""
+        """Raise TypeRuleError for an index that was out of range. The reference's error has the op and the value."""
         exact = Run(self.net, "reference", replace(REFERENCE, precision=self._options.precision))
         exact({name: on_host(array) for name, array in arrays.items()}, seed=seed, training=training)
         raise TypeRuleError(OUT_OF_RANGE, net=self.net.name)
@@ -186,7 +188,7 @@ class CudaRun(Run):
         return self._fed(self.net.name, name, value)
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
-        """True if feeds are on the host. Raises FeedError where only some are."""
+        """True if feeds are on the host. Raises FeedError if only some are."""
         return are_on_host(self.net.name, {name: value for feeds in (*dicts, named) for name, value in feeds.items()})
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
@@ -212,7 +214,7 @@ class CudaRun(Run):
 
 @contextmanager
 def working(net: str, stream: Any) -> Iterator[None]:
-    """All work goes into a stream, and errors of the device name the net."""
+    """Within this context, all work goes into a stream, and errors of the device name the net."""
     try:
         with in_stream(stream_of(stream)):
             yield
@@ -224,17 +226,14 @@ def working(net: str, stream: Any) -> Iterator[None]:
 
 
 def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | None) -> CudaRun:
-    """Make a net ready to run on the CUDA device that is current.
-
-    Raises DeviceError where there is none.
-    """
+    """Make a net ready to run on the current CUDA device. Raises DeviceError if there is none."""
     device = options.device or cuda_target(net.name, weights, options.precision)
     chosen = replace(options, device=device, around="all", recycle=False)
     return CudaRun(net.snapshot(), "cuda", chosen, saving=saving)
 
 
 def are_on_host(net: str, feeds: Mapping[str, Any]) -> bool:
-    """True if feeds are on the host. Raises FeedError where only some are."""
+    """True if feeds are on the host. Raises FeedError if only some are."""
     there = {name: is_on_cuda(value) for name, value in feeds.items()}
     if len(set(there.values())) > 1:
         sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
@@ -250,18 +249,18 @@ def are_on_host(net: str, feeds: Mapping[str, Any]) -> bool:
 
 
 def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Kernels, and what runs all other ops on arrays of the device."""
+    """Kernels, and runners for all other ops on arrays of the device."""
     others = [call for call in program.calls if call.op.key not in kernels]
     return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
 
 
 def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
-    """Results where the caller wants them."""
+    """Results on the host or on the device."""
     return {name: placed_one(array, on_host) for name, array in results.items()}
 
 
 def placed_one(array: Any, on_the_host: bool) -> Array:
-    """One result where the caller wants it."""
+    """One result on the host or on the device."""
     found: Array = on_host(array) if on_the_host else on_device(array)
     return found
 

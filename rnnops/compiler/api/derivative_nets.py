@@ -1,9 +1,12 @@
-"""Nets that compute derivatives, as ops like any others, so that they are differentiated again.
+"""Nets that compute derivatives. They are plain nets, so that they can be differentiated again.
 
-**Gradients**: `gradient_net`. **Tangents**: `tangent_net` computes by how much outputs move with inputs, in one forward
-pass. No op has a rule for this. A gradient is linear in the gradients of outputs, and the gradient of that linear map
-is the tangent: `differentiate(differentiate(op))`, without the ops that nothing reads. A recurrence becomes one whose
-sequences, states, references and outputs that move are followed by their tangents.
+**Gradients**: `gradient_net`. **Tangents**: `tangent_net` computes how outputs change in a direction of inputs, in one
+forward pass. Ops have no rules for tangents. A gradient is linear in the gradients of outputs, and the gradient of this
+linear map is the tangent: `differentiate(differentiate(op))`, without ops that are not read. A recurrence becomes one
+recurrence with twice as many sequences, states, references and outputs: those that depend on the direction have a
+tangent.
+
+**To move** means here: to have a tangent, that is, to depend on the inputs of `wrt`.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ from rnnops.types import FLOAT, Array, Type, is_float
 def gradient_net(net: Net, wrt: Any = None, outputs: Any = None, **shapes: Any) -> Net:
     """The net and its gradient as one plain net, to be printed, exported, compiled and differentiated again.
 
-    It has two things more than the net: for each float output `y` an input `d_y`, which takes a gradient, and for each
-    input `x` of `wrt` an output `d_x`, which is one. In the gradient net of a gradient net these are `d2_y` and `d2_x`.
-    It takes and gives what `run.vjp` does. Its calls have dropout only with `training=True`.
+    For each float output `y` it has an additional input `d_y`, the gradient of `y`. For each input `x` of `wrt` it has
+    an additional output `d_x`, the gradient of `x`. In the gradient net of a gradient net these are `d2_y` and `d2_x`.
+    It computes the same as `run.vjp`. Dropout is active only with `training=True`.
 
     Args:
-        net: with outputs; its recurrences may be of any kind.
+        net: a net with outputs; its recurrences may be of any kind.
         wrt: float inputs whose gradients are wanted; all of them if left out.
-        outputs: names of float outputs that take a gradient; all that may if left out.
+        outputs: names of float outputs that take a gradient; all that may take one if left out.
         shapes: input name -> array or shape; inputs with declared shapes may be left out. The net is for these sizes.
 
     Returns:
@@ -77,7 +80,7 @@ def gradient_of(net: Net, wrt: Any, outputs: Any, shapes: Mapping[str, Any]) -> 
 
 
 def program_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> tuple[Program, dict[str, Type], tuple[str, ...]]:
-    """A net rewritten as a run would, for any float dtype, the types of its inputs, and the inputs that `wrt` means."""
+    """The net after the rewrites of a run, for any float dtype; the types of its inputs; and the inputs of `wrt`."""
     require_net(net)
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
@@ -88,7 +91,7 @@ def program_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> tuple[Program, 
 
 
 def _float_outputs(program: Program, outputs: Any) -> list[str]:
-    """The chosen outputs, all of floats if None. Raises GradientError for one that is not there, or not of floats."""
+    """The chosen float outputs; all if `outputs` is None. Raises GradientError for other names."""
     blobs = program.net.output_blobs
     floats = [name for name, blob in blobs.items() if is_float(program.types[blob].dtype)]
     wanted = floats if outputs is None else names_of(outputs)
@@ -106,7 +109,7 @@ def _with_outputs(program: Program, names: Sequence[str]) -> Program:
 
 
 def free_prefix(net: Net, letter: str) -> str:
-    """`d_` for the letter d, or `d2_` where names begin so already, and so on."""
+    """For the letter d: `d_`, or `d2_` if a name of the net begins with `d_` already, and so on."""
     names = [*net.output_blobs, *net.blob_names]
     prefixes = (f"{letter}_" if order == 1 else f"{letter}{order}_" for order in count(1))
     return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in names))
@@ -127,15 +130,15 @@ def _joined(program: Program, gradient: GradientNet, types: Mapping[str, Type], 
 
 @named_arguments
 def tangent_net(net: Net, wrt: Any = None, **shapes: Any) -> Net:
-    """The net and its tangents as one plain net: how outputs move where inputs move, in one forward pass.
+    """The net and its tangents as one plain net: derivatives of outputs in a direction, in one forward pass.
 
-    For each input `x` of `wrt` it has an input `t_x`, a direction, and for each float output `y` an output `t_y`, the
-    derivative of `y` in that direction. Each name begins with `t2_` where names begin with `t_` already. The tangent
-    net of a gradient net gives products of the Hessian and a vector.
+    For each input `x` of `wrt` it has an additional input `t_x`, the direction. For each float output `y` it has an
+    additional output `t_y`, the derivative of `y` in this direction. If a name of the net begins with `t_` already, the
+    new names begin with `t2_`. The tangent net of a gradient net computes products of the Hessian and a vector.
 
     Args:
-        net: with outputs.
-        wrt: float inputs that move; all of them if left out.
+        net: a net with outputs.
+        wrt: float inputs that have a direction; all of them if left out.
         shapes: input name -> array or shape; inputs with declared shapes may be left out. The net is for these sizes.
 
     Returns:
@@ -174,10 +177,10 @@ def tangent_of(net: Net, wrt: Any, shapes: Mapping[str, Any]) -> Net:
 
 
 class _Writer:
-    """The ops of a program with those of tangents between them.
+    """Writes the ops of a program, with ops for tangents between them.
 
     Args:
-        tangents: blob -> the blob that is its tangent; those of inputs are given.
+        tangents: blob -> the blob that is its tangent. The caller gives those of inputs.
     """
 
     def __init__(self, program: Program, tangents: Mapping[str, str]) -> None:
@@ -196,7 +199,7 @@ class _Writer:
                 self._write_tangents(call)
 
     def tangent_or_zeros(self, blob: str) -> str:
-        """The tangent of a blob of the program, zeros for one that does not move."""
+        """The tangent of a blob of the program; zeros if it has none."""
         if blob not in self.tangents:
             shape = {"shape": self.program.types[blob].shape, "value": 0.0}
             self.ops.append(Op("ConstantOfShape", (), (self._free(f"{blob}/zeros"),), shape))
@@ -226,7 +229,7 @@ class _Writer:
             self.tangents[name] = names.get(blob, blob)
 
     def _write_recurrence(self, call: Call) -> None:
-        """Append a recurrence with tangents of what it reads, carries and gives."""
+        """Append a recurrence that also computes the tangents of its states and outputs."""
         recurrence = Recurrence(call.op, call.net)
         types, bound = input_types(recurrence, call), dict(zip(recurrence.ports(), call.op.inputs, strict=True))
         program = cell_program(recurrence, call)
@@ -234,7 +237,7 @@ class _Writer:
         cell, partners = _cell_with_tangents(recurrence, program, inner)
         moving = {name: inner.tangents[name] for name in recurrence.ports() if name in inner.given}
         for port in moving:
-            if bound[port] not in self.tangents:  # a state that begins where it is
+            if bound[port] not in self.tangents:  # a state whose initial value does not move
                 self.ops.append(Op("ConstantOfShape", (), (self._free(f"{port}/zeros"),), _zeros_like(types[port])))
                 bound[moving[port]] = self.ops[-1].outputs[0]
             else:
@@ -256,7 +259,8 @@ def _zeros_like(kind: Type) -> dict[str, Any]:
 
 
 def _gradient_of(call: Call, floats: Sequence[str], moving: Sequence[str]) -> tuple[Program, dict[str, str]]:
-    """The gradient of one op as a program that reads what the op reads and makes, and its inputs by result."""
+    """The gradient of one op as a program, which reads the op's operands and results; and result of the op -> the input
+    for its gradient."""
     op, dtype = call.op, call.float_dtype
     known: dict[str, Array] = {n: v for n, v in zip(op.inputs, call.values, strict=True) if n and v is not None}
     kinds = {n: k for n, k in zip(op.inputs, call.types, strict=True) if n and k is not None}
@@ -285,7 +289,7 @@ def _typed(
 
 
 class _Step(_Writer):
-    """The step of a cell with its tangents.
+    """Writes the step of a cell with its tangents.
 
     Args:
         given: cell inputs that move.
@@ -300,7 +304,7 @@ class _Step(_Writer):
 
 
 def _moving_step(recurrence: Recurrence, program: Program, moving: set[str]) -> _Step:
-    """The step in which all states move that do after any number of steps."""
+    """The step with tangents for all states that move in the first step or in a later one."""
     blobs = program.net.output_blobs
     floats = [state for state in recurrence.states if is_float(program.types[state.input].dtype)]
     while True:
@@ -312,7 +316,7 @@ def _moving_step(recurrence: Recurrence, program: Program, moving: set[str]) -> 
 
 
 def _cell_with_tangents(recurrence: Recurrence, program: Program, step: _Step) -> tuple[Net, dict[str, str]]:
-    """The cell, and for each output that moves the one that is its tangent."""
+    """The cell with tangents; and output that moves -> the output that is its tangent."""
     outputs, carried = dict(program.net.output_blobs), {state.output: state.input for state in recurrence.states}
     partners = {}
     for name, blob in program.net.output_blobs.items():
@@ -328,7 +332,7 @@ def _cell_with_tangents(recurrence: Recurrence, program: Program, step: _Step) -
 def _doubled(
     recurrence: Recurrence, cell: Net, moving: Mapping[str, str], partners: Mapping[str, str], types: Mapping[str, Type]
 ) -> Op:
-    """The op of a recurrence with tangents of what moves behind all else of its kind."""
+    """The op of a recurrence with tangents: new sequences, states and references come after the old ones."""
 
     def row(state: State, name: str, output: str) -> tuple[Any, ...]:
         return name, output, state.window, state.offset, recurrence.features(state, types[state.input])

@@ -1,7 +1,7 @@
 """Derivatives of runs: pullbacks, and derivatives in a direction.
 
-A `Pullback` is what a forward pass keeps, and the backward pass over it, once. `run.jvp` and `run.hvp` are calls of
-tangent nets, which are made once for feeds of certain types.
+A `Pullback` holds the values that a forward pass kept, and runs the backward pass on them once. `run.jvp` and `run.hvp`
+(`ForwardMode`) are calls of tangent nets, which are made once for feeds of certain types.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ else:  # a first call, and a backward pass in one piece, do without
 
 
 class _LentOutputs:
-    """Outputs that are read-only until this ends, or is dropped."""
+    """Makes outputs read-only until `end` is called or this object is dropped."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._arrays = [weakref.ref(array) for array in arrays]
@@ -77,11 +77,12 @@ class Pullback(Attributes):
     It holds feeds and kept blobs until it is used or dropped, and nothing else holds them.
 
     Args:
-        plan: of the run.
-        held: what backward reads, by blob.
-        outputs: of the forward pass; those that backward reads are lent to it, and read-only until then.
+        plan: the plan of the run.
+        held: the values that backward reads, by blob.
+        outputs: outputs of the forward pass. Those that backward reads are read-only until the pullback is used or
+            dropped.
         context: seed and mode of the forward pass.
-        fed: inputs whose gradients are wanted, as they were fed.
+        fed: inputs whose gradients are wanted -> the arrays that were fed.
 
     Raises:
         GradientError: in calls, for gradients that do not fit, and for a second use.
@@ -94,7 +95,7 @@ class Pullback(Attributes):
         {'x': array([1.    , 5.4366])}
     """
 
-    steps: Any = None  # what answers training steps of the run
+    steps: Any = None  # the `RepeatedCalls` that answers training steps of the run
     _lent: _LentOutputs | None = None
 
     def __init__(
@@ -117,8 +118,9 @@ class Pullback(Attributes):
         """Run the backward pass.
 
         Args:
-            grads: output name -> gradient of the output's shape and dtype, zero for outputs not named; or one gradient,
-                where there is one float output. Outputs without axes take Python numbers: `{"loss": 1.0}`.
+            grads: output name -> gradient of the output's shape and dtype; zero for outputs that are left out. If there
+                is one float output, its gradient may be given without a name. An output without axes takes a Python
+                number: `{"loss": 1.0}`.
 
         Returns:
             Input name -> gradient, of the feed's shape and dtype.
@@ -144,16 +146,17 @@ class Pullback(Attributes):
 
         Args:
             grads: as in a call.
-            output: layers of whose inputs the gradients are wanted.
-            freeze: the last layer to run; nothing is computed for those below.
+            output: names of layers; the gradients of their inputs are wanted.
+            freeze: name of the last layer to run; nothing is computed for layers below.
 
         Yields:
-            For each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are of inputs in
-            `wrt` that no layer below uses; values, the arrays that were fed, may be overwritten from then on. The last
-            is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
+            For each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are lists for inputs
+            in `wrt` that no layer below uses. Values are the arrays that were fed; you may overwrite them from then on.
+            `layer_grads` is blob -> gradient for the blobs that a layer in `output` reads; for other layers it is
+            empty. All arrays of gradients are your own.
 
         Raises:
-            GradientError: as a call, and for a name that is not a layer.
+            GradientError: as for a call, and for a name that is not a layer.
 
         Example:
             >>> net = ro.Net("n")
@@ -174,11 +177,11 @@ class Pullback(Attributes):
         steps = layer_plan.steps_of(self._plan, output, freeze)
         workspace, fed = self._take(given)
         iterator = layer_plan.run_steps(steps, workspace, self._context, fed, self)
-        weakref.finalize(iterator, self._release)  # where it is dropped before it was started
+        weakref.finalize(iterator, self._release)  # in case it is dropped before it was started
         return iterator
 
     def release(self) -> None:
-        """Give outputs that were lent to this pullback back to the caller: they may be written again."""
+        """Let the caller write to outputs again that this pullback made read-only."""
         self._release()
 
     def _release(self) -> None:
@@ -190,7 +193,7 @@ class Pullback(Attributes):
         raise self._error("a pullback is not pickled or copied: it is used once, and lends memory", hint=hint)
 
     def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
-        """All that a backward pass reads, and the feeds, which the pullback holds no longer."""
+        """The values that a backward pass reads, and the feeds. The pullback drops both."""
         with self._lock:
             held, self._held = self._held, None
             fed, self._fed = self._fed, {}
@@ -206,13 +209,13 @@ class Pullback(Attributes):
         """All steps of a blob of a cell.
 
         Args:
-            name: of a kept blob or a state of the only recurrence, or `<result name>:<blob>` where there are several.
+            name: name of a kept blob or of a state; `<result name>:<blob>` if several recurrences have the name.
 
         Returns:
-            `[T, ...]`, the caller's own.
+            `[T, ...]`, a copy.
 
         Raises:
-            GradientError: the blob is not kept, and the error lists what is; or the pullback was used.
+            GradientError: the blob is not kept (the error lists all that are), or the pullback was used.
         """
         self._asked_for_parts()
         arrays = self._step_arrays()
@@ -224,17 +227,18 @@ class Pullback(Attributes):
         return self._own(found[0]())
 
     def _asked_for_parts(self) -> None:
-        """From now on steps of the run are not recorded. Raises GradientError for a pullback that was used."""
+        """Note that a pullback is asked for more than gradients: from now on steps of the run are not recorded. Raises
+        GradientError for a pullback that was used."""
         if self.steps is not None:
             self.steps.by_parts = True
         if self._held is None:
             raise self._used()
 
     def held_arrays(self) -> dict[str, Array]:
-        """Every array that the backward pass will read, by blob; none once it is used.
+        """Every array that the backward pass will read, by blob; empty after the pullback was used.
 
         Returns:
-            Blob name, or `<result name>:<blob>` of a recurrence, -> array.
+            Name of a blob of the outer net, or `<result name>:<blob>` for a blob of a recurrence -> array.
         """
         arrays: dict[str, Array] = {}
         for name, value in (self._held or {}).items():
@@ -272,25 +276,25 @@ class Pullback(Attributes):
         return as_array(self._plan.program.net.name, output, value, "a gradient")
 
     def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The runners of the ops of a backward pass, or of a part of one, by key.
+        """Key -> runner for ops of a backward pass.
 
         Args:
-            program: of the ops.
-            kernels: of those that are compiled.
+            program: the ops.
+            kernels: the runners of compiled ops.
         """
         return kernels
 
     def as_read(self, fed: Any) -> Array:
-        """An array that was fed, as backward passes know its memory.
+        """A fed array in the form in which backward passes hold it.
 
         Args:
-            fed: by the caller.
+            fed: the array of the caller.
         """
         found: Array = fed
         return found
 
     def _own(self, stack: Any) -> Array:
-        """An array that is made for the caller."""
+        """An array for the caller."""
         return np.asarray(stack)
 
     def _zeros(self, name: str) -> Array:
@@ -322,7 +326,7 @@ class RepeatedPullback(Pullback):
 
     def __init__(self, lists: TrainingLists, every: Sequence[Array], feeds: Sequence[Any]) -> None:
         self._plan, self._lists = lists.plan, lists
-        self._given = [(every, feeds)]  # until it is used: whoever takes it out is the only one
+        self._given = [(every, feeds)]  # empty after its use; only one thread can take the item out
 
     @memory_named(lambda pullback: str(pullback._plan.program.net.name))
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
@@ -359,7 +363,7 @@ class RepeatedPullback(Pullback):
         return self._by_plan().held_arrays() if self._given or self._slow is not None else {}
 
     def _by_plan(self) -> Pullback:
-        """The same by the plan of the step, which has its parts by name."""
+        """A pullback of the same step that runs op by op, and has all blobs by name."""
         if self._slow is None:
             slow = self._lists.by_plan(self._taken_once()[1])
             slow.steps.by_parts, self._slow = True, slow
@@ -367,13 +371,13 @@ class RepeatedPullback(Pullback):
 
 
 def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
-    """The arrays that a backward pass was given, but those that are gone."""
+    """The arrays that a backward pass was given and that are still in the workspace."""
     given = (workspace.local.get(name) for name in plan.backward.net.input_names)
     return [array for array in given if array is not None and hasattr(array, "flags")]
 
 
 def _numbers_of(stack: Callable[[], Array]) -> Array:
-    """The numbers of what was stored as bfloat16."""
+    """The numbers of blobs that were stored as bfloat16."""
     return numbers_of(on_host(stack()))
 
 
@@ -392,10 +396,11 @@ Arrays = dict[str, Array]  # by name
 
 @dataclass(frozen=True)
 class Derived:
-    """The run of a net that was derived from another.
+    """The run of a net that was derived from another net.
 
     Args:
-        t, d: what names of tangents and of gradients begin with.
+        run: the run.
+        t, d: prefixes of the names of tangents and of gradients.
     """
 
     run: Any
@@ -403,7 +408,7 @@ class Derived:
     d: str = ""
 
     def grad_inputs(self) -> dict[str, Any]:
-        """Output of the other net -> the input that takes its gradient."""
+        """Output of the original net -> the input of this net that takes its gradient."""
         specs = self.run.net.input_specs
         return {spec.name.removeprefix(self.d): spec for spec in specs if spec.name.startswith(self.d)}
 
@@ -431,17 +436,17 @@ class ForwardMode(Attributes):
         the first call with feeds of these shapes.
 
         Args:
-            feeds: input name -> array, as of a call; without inputs that are bound.
-            tangents: float input name -> array of the feed's shape and dtype. Other inputs do not move.
-            seed: as of a call.
+            feeds: input name -> array, as for a call; without inputs that are bound.
+            tangents: float input name -> array of the feed's shape and dtype. All other inputs have a zero tangent.
+            seed: as for a call.
             training: whether Dropout is active.
 
         Returns:
             Output name -> array, and float output name -> its derivative in the direction of `tangents`.
 
         Raises:
-            FeedError: as a call, and for tangents of what is not a float input, or of another shape or dtype.
-            TypeRuleError: as a call.
+            FeedError: as for a call, and for tangents that are not for a float input, or have another shape or dtype.
+            TypeRuleError: as for a call.
             GradientError: an op has no gradient.
 
         Example:
@@ -472,23 +477,23 @@ class ForwardMode(Attributes):
     ) -> tuple[Arrays, Arrays, Arrays]:
         """Outputs, gradients, and products of the Hessian and a vector: the derivative of gradients in a direction.
 
-        Gradients are those of `vjp`. One forward pass of the tangent net of the gradient net gives all three. It is
-        made at the first call with feeds of these shapes; `checkpoints=` and `memory_budget=` are not for it.
+        Gradients are those of `vjp`. One forward pass of the tangent net of the gradient net gives all three. This net
+        is made at the first call with feeds of these shapes. `checkpoints=` and `memory_budget=` have no effect on it.
 
         Args:
-            feeds: input name -> array, as of a call; without inputs that are bound.
-            vectors: float input name -> array of the feed's shape and dtype. Other inputs do not move.
-            grads: gradients of outputs, as a pullback takes them: 1.0 is for a net whose float output is one number.
-            wrt: names of the inputs whose gradients and products are wanted; those that have vectors if left out.
-            seed: as of a call.
+            feeds: input name -> array, as for a call; without inputs that are bound.
+            vectors: float input name -> array of the feed's shape and dtype. All other inputs have a zero vector.
+            grads: gradients of outputs, as a pullback takes them. 1.0 is for a net whose float output is one number.
+            wrt: names of the inputs whose gradients and products are wanted; the inputs of `vectors` if left out.
+            seed: as for a call.
             training: whether Dropout is active.
 
         Returns:
             Output name -> array, input name -> gradient, and input name -> product.
 
         Raises:
-            FeedError: as `jvp`, and for names in `wrt` that are not float inputs.
-            TypeRuleError: as a call.
+            FeedError: as for `jvp`, and for names in `wrt` that are not float inputs.
+            TypeRuleError: as for a call.
             GradientError: the net cannot be differentiated, or `grads` do not fit the outputs.
 
         Example:
@@ -532,7 +537,7 @@ class ForwardMode(Attributes):
         return found
 
     def _checked_grads(self, made: Derived, grads: Any, float_dtype: str) -> Arrays:
-        """Gradients of outputs by the inputs of the derived net that take them."""
+        """Input of the derived net -> the gradient of an output that it takes."""
         specs = made.grad_inputs()
 
         def read(output: str, value: Any) -> Array:
@@ -549,7 +554,7 @@ class ForwardMode(Attributes):
     ) -> Mapping[str, Array]:
         """Outputs of a derived net."""
         tangents = {made.t + name: array for name, array in moving.items()}
-        is_random = self._random_ops[context.training] is not None  # calls of others are recorded
+        is_random = self._random_ops[context.training] is not None  # calls without seed and training may be recorded
         how: dict[str, Any] = {"seed": context.seed, "training": context.training} if is_random else {}
         free = {name: array for name, array in arrays.items() if name not in self._bound}
         found: Mapping[str, Array] = made.run({**free, **tangents, **weights}, **how)
@@ -563,7 +568,7 @@ class ForwardMode(Attributes):
     def _with_products(
         self, moving: tuple[str, ...], names: tuple[str, ...], given: tuple[str, ...] | None, arrays: Arrays
     ) -> Derived:
-        """The run of a tangent net of a gradient net, without what is not asked for."""
+        """The run of the tangent net of the gradient net, with only the outputs that are needed."""
         self._check_derivatives(self._float_dtype_of(arrays))
         shapes: dict[str, Any] = {name: array.shape for name, array in arrays.items()}
         first = derivative_nets.gradient_of(self.net, names, given, shapes)
@@ -581,6 +586,6 @@ class ForwardMode(Attributes):
         return float_dtype_of(self.net, arrays) or "float32"
 
     def _run_of(self, net: Net) -> Any:
-        """A run like this one, of another net with the same inputs bound."""
+        """A run like this one of another net, with the same bound inputs."""
         made: Any = type(self)
         return made(net, self.device, replace(self._options, pool=Pool()), self._bound)

@@ -1,8 +1,11 @@
-"""Feeds and results of a run: arrays for a call and types for a plan, checked, and options of products.
+"""Feeds and results of a run: arrays for a call and types for a plan, checked; and checks of options of products.
 
-Arrays of other libraries come by DLPack or as copies. PyTorch negates and conjugates by a bit beside the memory, which
-exchange protocols do not carry, and can take memory away from a tensor. No library is imported: arrays are asked for
-what they offer. Memory that runs out in a call is an OutOfMemoryError that names the net.
+The order here: arrays of other libraries, errors of memory, options, feeds as arrays, types for plans, results.
+
+Arrays of other libraries are read by DLPack or copied. PyTorch notes in a bit that a tensor is negated or conjugated,
+and DLPack does not carry this bit. PyTorch can also take the memory away from a tensor. Both are checked. No other
+library is imported: arrays are asked for their attributes. If memory runs out in a call, the OutOfMemoryError names the
+net.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ Feeds = Mapping[str, Any]
 
 
 def resolved(value: Any) -> Any:
-    """An array whose memory holds its values: itself, or a copy where a bit beside the memory changes them."""
+    """The array itself, or a copy if it has a bit that changes the values in its memory (see above)."""
     for bit, resolve in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
         if hasattr(value, resolve) and getattr(value, bit)():
             value = getattr(value, resolve)()
@@ -45,9 +48,9 @@ def resolved(value: Any) -> Any:
 
 
 def from_dlpack(value: Any) -> Array:
-    """A NumPy array over the memory of an array with `__dlpack__`, or over a copy where its memory has other values.
+    """A NumPy array over the memory of an array with `__dlpack__`, or over a copy from `resolved`.
 
-    Raises BufferError where there is no memory for all of its elements, and whatever the other library raises.
+    Raises BufferError if the array does not have memory for all of its elements, and the errors of the other library.
     """
     value = resolved(value)
     array = np.from_dlpack(value)
@@ -57,7 +60,7 @@ def from_dlpack(value: Any) -> Array:
 
 
 def _is_there(value: Any, array: Array) -> bool:
-    """True if NumPy did not make memory up for what had none, and a tensor's storage reaches as far as its elements."""
+    """True if the array has memory: NumPy did not make its own, and a tensor's storage is as large as its elements."""
     if array.flags.owndata or not hasattr(value, "untyped_storage"):
         return not array.flags.owndata
     steps = zip(value.shape, value.stride(), strict=True)
@@ -66,16 +69,16 @@ def _is_there(value: Any, array: Array) -> bool:
     return enough
 
 
-MOST_NAMES = 8  # in an error
-PLENTY = 64 * MIB
+MOST_NAMES = 8  # names that an error lists
+PLENTY = 64 * MIB  # if less memory is free, a SystemError of Python is taken for a lack of memory
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Method]:
-    """A decorator: errors of memory in the function name the net, and wrong arguments those that it has.
+    """A decorator: errors of memory name the net, and errors of unknown arguments name the arguments of the function.
 
     Args:
-        name_of: the net's name, from the function's first argument; None where it is not known.
+        name_of: from the function's first argument to the net's name; None if it is not known.
     """
 
     def named(function: Method) -> Method:
@@ -90,7 +93,7 @@ def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Met
                 if room is not None:
                     room.close()
                 first = next(iter((*arguments, *keywords.values())), None)
-                strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python's own, without memory
+                strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python raises it without memory
                 found = out_of_memory_of(MemoryError(str(error)) if strange else error, name_of(first))
                 held_back.hold()
                 if found is None or found is error:
@@ -108,30 +111,30 @@ def of_run(run: Any) -> str:
 
 
 PRECISIONS = (EXACT, *FORMATS)
-ROUNDED_ON_CUDA = "The CUDA device multiplies them on tensor cores; the reference device computes what they mean."
+ROUNDED_ON_CUDA = "The CUDA device multiplies them on tensor cores; the reference device computes the same in NumPy."
 
 
 def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
-    """The format to which operands of products are rounded; processors do not round to `"tfloat32"` and `"float16"`.
+    """The format to which operands of products are rounded, after checks.
 
     Args:
         net: name of the net.
-        known: precisions that the device has.
+        known: formats of the device. Processors have no `"tfloat32"` and `"float16"`.
 
-    Raises DeviceError for what is not a precision, and for one that the device has not.
+    Raises DeviceError for an unknown format, and for a format that the device does not have.
     """
     if not isinstance(precision, str) or precision not in known:
         is_one = isinstance(precision, str) and precision in PRECISIONS
-        problem = f"device '{device}' does not round operands of products so" if is_one else "no such precision"
+        problem = f"device '{device}' does not have this precision" if is_one else "no such precision"
         hint = ROUNDED_ON_CUDA if is_one else None
         raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint)
     return precision
 
 
 def check_floats(net: Net, precision: str, float_dtype: str) -> None:
-    """Raise DeviceError where operands are to be rounded in a run of float64."""
+    """Raise DeviceError for a precision other than float32 in a run of float64."""
     if precision != EXACT and float_dtype != "float32":
-        problem = f"precision='{precision}' rounds what would be float32"
+        problem = f"precision='{precision}' rounds only float32"
         raise DeviceError(problem, net=net.name, wanted="feeds of float32", came=float_dtype)
 
 
@@ -139,7 +142,7 @@ def check_gradients(net: Net, options: Options) -> None:
     """Raise GradientError for a run whose bound weights are not floats."""
     if options.weights:
         hint = "Differentiate a run bound without weights=; plan and profile calls by backward=False."
-        raise GradientError(f"weights that are kept as {options.weights} are only for calls", net=net.name, hint=hint)
+        raise GradientError(f"weights that are kept as {options.weights} have no gradient", net=net.name, hint=hint)
 
 
 FLOAT16_ON_CUDA = (
@@ -148,21 +151,21 @@ FLOAT16_ON_CUDA = (
 
 
 def check_weights(net: str, weights: str, device: str, options: Options) -> None:
-    """Raise FeedError for no way to keep weights, DeviceError where a device or a precision has not this one."""
+    """Raise FeedError for an unknown format of weights, DeviceError if device or precision do not allow it."""
     if weights != INT8:
-        raise FeedError("no such way to keep weights", net=net, wanted="'int8', or None", came=repr(weights))
+        raise FeedError("no such format of weights", net=net, wanted="'int8', or None", came=repr(weights))
     if not options.interpreted and INT8 not in options.target.weight_types:
         problem = f"device '{device}' has no products with weights of int8"
         hint = FLOAT16_ON_CUDA if device == "cuda" else None
         raise DeviceError(problem, net=net, wanted="device='cpu' or 'reference'", came=repr(weights), hint=hint)
     if options.precision != EXACT:
-        problem = "weights of int8 are for products that round nothing else"
+        problem = "weights of int8 do not go with another precision"
         hint = "Leave precision= or weights= out."
         raise DeviceError(problem, net=net, wanted="precision='float32'", came=repr(options.precision), hint=hint)
 
 
 def _first_of(names: Iterable[str]) -> str:
-    """Some names, and how many more there are."""
+    """The first names, and how many more there are, in words."""
     first = [*names]
     return ", ".join([*first[:MOST_NAMES], *([f"and {len(first) - MOST_NAMES} more"] if first[MOST_NAMES:] else [])])
 
@@ -179,7 +182,7 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
 
 
 def check_bound(net: Net, name: str) -> None:
-    """Raise FeedError for what is to be bound and is not an input."""
+    """Raise FeedError if `name`, which is to be bound, is not an input."""
     if name not in net.input_names:
         wanted, hint = ", ".join(net.input_names), _meant(name, net.input_names)
         hint = "A dict is unpacked: bind(**params)." if name == "params" else hint
@@ -187,7 +190,7 @@ def check_bound(net: Net, name: str) -> None:
 
 
 def _meant(name: object, known: Collection[str]) -> str | None:
-    """A hint for a name that is not an input: another spelling, or dots as models show names to people."""
+    """A hint for a name that is not an input: a similar name, or the name with slashes for one with dots."""
     slashed = str(name).replace(".", "/")
     if slashed in known and slashed != name:
         return f"In nets it is '{slashed}': model.arrays has such names, model.get_params() dotted ones."
@@ -198,7 +201,7 @@ MISTAKEN = {"stream": "stream= is for device='cuda'.", "shapes": "Shapes go by t
 
 
 def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """One dict of what is given for inputs. Raises FeedError for a name that is given twice or unknown."""
+    """One dict of all values for inputs. Raises FeedError for a name that is given twice or unknown."""
     merged: dict[str, Any] = {}
     for feeds in (*dicts, named):
         if not isinstance(feeds, Mapping):
@@ -241,10 +244,10 @@ def given_once(
 
 
 def plain_arrays(feeds: Sequence[Any]) -> list[Array] | None:
-    """Feeds as kernels take them, where all are NumPy arrays; else None.
+    """Feeds as kernels take them, if all are NumPy arrays; else None.
 
-    Those that lie otherwise, such as a frame cut out of a recording, are copied. What is read here is looked at more
-    closely only where its types are new.
+    Arrays that are not contiguous, such as a frame cut out of a recording, are copied. Nothing else is checked
+    here. The caller checks feeds further only if their types are new.
     """
     if any(type(array) is not np.ndarray for array in feeds):
         return None
@@ -255,12 +258,12 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     """Feeds as arrays, checked against the inputs, and the float dtype of the run.
 
     Args:
-        read: net, input and feed -> array.
+        read: from (net, input, feed) to an array.
 
-    Raises FeedError for what is not an array, a wrong dtype, a wrong shape, or floats of two dtypes.
+    Raises FeedError for a value that is not an array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
-    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
+    arrays = {spec.name: integers_as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
     float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
         check_type(net, spec, type_of(arrays[spec.name]), float_dtype)
@@ -284,7 +287,7 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         )
     if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
         wanted, came = "a NumPy array or one with __dlpack__", type(value).__name__
-        none = _NONE if what == "a feed" else "Leave it out: what is not named has zeros."
+        none = _NONE if what == "a feed" else "Leave it out: outputs that are not named have zeros."
         hint = none if value is None else None if isinstance(value, Blob) else _CONVERT
         raise FeedError(f"{what} is not an array", net=net, blob=name, wanted=wanted, came=came, hint=hint)
     try:
@@ -294,27 +297,27 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name, hint=hint) from error
 
 
-def as_declared(net: Net, spec: Input, array: Any) -> Any:
-    """Integers in the dtype of their input, as indices and labels of NumPy are int64.
+def integers_as_declared(net: Net, spec: Input, array: Any) -> Any:
+    """An array of integers in the dtype of its input, as NumPy has int64; other arrays unchanged.
 
-    Raises FeedError where a value does not fit.
+    Raises FeedError if a value does not fit the dtype.
     """
     if spec.dtype == FLOAT or type(array) is not np.ndarray or array.dtype == spec.dtype:
         return array
     if array.dtype.kind not in "iu" or np.dtype(spec.dtype).kind not in "iu":
-        return array  # which is refused for its dtype
+        return array  # `check_type` refuses it
     limits = np.iinfo(spec.dtype)
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     if low < limits.min or high > limits.max:
         came = f"{array.dtype} from {low} to {high}"
         raise FeedError(
-            "integers that do not fit their input", net=net.name, blob=spec.name, wanted=spec.dtype, came=came
+            "integers do not fit the dtype of their input", net=net.name, blob=spec.name, wanted=spec.dtype, came=came
         )
     return array.astype(spec.dtype)
 
 
 def _in_rows(array: Array) -> Array:
-    """A plain array in row-major order, as products and sums round differently over others; aligned, for kernels."""
+    """A plain array in row-major order, aligned, as kernels need it. Over other orders NumPy rounds differently."""
     plain = np.asarray(array, order="C")
     return plain if plain.flags.aligned else plain.copy()
 
@@ -324,12 +327,12 @@ def is_on_cuda(value: Any) -> bool:
     try:
         where = getattr(value, "__dlpack_device__", None)
         return hasattr(value, "__cuda_array_interface__") or (where is not None and where()[0] == 2)  # kDLCUDA
-    except Exception:  # whatever the other library raises; it does so again, with a name, when the array is read
+    except Exception:  # any error of another library; reading the array will raise it again, and name the input
         return False
 
 
 def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
-    """The caller's own arrays of some inputs, to be changed in place; `arrays` may hold copies or views of them."""
+    """The caller's own arrays of these inputs, to be changed in place; `arrays` may hold copies or views."""
     merged: dict[str, Any] = {}
     for feeds in given:
         merged.update(feeds)
@@ -338,21 +341,22 @@ def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[
 
 
 def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
-    """The one float dtype of all float feeds, None where there are none. Raises FeedError where there are two."""
+    """The one float dtype of all float feeds; None if there are none. Raises FeedError if there are two."""
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
         if dtype not in ("float32", "float64"):
-            hint, wanted = _converting(name, "float32", dtype), "float32 or float64"
-            raise FeedError("dtype of a float input", net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
+            problem, hint = "a float input has another dtype", _conversion_hint(name, "float32", dtype)
+            wanted = "float32 or float64"
+            raise FeedError(problem, net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
     if len(set(floats.values())) > 1:
         _fail_for_two_dtypes(net, floats)
     return next(iter(floats.values()), None)
 
 
 def _fail_for_two_dtypes(net: Net, floats: Mapping[str, str]) -> NoReturn:
-    """Raise FeedError for the first of the fewer feeds: most have the dtype that is meant."""
+    """Raise FeedError for a feed of the rarer dtype, because the dtype of most feeds is probably meant."""
     dtypes = list(floats.values())
-    wanted = max(dtypes, key=dtypes.count)  # the first feed's, where there are as many of both
+    wanted = max(dtypes, key=dtypes.count)  # if both are as frequent, that of the first feed
     like, name = (next(one for one in floats if (floats[one] == wanted) is same) for same in (True, False))
     raise FeedError(
         "float feeds of two dtypes",
@@ -360,27 +364,25 @@ def _fail_for_two_dtypes(net: Net, floats: Mapping[str, str]) -> NoReturn:
         blob=name,
         wanted=f"{wanted} as '{like}' has",
         came=floats[name],
-        hint=_converting(name, wanted),
+        hint=_conversion_hint(name, wanted),
     )
 
 
-def _converting(name: str, dtype: str, came: str = "") -> str:
+def _conversion_hint(name: str, dtype: str, came: str = "") -> str:
     """The hint to convert a feed; a complex one would lose its imaginary part."""
     if came.startswith("complex"):
         return "Complex numbers are pairs of reals: feed array.real and array.imag, each to an input."
     if came == "object":
-        return "Rows of several lengths are no array: pad them, and say lengths=."
+        return "Rows of different lengths are not an array: pad them, and give lengths=."
     return f"Convert it: {name if name.isidentifier() else 'array'}.astype('{dtype}')."
 
 
 def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
-    """Raise FeedError where a feed has not the dtype or the shape that its input was declared with."""
+    """Raise FeedError if a feed does not have the dtype or the shape that its input was declared with."""
     wanted = float_dtype if spec.dtype == FLOAT else spec.dtype
     if kind.dtype != wanted:
-        hint = _converting(spec.name, wanted, kind.dtype)
-        raise FeedError(
-            "a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype, hint=hint
-        )
+        problem, hint = "a feed of a wrong dtype", _conversion_hint(spec.name, wanted, kind.dtype)
+        raise FeedError(problem, net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype, hint=hint)
     if spec.shape is not None and kind.shape != spec.shape:
         raise FeedError(
             "a feed of a wrong shape", net=net.name, blob=spec.name, wanted=list(spec.shape), came=list(kind.shape)
@@ -388,7 +390,8 @@ def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
 
 
 def with_sizes_of_file(plan: Method) -> Method:
-    """A method of a run that plans for types: where these do not fit, its error names a size that a file has fixed."""
+    """A decorator for methods of runs that plan for types. If types do not fit, and an ONNX file fixes a size of them,
+    the error names this size."""
 
     @wraps(plan)
     def planned(run: Any, *given: Any) -> Any:
@@ -402,13 +405,13 @@ def with_sizes_of_file(plan: Method) -> Method:
 
 
 def _of_file(net: Net, types: Mapping[str, Type], error: RnnopsError) -> FeedError | None:
-    """The error for a feed that does not have a size that a file has fixed; None where there is none."""
+    """The error for a feed that does not have a size which a file fixes; None if there is no such feed."""
     for spec in net.input_specs:
         shape = types[spec.name].shape
         for axis, size in spec.fixed.items():
             if shape[axis : axis + 1] != (size,):
                 problem = f"the file fixes a size that this feed does not have: {error.problem}"
-                hint = "Feed that size, or export the file with this axis open, from an example of 2 or more."
+                hint = "Feed that size, or export the file with this axis open, from an example of size 2 or more."
                 wanted, came = f"{size} along axis {axis}", list(shape)
                 return FeedError(
                     problem, net=net.name, op=error.op, blob=spec.name, wanted=wanted, came=came, hint=hint
@@ -417,7 +420,7 @@ def _of_file(net: Net, types: Mapping[str, Type], error: RnnopsError) -> FeedErr
 
 
 def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
-    """The seed of a run. Raises FeedError where random ops are live without one, or it is not a 64-bit integer."""
+    """The seed of a run. Raises FeedError if random ops are live and it is None, or if it is not a 64-bit integer."""
     if seed is None:
         if random_op is not None:
             raise FeedError(
@@ -454,7 +457,8 @@ def names_of(given: Any) -> list[Any]:
 
 
 def grads_by_output(net: str, grads: Any, outputs: Collection[str]) -> Mapping[str, Any]:
-    """Gradients by output; one gradient is that of the only float output. Raises GradientError if there are others."""
+    """Gradients by output. A gradient without a name is for the only float output. Raises GradientError if there is not
+    exactly one."""
     if isinstance(grads, Mapping):
         return grads
     if len(outputs) != 1:
@@ -465,17 +469,18 @@ def grads_by_output(net: str, grads: Any, outputs: Collection[str]) -> Mapping[s
 
 
 def checked_grad(net: str, output: str, value: Any, wanted: Type, read: Callable[[str, Any], Array]) -> Array:
-    """The gradient of an output as an array. Raises GradientError for another type, and for what is not an array.
+    """The gradient of an output as an array. Raises GradientError for another type, or a value that is not an array.
 
     Args:
-        value: that was given; an output without axes takes a number.
-        read: output and value -> array.
+        value: the given gradient; it may be a number for an output without axes.
+        wanted: the type that it must have.
+        read: from (output, value) to an array.
     """
     if type(value) in (int, float) and not wanted.shape:
         return np.full((), value, wanted.dtype)
     if isinstance(value, int | float) and wanted.shape:
         one = f"Make a loss of one number, as ro.reduce_mean does, or give an array: np.ones_like(out['{output}'])."
-        problem, came = "a gradient of an array is one number", type(value).__name__
+        problem, came = "the gradient of an array must be an array", type(value).__name__
         raise GradientError(problem, net=net, blob=output, wanted=wanted, came=came, hint=one)
     try:
         array = np.asarray(value) if isinstance(value, np.generic) else read(output, value)
@@ -500,10 +505,10 @@ def types_of_feeds(
 
     Args:
         dicts, named: input name -> array or shape; an input with a declared shape may be left out.
-        dtype: of floats; that of the arrays where there are some, else float32.
-        read: net, input and feed -> array.
+        dtype: dtype of floats; by default that of the arrays if there are any, else float32.
+        read: from (net, input, feed) to an array.
 
-    Raises FeedError for names that are twice, unknown or missing, and for arrays and shapes that do not fit.
+    Raises FeedError for names that are given twice, unknown or missing, and for arrays and shapes that do not fit.
     """
     given = merge_given(net, dicts, named)
     missing = [spec.name for spec in net.input_specs if spec.name not in given and spec.shape is None]
@@ -513,7 +518,7 @@ def types_of_feeds(
         hint = bound if dicts else f"Give it by name: {missing[0]}= an array or its shape."  # a net has nothing bound
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted, hint=hint)
     fed = [spec for spec in net.input_specs if spec.name in given and not _is_shape(given[spec.name])]
-    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
+    arrays = {spec.name: integers_as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
     floats = asked_float_dtype(net, arrays, dtype)
     types = {}
     for spec in net.input_specs:
@@ -528,13 +533,13 @@ def _is_shape(value: Any) -> bool:
 
 
 def asked_float_dtype(net: Net, arrays: Mapping[str, Array], dtype: Any) -> str:
-    """The float dtype that was asked for. Raises FeedError where that is none, or not that of the arrays."""
+    """The float dtype of a plan. Raises FeedError if `dtype` is not a float dtype, or is not that of the arrays."""
     came = "float32" if dtype is None else _name(dtype)
     if came not in FLOATS[1:]:
-        raise FeedError("no dtype of floats", net=net.name, wanted="float32 or float64", came=came)
+        raise FeedError("dtype= is not a float dtype", net=net.name, wanted="float32 or float64", came=came)
     found = float_dtype_of(net, arrays)
     if found is not None and dtype is not None and found != came:
-        raise FeedError("float feeds of another dtype than dtype=", net=net.name, wanted=came, came=found)
+        raise FeedError("float feeds have another dtype than dtype=", net=net.name, wanted=came, came=found)
     return found or came
 
 
@@ -554,7 +559,7 @@ def _type(net: Net, spec: Input, shape: Any, float_dtype: str) -> Type:
 def _checked_shape(net: Net, name: str, shape: Any) -> Shape:
     wrong = [size for size in shape if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0]
     if wrong:
-        raise FeedError("no shape", net=net.name, blob=name, wanted="integers of 0 or more", came=repr(shape))
+        raise FeedError("not a shape", net=net.name, blob=name, wanted="integers of 0 or more", came=repr(shape))
     sizes = tuple(int(size) for size in shape)
     if is_too_large(sizes):
         raise FeedError("no memory can hold an array of this shape", net=net.name, blob=name, came=list(sizes))
@@ -568,11 +573,11 @@ def filled(arrays: Mapping[str, Array]) -> Workspace:
 
 
 def outputs_of(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
+    """Outputs as arrays of the caller's own. An output that shares memory with feeds, constants or others is copied.
 
-    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` by itself does not keep it
-    alive. A state before each step and after it share a tensor, too; of two arrays that are most of one, the second is
-    copied.
+    Exception: if `_all` and `_last` of a state are both outputs, they stay views of one tensor. If only `_last` is an
+    output, it is copied, so that it does not keep the tensor alive. Two outputs that are both most of one tensor, such
+    as a state before each step and after it, do not share it: the second is copied.
     """
     arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
     whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}

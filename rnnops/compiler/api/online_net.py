@@ -1,17 +1,20 @@
-"""`online_net`: a step that hands out the gradients of its parameters at once, with memory that does not grow with T.
+"""`online_net`: a step that computes gradients of its parameters at each step, with memory that does not grow with T.
 
-Real-time recurrent learning (Williams and Zipser 1989) where it is cheap. Where each element of a state follows only
-from the same element of the states before, `J = dh'/dh` is a diagonal. The trace of a parameter, `e = dh/dp`, is then
-as large as the parameter for each row, and goes on by
+This is real-time recurrent learning (Williams and Zipser 1989), in the case in which it is cheap: each element of a new
+state depends only on the same element of old states. Then `J = dh'/dh` is a diagonal. The trace of a parameter,
+`e = dh/dp`, is as large as the parameter, for each row. Its next value and the gradient are
 
     e' = J * e + dh'/dp        and        dL/dp = (direct part) + (dL/dh) * e
 
-`J` and `dh'/dp` are gradients of the elementwise core of the step for ones, as each of its results follows from one
-element of each operand. The core ends at its leaves: states, inputs, blobs that follow from parameters only, and
-products of inputs and such a blob, `x @ w`. There `dh'/dw` is the outer product of x and a slope.
+The elementwise core of a step is the ops that compute new states. `J` and `dh'/dp` are its slopes. Each result of the
+core depends on one element of each operand, so slopes are gradients for an output gradient of ones. The core ends at
+its leaves: states, inputs, blobs that depend only on parameters, and products `x @ w` of an input and such a blob. For
+such a product, `dh'/dw` is the outer product of x and a slope.
 
-An op on the way to a new state that mixes elements of states, as `h @ w` does, is refused, or with `approximate=True`
-reads them through StopGradient. That is e-prop (Bellec et al. 2020) and RFLO (Murray 2019).
+An op on the way to a new state that mixes elements of states, such as `h @ w`, is an error. With `approximate=True` it
+reads states through StopGradient instead. That is e-prop (Bellec et al. 2020) and RFLO (Murray 2019).
+
+**To move** means here: to have a gradient for parameters or old states.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from rnnops.recurrent.scan import CellFunction
 from rnnops.recurrent.training_form import open_form
 from rnnops.types import FLOAT, Array, Shape, Type, is_float
 
-HINT = "Pass approximate=True to leave such ways out (e-prop), or train by run.vjp."
+HINT = "Pass approximate=True to cut this path (e-prop), or train by run.vjp."
 TRAIN = "Train such a step by run.vjp."
 
 
@@ -58,10 +61,10 @@ class OnlineStep:
     """A step that learns while it runs, made by `ro.online_net`.
 
     Args:
-        net: the step. Besides what it had, it takes traces, and `d_y` for each output `y` that takes a gradient. It
-            gives the next traces, and `d_w` for each parameter `w`: its gradient, summed over rows.
+        net: the step. Its additional inputs are traces, and `d_y` for each output `y` that takes a gradient. Its
+            additional outputs are the next traces, and `d_w` for each parameter `w`: its gradient, summed over rows.
         states: output -> the input that it feeds at the next step, traces included; as `run.stream` takes it.
-        traces: name of a trace -> its shape, `[N, ...]`; all begin as zeros.
+        traces: name of a trace -> its shape, `[N, ...]`; all begin with zeros.
     """
 
     net: Net
@@ -82,17 +85,18 @@ def online_net(
     approximate: bool = False,
     **shapes: Any,
 ) -> OnlineStep:
-    """A step with traces as states, which gives the gradients of its parameters at every step.
+    """A step with traces as states, which computes gradients of its parameters at every step.
 
-    With parameters that stay the same, the sum of its gradients over steps is that of `run.vjp` through all steps.
-    Parameters may also change from step to step.
+    If parameters do not change, the sum of its gradients over all steps is the gradient of `run.vjp`. Parameters may
+    also change from step to step.
 
     Args:
-        cell: what `ro.cell` made, or the net of a step.
+        cell: a cell that `ro.cell` made, or the net of a step.
         parameters: float inputs whose gradients are wanted; those of the cell if left out.
-        states: of a net, output -> the input that it feeds at the next step.
-        outputs: names of float outputs that take a gradient; if left out, those besides states, or else the states.
-        approximate: leave out how states move through ops that mix their elements; else such a step is refused.
+        states: for a net: output -> the input that it feeds at the next step.
+        outputs: names of float outputs that take a gradient; if left out, all that are not states, or, if there are
+            none, the states.
+        approximate: ignore gradients of states through ops that mix their elements; else such a step is an error.
         shapes: input name -> array or shape; states are `[N, ...]`. Inputs with declared shapes may be left out.
 
     Returns:
@@ -101,7 +105,7 @@ def online_net(
     Raises:
         FeedError: shapes are missing, or names are unknown.
         TypeRuleError: shapes do not fit the ops.
-        GradientError: a state follows from other elements of states or parameters; the error names the op.
+        GradientError: an op mixes elements of states or parameters on the way to a new state; the error names the op.
 
     Example:
         >>> @ro.cell
@@ -158,12 +162,12 @@ def _check_shapes(program: Program, links: Mapping[str, str]) -> None:
         made, came = program.types[program.net.output_blobs[output]], program.types[name]
         if made.shape != came.shape:
             wanted = f"{list(made.shape)}, as output '{output}' has"
-            problem, hint = "a state of another shape", "A step takes one time step of each sequence, [N, ...]."
+            problem, hint = "a state has another shape", "A step takes one time step of each sequence, [N, ...]."
             raise FeedError(problem, net=program.net.name, blob=name, wanted=wanted, came=came, hint=hint)
 
 
 def _chosen(net: Net, what: str, known: Sequence[str], names: Any) -> tuple[str, ...]:
-    """Some of these names. Raises FeedError for others, and for none."""
+    """The chosen names. Raises FeedError for unknown names, and if none is chosen."""
     chosen = tuple(dict.fromkeys(names_of(names)))
     for name in chosen or ("",):
         if name not in known:
@@ -178,21 +182,22 @@ class _MixedError(Exception):
     """An op on the way to a new state mixes elements.
 
     Args:
-        call: of the op; names: its operands that states move.
+        call: the call of the op.
+        names: its operands that depend on states; empty if it mixes elements of parameters.
     """
 
     def __init__(self, call: Call, names: Sequence[str]) -> None:
         self.call, self.names = call, names
 
     def told(self, net: str) -> GradientError:
-        """The error for people."""
-        mixed = f"elements of what states move ({', '.join(self.names)})" if self.names else "elements of parameters"
+        """The error that users see."""
+        mixed = f"elements that depend on states ({', '.join(self.names)})" if self.names else "elements of parameters"
         problem = f"this op mixes {mixed} on the way to a new state, so that traces would be larger than parameters"
         return GradientError(problem, net=net, op=self.call.op.label, hint=HINT if self.names else TRAIN)
 
 
 def _core(program: Program, links: Mapping[str, str], parameters: Sequence[str], approximate: bool) -> _ElementwiseCore:
-    """The core of a step, or of one in which ops that mix elements of states are cut off from them."""
+    """The core of a step. With `approximate`, ops that mix elements of states read them through StopGradient."""
     while True:
         try:
             return _ElementwiseCore(program, links, parameters)
@@ -214,7 +219,7 @@ def _cut(program: Program, cut: Op, names: Sequence[str]) -> Program:
     return prepare_again(program, rewritten(program.net, ops))
 
 
-Way = tuple[tuple[Call, int], ...]  # ops, and which result of each, from a blob of the step to the core
+Way = tuple[tuple[Call, int], ...]  # views from a blob of the step to the core: (op, number of the result)
 
 
 @dataclass(frozen=True)
@@ -222,9 +227,10 @@ class Leaf:
     """An operand of the elementwise core.
 
     Args:
-        blob: of the step; way: the views between it and the core.
-        product: whose right operand is made of parameters, where the blob is its result; None for other leaves.
-        moves: whether it is a state or follows from parameters.
+        blob: the blob of the step.
+        way: the views between the blob and the core.
+        product: the product that makes the blob, if the leaf is a product of data and parameters; else None.
+        moves: True if it is a state or depends on parameters.
     """
 
     blob: str
@@ -234,15 +240,19 @@ class Leaf:
 
 
 class _ElementwiseCore:
-    """The elementwise ops between leaves and new states; each blob of it has the shape of the state that it leads to.
+    """The elementwise ops between leaves and new states. A blob of the core has the shape of the state it leads to.
 
     Args:
-        links: output -> state; parameters: inputs.
+        links: output -> state.
+        parameters: inputs that are parameters.
 
     Attributes:
-        active: state -> output, of float states that follow from parameters after any number of steps.
-        ops, kinds: of the core; leaves: by the name that stands for one in its ops.
-        moving: blob of the core -> the leaves that move which it follows from.
+        active: state -> output, for float states that depend on parameters after some number of steps.
+        ops: the ops of the core.
+        kinds: blob of the core -> its type.
+        leaves: blob of the core -> the leaf that it stands for.
+        moving: blob of the core -> the leaves that it depends on and that move.
+        ends: state -> blob of the core that is its next value.
     """
 
     def __init__(self, program: Program, links: Mapping[str, str], parameters: Sequence[str]) -> None:
@@ -274,7 +284,8 @@ class _ElementwiseCore:
             found = more
 
     def _following(self, names: Iterable[str], through_all: bool = False) -> set[str]:
-        """The blobs that move with these, or follow from these through ops without a gradient, too."""
+        """The float blobs that depend on these through ops with a gradient; with `through_all`, all blobs that
+        depend on them."""
         found = set(names)
         for call in self.program.calls:
             passes = through_all or schema_of(call.op.type).differentiable
@@ -284,11 +295,11 @@ class _ElementwiseCore:
         return found
 
     def fixed(self, name: str) -> bool:
-        """True if a blob follows from parameters, and from nothing else that is fed or drawn."""
+        """True if a blob depends on parameters, and on no other input and no random op."""
         return name in self.of_parameters and name not in self.of_others
 
     def _built(self, name: str, way: Way, shape: Shape) -> str:
-        """The blob of the core that stands for a blob of the step, seen through some views."""
+        """The blob of the core that stands for a blob of the step after the views of `way`."""
         key = name, tuple((id(call), i) for call, i in way), shape
         if key not in self._made:
             self._made[key] = self._new(name, way, shape)
@@ -312,7 +323,7 @@ class _ElementwiseCore:
         return name in self.of_parameters or name in self.of_states
 
     def _is_elementwise(self, call: Call, form: Pointwise, way: Way) -> bool:
-        """True if the op may read what moves, and what views show of others, in the shape of its result."""
+        """True if all operands that move, and, after views, all others, can be broadcast to the shape of the result."""
         full = call.output_types[0].shape
         others = [i for i, name in enumerate(call.op.inputs) if name and call.shape(i) != full]
         seen_whole = [i for i in others if self._moves(call.op.inputs[i]) or (way and call.shape(i) != ())]
@@ -323,7 +334,7 @@ class _ElementwiseCore:
         for i, operand in enumerate(call.op.inputs):
             if not operand:
                 parts.append("")
-            elif not self._moves(operand) and (not way or call.shape(i) == ()):  # the op repeats it
+            elif not self._moves(operand) and (not way or call.shape(i) == ()):  # the op itself broadcasts it
                 parts.append(self._built(operand, (), call.shape(i)))
             else:
                 repeated = () if call.shape(i) == full else ((self._expansion(call.types[i], full), 0),)
@@ -341,7 +352,7 @@ class _ElementwiseCore:
         return self._expansions.setdefault((kind, shape), Call(op, (kind,), (None,), self.program.net.name, (made,)))
 
     def _product(self, call: Call, way: Way) -> Leaf:
-        """A product of data and a matrix made of parameters. Raises _MixedError for another op."""
+        """The leaf for a product of data and a matrix of parameters. Raises _MixedError for any other op."""
         inputs = [*filter(None, call.op.inputs)]
         still = inputs[0] not in self.of_parameters | self.of_states
         if call.op.type in MATMULS and call.rank(0) == call.rank(1) == 2 and still and self.fixed(inputs[1]):
@@ -356,13 +367,13 @@ class _ElementwiseCore:
         return made
 
     def _check_own_element(self, state: str, way: Way, shape: Shape) -> None:
-        """Raise GradientError where elements of a state reach others than their own."""
+        """Raise an error if views bring elements of a state to places of other elements."""
         numbers = np.arange(1, 1 + prod(self.types[state].shape)).reshape(self.types[state].shape)
         if shape != numbers.shape or not np.array_equal(seen(numbers, way), numbers):
             moves = [call for call, _ in way if call.op.outputs[0] in self.makers]
             if moves:
                 raise _MixedError(moves[0], moves[0].op.inputs[:1])
-            problem = f"this state reaches one of shape {list(shape)}, so that traces would be larger than parameters"
+            problem = f"a state {list(shape)} depends on this one, so that traces would be larger than parameters"
             raise GradientError(problem, net=self.program.net.name, blob=state, hint=TRAIN)
 
     def _sources(self, names: Iterable[str]) -> set[str]:
@@ -375,13 +386,13 @@ class _ElementwiseCore:
         return found
 
     def sources(self, name: str) -> list[str]:
-        """The inputs of the step that a blob follows from."""
+        """The inputs of the step that a blob depends on."""
         found = self._sources([name])
         return [spec.name for spec in self.program.net.input_specs if spec.name in found]
 
 
 def seen(numbers: Array, way: Way) -> Array:
-    """Numbers of elements, from 1 on, through the views of a way; 0 for what they fill in."""
+    """Numbers of elements, which count from 1, after the views of a way; 0 for elements that views fill in."""
     for call, place in way:
         numbers = np.append(0, numbers)[moved_numbers(call, [0], [1])[place]]
     return numbers
@@ -391,9 +402,9 @@ class _OnlineWriter:
     """Writes an online step: the ops of the step, the core and its slopes, the traces, the gradients.
 
     Attributes:
-        states: leaf -> the state that it is.
-        partials: state -> leaf that its new value follows from -> slope, a blob of the state's shape.
-        traces: (state, leaf made of parameters) -> the input that holds the trace.
+        states: leaf that is a state -> this state.
+        partials: state -> leaf that its new value depends on -> slope, a blob of the state's shape.
+        traces: (state, leaf that depends on parameters) -> the input with its trace.
     """
 
     def __init__(
@@ -437,7 +448,7 @@ class _OnlineWriter:
         return total
 
     def _along(self, way: Way, blob: str) -> str:
-        """A blob through the views of a way."""
+        """The blob after the views of a way, whose ops are appended."""
         for call, place in way:
             made = tuple(free_name(f"online/{call.op.type.lower()}", self.core.taken) for _ in call.op.outputs)
             self.ops.append(replace(call.op, inputs=(blob, *call.op.inputs[1:]), outputs=made))
@@ -451,11 +462,11 @@ class _OnlineWriter:
     def _gradients(
         self, program: Program, wrt: Sequence[str], given: Mapping[str, str], names: Mapping[str, str]
     ) -> dict[str, str]:
-        """Append the ops of a gradient; by input of the program, the blob that is its gradient.
+        """Append the ops of a gradient. Returns input of the program -> blob that is its gradient.
 
         Args:
             given: output -> the blob that is its gradient.
-            names: blob of the program -> blob here, where it has another name.
+            names: blob of the program -> its name in the new net, if it differs.
         """
         found = differentiate(program, wrt)
         for error in found.refused.values():
@@ -471,7 +482,7 @@ class _OnlineWriter:
     # -- slopes, and gradients of one step -------------------------------------------------------------------------
 
     def _slopes(self, end: str) -> dict[str, str]:
-        """The gradient of each element of a new state for the same element of each leaf."""
+        """Leaf -> slopes: the derivative of each element of a new state by the same element of the leaf."""
         kinds = {name: self.core.kinds[name] for name in self.core.leaves}
         inputs = [Input(name, kind.dtype, kind.shape) for name, kind in kinds.items()]
         net = Net("core").with_ops(self.core.ops, {"end": end}, inputs).snapshot()
@@ -481,7 +492,7 @@ class _OnlineWriter:
         return self._gradients(program, sorted(self.core.moving[end]), {"end": ones}, self.values)
 
     def _direct_gradients(self, prefix: str) -> dict[str, str]:
-        """Gradients of states and parameters within the step, for the gradients of its outputs that are given."""
+        """Gradients of states and parameters within the step, from the gradients of outputs, which become inputs."""
         blobs, types = {name: self.program.net.output_blobs[name] for name in self.outputs}, self.program.types
         given = {name: prefix + name for name in blobs}
         self.inputs += [Input(given[name], types[blob].dtype, types[blob].shape) for name, blob in blobs.items()]
@@ -491,7 +502,7 @@ class _OnlineWriter:
     # -- traces ----------------------------------------------------------------------------------------------------
 
     def _declare_traces(self) -> None:
-        """An input for each state and each leaf made of parameters that reaches it, now or by way of other states."""
+        """Declare a trace for each state and each leaf of parameters that it depends on, also through other states."""
         reached: dict[str, set[str]] = {state: set() for state in self.partials}
         while True:
             more = {
@@ -509,7 +520,7 @@ class _OnlineWriter:
         leaf, kind = self.core.leaves[name], self.program.types[state]
         if self.core.kinds[name].dtype != kind.dtype:
             problem, came = (
-                "a state follows from a blob of another dtype",
+                "a state depends on a blob of another dtype",
                 f"'{leaf.blob}', {self.core.kinds[name].dtype}",
             )
             raise GradientError(
@@ -536,11 +547,11 @@ class _OnlineWriter:
         return self._sum(terms)
 
     def _beside(self, blob: str, leaf: Leaf) -> str:
-        """A blob of a state's shape, with an axis for the rows of a matrix."""
+        """A blob of a state's shape; for a product, with an additional axis for the rows of the matrix."""
         return blob if leaf.product is None else self._op("Unsqueeze", blob, axes=(1,))
 
     def _outer(self, product: Call, slope: str, state: str) -> str:
-        """Data times slopes: for each row of the batch, by how much each row of the matrix moves each element."""
+        """Data times slopes: for each row of the batch, the derivative of each element by each row of the matrix."""
         rank = len(self.program.types[state].shape)
         data = self._op("Unsqueeze", product.op.inputs[0], axes=tuple(range(2, rank + 1)))
         return self._op("Mul", data, self._op("Unsqueeze", slope, axes=(1,)))
@@ -548,7 +559,8 @@ class _OnlineWriter:
     # -- gradients of parameters -----------------------------------------------------------------------------------
 
     def _gradients_through(self, direct: Mapping[str, str]) -> dict[str, str]:
-        """The gradients that states hand on to each parameter: those of leaves, by way of the ops that make them."""
+        """The gradients that reach parameters through states: gradients of leaves, sent back to the parameters that
+        make them."""
         terms: dict[str, list[str]] = {}
         for (state, name), trace in self.traces.items():
             leaf = self.core.leaves[name]
@@ -564,7 +576,8 @@ class _OnlineWriter:
         return self._gradients(program, self.parameters, given, {})
 
     def _end(self, leaf: Leaf, name: str) -> str:
-        """The part of a leaf that follows from parameters: of a product the columns of its right operand."""
+        """The part of a leaf that depends on parameters. For a product: the columns of its right operand, as its views
+        choose them."""
         if leaf.product is None:
             return self.values[name]
         (height, _), (rows, columns) = leaf.product.shape(0), leaf.product.shape(1)

@@ -1,4 +1,8 @@
-"""A plan as users read it: loops, memory, pictures, generated source."""
+"""Calls by their plan, calls that are recorded, and `PlannedRun`, the plan as users read it.
+
+`RepeatedCalls` answers calls of one run: by recorded lists of jobs if feeds have the same types as before, else op by
+op (`call_by_plan`, `vjp_by_plan`).
+"""
 
 from __future__ import annotations
 
@@ -30,39 +34,40 @@ else:  # a first call does without
     schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
-SHORT = 1 << 22  # bytes of a plan whose calls are recorded: of longer ones, Python's part is short
-KINDS = 8  # types of feeds whose lists are kept
+SHORT = 1 << 22  # calls that need more bytes are not recorded: they are long, so that Python's part is small
+KINDS = 8  # for how many types of feeds lists of jobs are kept
 Names = tuple[str, ...]
 
 
 class RepeatedCalls:
-    """Calls with feeds of the same types as the one before are recorded: then each is one native call.
+    """Answers calls. If two calls in a row have feeds of the same types, they are recorded. Further calls with feeds of
+    these types are one native call each.
 
     Tables are replaced and never changed, so there is no lock.
 
     Args:
-        names: of the inputs that are fed.
+        names: names of the inputs that are fed.
         answer: answers a call of a run by its plan.
-        record: makes the lists of jobs (`bound_run.CallLists`, `TrainingLists`) for a run, feeds, and
-            what else a call is given; or a text on why there can be none.
+        record: from a run, feeds, `wrt` and `training` to the lists of jobs (`bound_run.CallLists`, `TrainingLists`),
+            or to a text on why there are none.
     """
 
     def __init__(self, names: Names, answer: Callable[..., Any], record: Callable[..., Any]) -> None:
         self._names, self._answer, self._record = names, answer, record
-        self._lists: dict[Hashable, Any] = {}  # or why there are none; the last is the one used last
-        self._last: Hashable = None  # what the last call was like, if it was right
-        self._used: tuple[Any, Names | None, bool] = None, None, False  # lists, and what else the call was given
-        self.by_parts = False  # whether pullbacks are asked for more than gradients, which only plans have
+        self._lists: dict[Hashable, Any] = {}  # key of a call -> its lists, or why there are none; the newest is last
+        self._last: Hashable = None  # key of the last call that the plan answered
+        self._used: tuple[Any, Names | None, bool] = None, None, False  # lists used last, with `wrt` and `training`
+        self.by_parts = False  # True once a pullback was asked for more than gradients: only plans have the rest
 
     def known(self, kinds: Hashable, wrt: Names | None = None, training: bool = False) -> Any:
-        """The lists of jobs that answer such calls, None where there are none."""
+        """The lists of jobs that answer such calls; None if there are none."""
         found = None if self.by_parts else self._lists.get((kinds, wrt, training))
         return None if isinstance(found, str) else found
 
     def __call__(
         self, run: Run, dicts: tuple[Feeds, ...], named: Feeds, wrt: Names | None = None, training: bool = False
     ) -> Any:
-        """The answer to a call; lists that were used last look at types of feeds themselves."""
+        """The answer to a call. The lists that were used last are tried first; they check the types of feeds."""
         feeds = None if self.by_parts else given_once(self._names, dicts, named)
         if feeds is None:
             return self._answer(run, dicts, named, wrt, training)
@@ -94,7 +99,7 @@ class RepeatedCalls:
 
 
 def _are(names: Names | None, others: Names | None) -> bool:
-    """True for the very same names; `==` of what else is given for names may mean something else."""
+    """True if the same objects are given as names. Wrong arguments may be of types whose `==` is not a bool."""
     return names is not None and others is not None and len(names) == len(others) and all(map(is_, names, others))
 
 
@@ -141,9 +146,9 @@ class PlannedRun:
 
     Args:
         device: `"cpu"`, `"reference"` or `"cuda"`.
-        plan: the one that calls with such feeds use.
-        calls: how bound runs answer these, from the second one on.
-        budget: what a memory budget has chosen, as a line; None where there is no budget.
+        plan: the plan of calls with such feeds.
+        calls: for bound runs: how calls are answered from the second one on, in words.
+        budget: returns a line on the choice of the memory budget; None if there is no budget.
     """
 
     device: str
@@ -152,7 +157,7 @@ class PlannedRun:
     budget: Callable[[], str] | None = field(default=None, compare=False, repr=False)
 
     def describe(self) -> str:
-        """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
+        """The plan as text: loops, products, blobs that are kept, computed again or aliased, and interpreted ops."""
         return describe.describe_plan(self.plan, self.device, self.calls, self.budget() if self.budget else "")
 
     def memory(self) -> MemoryTable:
@@ -160,7 +165,7 @@ class PlannedRun:
         return memory_timeline.memory_of(self.plan)
 
     def memory_curve(self) -> MemoryCurve:
-        """Planned bytes from op to op, forward and backward, with the peak and what is there then.
+        """Planned bytes from op to op, forward and backward, with the peak and the allocations at the peak.
 
         Returns:
             A picture; `print` says the same in words. Its `peak` is the `total` of `memory()`.
@@ -176,11 +181,11 @@ class PlannedRun:
         return schedule.plan_schedule(self.plan, self.device)
 
     def draw_net(self, opened: bool = True, views: bool = False) -> Drawing:
-        """The net that is run forward as a picture: borders tell what is kept for the backward pass or computed again.
+        """The forward net as a picture. Borders of boxes show which blobs are kept for backward or computed again.
 
         Args:
             opened: whether cells are drawn within recurrences.
-            views: whether ops that give elements another shape or order are drawn, such as Reshape and Transpose.
+            views: whether ops that only change shape or order are drawn, such as Reshape and Transpose.
 
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
@@ -189,14 +194,14 @@ class PlannedRun:
 
     @property
     def source(self) -> str:
-        """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
+        """The generated modules as Python with names of blobs; `""` if everything runs in the interpreter."""
         runners = ((title, call, runner) for title, call, runner in describe.compiled_ops(self.plan) if runner)
         found = [([title, *describe.variables_of(call)], runner.compiled) for title, call, runner in runners]
         heads = (("\n".join(f"# {line}" for line in lines), scan) for lines, scan in found if scan is not None)
         return "\n\n".join(f"{head}\n{scan.text.shown()}" for head, scan in heads)
 
     def load(self) -> None:
-        """Compile all kernels, or have them from the disk, with a bar where there is a terminal."""
+        """Compile all kernels, or load them from the disk. Shows a progress bar in a terminal."""
         for runner in with_bar(self.plan.compiled.kernels, "compiling", " kernels"):
             runner.compiled.load()
 
@@ -216,13 +221,14 @@ def made_again(
     saving: Any,
     starts: Mapping[str, Initializer | None] = MappingProxyType({}),
 ) -> Any:
-    """A run that was pickled: kernels are loaded, or compiled, where it is used.
+    """A run from its pickle. Kernels are loaded or compiled when it is used.
 
     Args:
-        starts: initializers of parameters, as the text does not hold large arrays.
+        text: the net as text.
+        starts: initializers of parameters. They are separate, because the text has no large arrays.
     """
     for array in bound.values():
-        array.flags.writeable = False  # as `bind` has them: packed copies would not follow
+        array.flags.writeable = False  # as in `bind`: packed copies would not follow a change
     net = texts.parse_net(text)
     specs = [replace(spec, initializer=starts.get(spec.name, spec.initializer)) for spec in net.input_specs]
     return kind(net.with_ops(net.ops, inputs=specs).snapshot(), device, options, bound, saving)

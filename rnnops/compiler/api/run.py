@@ -62,20 +62,21 @@ else:  # a first call does without
 CUDA = "cuda"
 SavedBy: TypeAlias = "tuple[Callable[[Policy], Saved], Callable[[int, int], int]]"
 Outputs = dict[str, Array]  # by name
-PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
+PLANS = 512  # plans that a run keeps for calls, and as many for `vjp`; one takes about a hundred kilobytes
 
 
 class Run(ForwardMode):
-    """A compiled net, made by `ro.compile`; called with arrays, it gives arrays.
+    """A compiled net, made by `ro.compile`. A call with arrays returns arrays.
 
-    Calls may come from several threads; a backward pass has its state in its pullback. Runs print, copy, pickle.
+    Several threads may call it at once; a backward pass has its state in its pullback. Runs can be printed, copied and
+    pickled.
 
     Args:
         net: the net that runs, a snapshot.
         device: `"cpu"`, `"reference"` or `"cuda"`.
-        options: of kernels; from `ro.compile`.
-        bound: inputs that are fed already; from `bind`.
-        saving: policy and budget; from `ro.compile`.
+        options: options of kernels, from `ro.compile`.
+        bound: inputs that are fed already, from `bind`.
+        saving: policy and budget, from `ro.compile`.
 
     Raises:
         FeedError: in calls, for feeds that do not fit.
@@ -90,7 +91,7 @@ class Run(ForwardMode):
     """
 
     pullback: ClassVar[type[Pullback]] = Pullback
-    symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
+    symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in from templates
     repeats: bool = True  # whether calls with feeds of the same types are recorded
 
     def __init__(
@@ -122,16 +123,16 @@ class Run(ForwardMode):
         """Forward pass.
 
         Args:
-            dicts, feeds: input name -> array of the input's dtype and shape; floats are all float32 or all float64,
-                integers of any size go where an integer dtype is declared. Inputs that are bound may be fed anew.
-            seed: of random ops, an integer of 0 or more; needed where they are live and `training` is on.
+            dicts, feeds: input name -> array of the input's dtype and shape, without bound inputs. Floats are all
+                float32 or all float64. An input of integers takes integers of any dtype.
+            seed: seed of random ops, an integer of 0 or more. It is needed if random ops are live.
             training: whether Dropout is active.
 
         Returns:
             Output name -> array, the caller's own.
 
         Raises:
-            FeedError: feeds are missing, unknown, twice, of another dtype or shape, or a seed is missing.
+            FeedError: a feed is missing, unknown, given twice or of another dtype or shape; or a seed is missing.
             TypeRuleError: shapes do not fit the ops.
             OutOfMemoryError: an array does not fit in memory.
         """
@@ -144,13 +145,13 @@ class Run(ForwardMode):
     def vjp(
         self, *dicts: Feeds, seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
     ) -> tuple[dict[str, Array], Pullback]:
-        """Forward pass that keeps what backward reads, and the pullback that runs backward.
+        """Forward pass that keeps values for backward, and the pullback that runs the backward pass.
 
-        Feeds are borrowed until the pullback is used or dropped; outputs that backward reads are read-only until then.
+        Do not change feeds until the pullback is used or dropped. Outputs that backward reads are read-only until then.
 
         Args:
-            dicts, feeds: as of a call.
-            seed: as of a call.
+            dicts, feeds: as for a call.
+            seed: as for a call.
             training: whether Dropout is active.
             wrt: names of the inputs whose gradients are wanted; all float inputs if left out.
 
@@ -158,11 +159,11 @@ class Run(ForwardMode):
             Output name -> array, and a `ro.Pullback`.
 
         Raises:
-            FeedError: as a call, and for names in `wrt` that are not float inputs.
-            TypeRuleError: as a call.
+            FeedError: as for a call, and for names in `wrt` that are not float inputs.
+            TypeRuleError: as for a call.
             GradientError: the net cannot be differentiated.
-            CheckpointError: the policy names blobs that are not there, leaves nothing to compute again, or no budget
-                fits.
+            CheckpointError: the policy names unknown blobs or leaves nothing to compute again, or the budget is too
+                small.
 
         Example:
             >>> net = ro.Net("n")
@@ -194,22 +195,22 @@ class Run(ForwardMode):
         wrt: Any = None,
         **feeds: Any,
     ) -> Profile:
-        """How long each op takes and what it makes, on average over some rounds.
+        """The time of each op, on average over some rounds, and its results.
 
         Args:
             dicts, feeds: input name -> array.
-            backward: whether rounds are `vjp` and its pullback, for gradients of ones, or calls.
-            rounds: that are timed.
-            warm_up: rounds before them, which are not.
-            seed: as of a call.
-            training: whether Dropout is active; on where `backward` is, if left out.
+            backward: True: a round is `vjp` and its pullback, for gradients of ones. False: a round is a call.
+            rounds: number of rounds that are timed.
+            warm_up: number of rounds before these, which are not timed.
+            seed: as for a call.
+            training: whether Dropout is active; the value of `backward` if left out.
             wrt: as for `vjp`.
 
         Returns:
             A profile that prints as tables; `trace(path)` writes it for Perfetto.
 
         Raises:
-            FeedError: as a call, and for numbers of rounds that make no sense.
+            FeedError: as for a call, and for wrong numbers of rounds.
         """
         check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
@@ -223,11 +224,14 @@ class Run(ForwardMode):
 
     @memory_named(of_run)
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
-        """A run with some inputs fed once and for all (copies are taken).
+        """A run with some inputs fed once and for all, as copies.
+
+        The first call of the new run computes all values that depend only on bound inputs, and packs weights of
+        products. Later calls use both again.
 
         Args:
-            weights: `"int8"` keeps bound weights of products as whole numbers of a byte with a scale for each column
-                (docs/precision.md); None as they are. An array is for an input of that name.
+            weights: `"int8"` keeps bound weights of products as int8 with a scale for each column (docs/precision.md);
+                None keeps them unchanged. An array is taken for an input of the name `weights`.
             params: input name -> array.
 
         Returns:
@@ -235,7 +239,7 @@ class Run(ForwardMode):
 
         Raises:
             FeedError: a name is not an input, or an array does not fit.
-            DeviceError: weights cannot be kept so.
+            DeviceError: the device or the precision does not allow this format of weights.
 
         Example:
             >>> net = ro.Net("n")
@@ -259,7 +263,7 @@ class Run(ForwardMode):
             return Run(self.net, self.device, options, copies, self._saving)
         made = bound_run.BoundRun(self.net, self.device, options, copies, self._saving)
         if weights is not None:
-            _ = made.served  # which finds what is wrong with weights
+            _ = made.folded_run  # raises errors of weights now, not at the first call
         return made
 
     @memory_named(of_run)
@@ -274,27 +278,29 @@ class Run(ForwardMode):
         source: str | None = None,
         **feeds: Any,
     ) -> ExportedFiles:
-        """Write a call as an object file, a C header and weights, which need no Python where they run.
+        """Write a call as an object file, a C header and weights. They run without Python.
 
         Args:
             folder: for NAME.o (or NAME.c), NAME.h, NAME.weights and NAME.json; made if it is not there.
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
-            name: that files and functions of C begin with; by default the net's name, or `model` where C cannot have
-                that, as keywords, `main`, and names of C's library.
-            states: output -> input of the next call, which stay in the program's memory; or a `StreamedNet`.
-            initial: input of a state -> an array that broadcasts to it, which it begins with; zeros if left out.
-            dtype: of floats where no arrays are given.
-            source: `"c99"` for plain C99, for any little-endian processor, with numbers of a call within rounding; None
-                or `"object"` for an object for this processor, with the bits of a call.
+            name: the NAME of files and functions. By default the net's name, or `model` if C does not allow this name,
+                as a keyword, `main`, or a name of C's library.
+            states: output -> the input that it feeds at the next call; these stay in the program's memory. Or a
+                `StreamedNet`.
+            initial: input of a state -> its initial value, an array that broadcasts to it; zeros if left out.
+            dtype: dtype of floats if no arrays are given.
+            source: `"c99"` for C99 source, for any little-endian processor. Its results equal those of a call within
+                rounding. None or `"object"` for an object file for this processor, with the same bits as a call.
 
         Returns:
-            Paths of the files, and names of inputs and outputs in C. The code is for one thread. Ops that see one
-            frame in each call, and nothing of earlier calls, are a UserWarning.
+            Paths of the files, and names of inputs and outputs in C. The code is for one thread. A UserWarning names
+            ops that see one frame in each call, and nothing of earlier calls.
 
         Raises:
             FeedError: feeds, states or names do not fit.
-            DeviceError: the device is another, Python has a part in the plan, or random ops are live.
-            SaveError: files cannot be written, or a file of this name is not rnnops's, or is an export of another kind.
+            DeviceError: the device is not the CPU, Python runs a part of the plan, or random ops are live.
+            SaveError: files cannot be written, or a file of this name was not written by rnnops or is the other kind
+                of export.
         """
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
@@ -311,20 +317,20 @@ class Run(ForwardMode):
         self, states: Mapping[str, str] | None = None, rows: int | None = None, shapes: Any = None,
         initial: Any = None, dtype: Any = None, steps: str | None = None,
     ) -> streams.Stream:  # fmt: skip
-        """This run, called frame by frame: states stay inside from call to call.
+        """A stream: this run, called frame by frame. States stay inside from call to call.
 
         Args:
             states: name of an output -> name of the input that it feeds at the next call; may be left out with `steps`.
-            rows: of the batch; 1 if left out.
-            shapes: input name -> numbers, and a name in place of the number of rows, as `(1, "N", 64)`. Shapes that are
-                declared need not be said, nor those of initial arrays; their axis of rows is then the one of `rows=`
-                elements, if that is said. Inputs that are not states are ignored, so `OnnxModel.shapes` will do.
-            initial: input name -> what a state begins with, an array that broadcasts to its shape; zeros if left out.
-            dtype: of float states where no arrays are given; float32 if left out.
-            steps: a name in `shapes` for the axis of frames; the net is one for whole sequences (`ro.streamed_net`).
+            rows: batch size; 1 if left out.
+            shapes: name of a state's input -> its shape, with a name for the axis of rows, as `(1, "N", 64)`. It may be
+                left out if the shape is declared or an initial array is given. The axis of rows is then the one with
+                `rows=` elements, if `rows=` is given. Other inputs are ignored, so you can give `OnnxModel.shapes`.
+            initial: input name -> initial value of a state, an array that broadcasts to its shape; zeros if left out.
+            dtype: dtype of float states if no arrays are given; float32 if left out.
+            steps: the name in `shapes` for the axis of frames, if the net is for whole sequences (`ro.streamed_net`).
 
         Returns:
-            A stream, called with the other inputs.
+            A stream, which is called with the other inputs.
 
         Raises:
             StreamError: names, shapes, rows or initial states do not fit, or with `steps` an op needs all frames.
@@ -351,18 +357,18 @@ class Run(ForwardMode):
 
         Args:
             dicts, feeds: input name -> array or shape; inputs with declared shapes may be left out.
-            backward: whether `vjp` and its pullback are planned, or a call.
+            backward: True: plan `vjp` and its pullback. False: plan a call.
             wrt: as for `vjp`.
-            dtype: of floats where no arrays are given; float32 if left out.
+            dtype: dtype of floats if no arrays are given; float32 if left out.
 
         Returns:
-            A plan, which prints; `memory()` is a table, `source` the generated code.
+            A plan, which can be printed; `memory()` is a table, `source` the generated code.
 
         Raises:
-            FeedError: what is given is missing or does not fit.
+            FeedError: a feed or shape is missing or does not fit.
             TypeRuleError: shapes do not fit the ops.
             GradientError: the net cannot be differentiated.
-            CheckpointError: as `vjp`.
+            CheckpointError: as for `vjp`.
 
         Example:
             >>> net = ro.Net("n")
@@ -388,7 +394,7 @@ class Run(ForwardMode):
 
     @memory_named(of_run)
     def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
-        """Compile what calls with such feeds run, before the first one.
+        """Compile all kernels of calls with such feeds, before the first call.
 
         Args:
             dicts, feeds: as for `plan`: arrays or shapes.
@@ -397,7 +403,7 @@ class Run(ForwardMode):
             dtype: as for `plan`.
 
         Raises:
-            FeedError: as `plan`, and what else it raises.
+            FeedError: as for `plan`, whose other errors are raised too.
         """
         check_flags("warm_up", backward=backward)
         self.plan(*dicts, backward=False, dtype=dtype, **feeds).load()
@@ -411,10 +417,10 @@ class Run(ForwardMode):
             dicts, wrt, dtype, feeds: as for `plan`.
 
         Returns:
-            A table with `blobs` and `total` bytes, which prints.
+            A table with `blobs` and `total` bytes, which can be printed.
 
         Raises:
-            FeedError: as `plan`, and what else it raises.
+            FeedError: as for `plan`, whose other errors are raised too.
 
         Example:
             >>> net = ro.Net("n")
@@ -436,15 +442,16 @@ class Run(ForwardMode):
         """Bytes and predicted time of a policy; nothing is computed.
 
         Args:
-            checkpoints: as for `ro.compile`; what the run itself does, its budget included, if left out.
+            checkpoints: as for `ro.compile`; by default the policy or budget of the run.
             dicts, wrt, dtype, feeds: as for `plan`.
 
         Returns:
-            The policy with `nbytes` held at most and `time`, that of one that does nothing twice being 1.
+            The policy with `nbytes`, the most bytes that it holds, and its predicted `time`. A policy that computes
+            nothing twice has the time 1.
 
         Raises:
-            CheckpointError: the policy makes no sense.
-            FeedError: as `plan`, and what else it raises.
+            CheckpointError: this is not a policy.
+            FeedError: as for `plan`, whose other errors are raised too.
         """
         policy, (saved, tile) = self._saving.policy, self._saved_by(dicts, wrt, dtype, feeds)
         policy = policy if checkpoints is None else as_policy(checkpoints, self.net)
@@ -454,21 +461,21 @@ class Run(ForwardMode):
 
     @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
-        """Bytes against predicted time for what a budget chooses from; nothing is computed.
+        """Bytes and predicted time of all policies that a budget chooses from; nothing is computed.
 
         Args:
             dicts, wrt, dtype, feeds: as for `plan`.
 
         Returns:
-            A table of estimates, the fastest first, which prints. Each takes fewer bytes than those above.
+            A table of estimates, the fastest first, which can be printed. Each takes fewer bytes than those above.
 
         Raises:
-            FeedError: as `plan`, and what else it raises.
+            FeedError: as for `plan`, whose other errors are raised too.
         """
         return costs.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
 
     def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
-        """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.
+        """Bytes against predicted time for all values of `memory_budget=`, down to the least; nothing is computed.
 
         Args:
             dicts, wrt, dtype, feeds: as for `plan`.
@@ -477,8 +484,8 @@ class Run(ForwardMode):
             A picture; `print` says the same in words, and `rows` are the estimates.
 
         Raises:
-            CheckpointError: nothing fits what the run was compiled with.
-            FeedError: as `plan`, and what else it raises.
+            CheckpointError: the budget of the run is too small.
+            FeedError: as for `plan`, whose other errors are raised too.
         """
         chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
         return costs.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
@@ -490,14 +497,14 @@ class Run(ForwardMode):
         return f"<{type(self).__name__} of net '{self.net.name}' on {self.device}: {ports}{bound}>"
 
     def __copy__(self) -> Run:
-        """The same plans and kernels, as a copy that differs in some attribute has."""
+        """A copy that shares all plans and kernels."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
-        options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
+        """Pickles the text of the net and the options. Kernels are loaded or compiled where the copy is used."""
+        options = replace(self._options, pool=Pool())  # without the memory of the old pool
         starts = {spec.name: spec.initializer for spec in self.net.parameters}
         return made_again, (type(self), str(self.net), self.device, options, self._bound, self._saving, starts)
 
@@ -508,14 +515,14 @@ class Run(ForwardMode):
         return "run(feeds) is a call; out, pullback = run.vjp(feeds) and pullback(grads) train."
 
     def _saved_by(self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds) -> SavedBy:
-        """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
+        """Two functions for feeds of certain shapes: from a policy to its residuals, and the steps of a tile."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         self._check_derivatives(float_dtype)
         how = checked_wrt(self.net, wrt), self._saving.policy.residuals, self._options
         return pipeline.saved_by(self._live, types, float_dtype, *how), partial(steps_of_tile, self._options)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
-        """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
+        """Checked feeds by input, and the key of their plan: dtypes and shapes."""
         names = self._names
         given = given_once(names, (self._bound, *dicts), named)
         plain = None if given is None else plain_arrays(given)
@@ -529,7 +536,7 @@ class Run(ForwardMode):
         return {name: arrays[name] for name in names}, kinds
 
     def _fed(self, net: str, name: str, value: Any, what: str = "a feed") -> Any:
-        """A feed of an input as an array. Raises FeedError for what is none."""
+        """A feed as an array. Raises FeedError for a value that is not an array."""
         return as_array(net, name, value, what)
 
     def _called(self, *given: Any) -> Outputs:
@@ -537,7 +544,7 @@ class Run(ForwardMode):
         return call_by_plan(self, *given)
 
     def _call_lists(self, feeds: Sequence[Array], *_: Any) -> Any:
-        """The lists of jobs that answer calls with such feeds, or why there are none."""
+        """The lists of jobs that answer calls with such feeds; or a text on why there are none."""
         return bound_run.call_lists(self, self, feeds, SHORT)
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
@@ -555,7 +562,7 @@ class Run(ForwardMode):
         return pipeline.with_memory(self._templates[0].plan(float_dtype, types, self._known_sizes, make))
 
     def _said_of_budget(self, shapes: Mapping[str, Any], wrt: tuple[str, ...], dtype: str) -> str:
-        """A line on what the memory budget has chosen."""
+        """A line on the choice of the memory budget."""
         whole, chosen = (self.memory_estimate(way, shapes, wrt=wrt, dtype=dtype) for way in ("all", None))
         return costs.said_of_budget(self._saving.budget, chosen, whole)
 
@@ -570,7 +577,7 @@ class Run(ForwardMode):
         return pipeline.with_memory(self._templates[1].plan((wrt, float_dtype), types, self._known_sizes, make))
 
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Feeds where the ops of a plan want them."""
+        """Feeds on the device where the ops of a plan read them."""
         return arrays
 
     def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -578,11 +585,11 @@ class Run(ForwardMode):
         return kernels
 
     def _reference(self, call: Call) -> Any:
-        """The runner of an op that is not compiled; None for its reference."""
+        """The runner of an op that is not compiled; None if its reference runs it."""
         return None
 
     def _clock(self) -> float:
-        """Seconds, when all work so far is done."""
+        """The time in seconds, after all work so far is done."""
         return perf_counter()
 
     def _context(self, seed: int | None, training: bool) -> RunContext:

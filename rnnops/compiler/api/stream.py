@@ -1,12 +1,13 @@
-"""Streams: a run that is called frame by frame and keeps its states.
+"""Streams: a run that is called frame by frame and keeps its states from call to call (`Stream`).
 
-`Stream`: a run that is called frame by frame, whose states stay inside from call to call.
+A stream is told by name which outputs are states, and which inputs they feed at the next call. All states together are
+one value, which is replaced as a whole at the end of a call. So a call that fails changes nothing, and copies of a
+stream share arrays.
 
-Which outputs are states, and which inputs they feed at the next call, is said by name. States are a value, replaced as
-a whole when a call is over: a call that fails changes nothing, and copies of a stream share what they have in common.
+Rows of the batch are places. `join` takes a place and `leave` gives it back. The batch never shrinks, so that plans can
+be used again. Rows that take no part in a call keep their states. Rows must be independent of each other in the net.
 
-Rows of the batch are places. `join` takes a place and `leave` gives it back; the batch does not shrink, so that plans
-serve on, and rows that take no part in a call keep their states. Rows must be independent of each other in the net.
+Errors of calls come first (`of_stream`), then how a stream is opened (`open_stream`), then `Stream`.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ from rnnops.util import counted
 
 
 def of_stream(error: RnnopsError, net: Net, now: States, fed: Mapping[str, Any]) -> RnnopsError:
-    """The error that says which feed does not fit the states of a stream, else the error as it is.
+    """An error that says which feed does not fit the states of a stream; else the error itself.
 
     Args:
-        error: of the run.
-        now: states of the stream.
-        fed: what the caller fed, by name.
+        error: the error of the run.
+        now: the states of the stream.
+        fed: the feeds of the caller, by name.
     """
     arrays = {name: value for name, value in fed.items() if isinstance(value, np.ndarray) and name in net.input_names}
     if isinstance(error, FeedError):
@@ -66,12 +67,12 @@ def of_stream(error: RnnopsError, net: Net, now: States, fed: Mapping[str, Any])
 
 
 def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedError | None:
-    """The error for a float feed of another float dtype than the states have; None where there is none."""
+    """The error for a float feed whose dtype is not that of the states; None if there is no such feed."""
     wanted = next((state.dtype for state in now.places.links if state.dtype in FLOATS), None)
     for name, array in arrays.items():
         came = str(array.dtype)
         if wanted is not None and is_float(net.dtype_of(name)) and came in FLOATS and came != wanted:
-            problem = "a feed of another dtype than the stream's states"
+            problem = "a feed has another dtype than the states of the stream"
             short = name if name.isidentifier() else "array"
             hint = f"Convert it: {short}.astype('{wanted}'); dtype= of run.stream says which dtype states have."
             return FeedError(problem, net=net.name, blob=name, wanted=wanted, came=came, hint=hint)
@@ -79,19 +80,19 @@ def _of_dtypes(net: Net, now: States, arrays: Mapping[str, np.ndarray]) -> FeedE
 
 
 def _of_rows(error: RnnopsError, rows: int, arrays: Mapping[str, np.ndarray]) -> RnnopsError:
-    """The error with what the stream wants and what it was fed."""
+    """The error with the batch size of the stream and the types of its feeds."""
     fed = ", ".join(f"{name} {type_of(array)}" for name, array in arrays.items())
     hint = f"This stream has {counted(rows, 'row')}"
     hint += f", so a sequence of one step is [1, {rows}, ...]" if isinstance(error, RecurrentError) else ""
     hint += f"; it was fed {fed}." if fed else "."
     if isinstance(error, TypeRuleError) and error.hint:
-        hint = f"{error.hint} {hint}"  # that of a recurrence says how to feed states
+        hint = f"{error.hint} {hint}"  # the first hint says how to feed states
     return type(error)(
         error.problem, net=error.net, op=error.op, blob=error.blob, wanted=error.wanted, came=error.came, hint=hint
     )
 
 
-Reader = Callable[[str, str, Any], Any]  # net, input, what is given -> an array
+Reader = Callable[[str, str, Any], Any]  # (net, input, given value) -> array
 Feeds = Mapping[str, Any]
 
 
@@ -104,7 +105,7 @@ def open_stream(
     Args:
         bound: inputs that are fed already.
         read: how the run reads feeds.
-        of: a run of another net.
+        of: from another net to a run like this one.
     """
     if steps is None:
         opened = _opened(run, bound, read, states, rows, shapes, initial, dtype)
@@ -119,7 +120,7 @@ def open_stream(
 
 
 def _warn_of_single_frames(net: Net, bound: Feeds, opened: Stream, shapes: Mapping[str, Any]) -> None:
-    """Warn of ops that see nothing of earlier calls, where shapes tell which axes of the other inputs are open."""
+    """Warn of ops that see nothing of earlier calls, if `shapes` tell which axes of inputs are open."""
     states = {state.input: state.type(opened.rows) for state in opened._now.places.links}
     fed = {name: tuple(shapes[name]) for name in opened._others if shapes.get(name) is not None}
     axes = open_axes(fed)
@@ -137,20 +138,24 @@ def _opened(
     run: Run, bound: Feeds, read: Reader, states: Any, rows: int | None, shapes: Any, initial: Any, dtype: Any,
     frames: StreamedNet | None = None,
 ) -> Stream:  # fmt: skip
-    """A stream of a run; `frames` where its net reads chunks of them."""
+    """A stream of a run.
+
+    Args:
+        frames: the streamed net of the run, if the run has one.
+    """
     net = run.net
     shapes, initial = {} if shapes is None else shapes, {} if initial is None else initial
     check_names(net, states, shapes, initial, bound, least=int(frames is None))
     if rows is not None and not (is_number(rows) and rows >= 0):
-        raise StreamError("no number of rows", net=net.name, wanted="an integer of 0 or more", came=repr(rows))
+        raise StreamError("rows= is not a count", net=net.name, wanted="an integer of 0 or more", came=repr(rows))
     arrays = {name: on_host(read(net.name, name, value)).copy() for name, value in initial.items()}
     reader = StateReader(net, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
     links = [reader.state(output, name) for output, name in states.items()]
     if position := position_to_set(net, [*states.values()], arrays, StreamError):
         arrays[position] = np.ones((), np.int64)
     if rows is not None and links and all(state.axis is None for state in links):
-        hint = "Leave rows= out, or open the axis of rows by a name in shapes=; a file is exported anew, with it open."
-        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows, hint=hint)
+        hint = "Leave rows= out, or name the axis of rows in shapes=; export an ONNX file again with this axis open."
+        raise StreamError("rows= is given, but no state has an axis of rows", net=net.name, came=rows, hint=hint)
     counted = () if frames is None else (frames.fed,)
     others = tuple(name for name in net.input_names if name not in (*bound, *states.values(), *counted))
     now = first_states(net.name, links, arrays, 1 if rows is None else int(rows))
@@ -161,14 +166,14 @@ class Stream(Attributes):
     """A run and its states between two calls; `run.stream` makes one. One thread at a time may use it.
 
     Args:
-        run: that is called.
-        now: states, and which rows are there.
+        run: the run that is called.
+        now: the states, and which rows are present.
         read: how the run reads feeds.
         others: inputs that are not states.
-        frames: of a net that reads chunks of frames.
+        frames: the streamed net, if the net reads chunks of frames.
 
     Raises:
-        StreamError: in calls, for what does not fit, and where two threads use it at once.
+        StreamError: in calls, for feeds or rows that do not fit, and if two threads use it at once.
 
     Example:
         >>> net = ro.Net("n")
@@ -198,7 +203,7 @@ class Stream(Attributes):
 
     @property
     def states(self) -> Mapping[str, Array]:
-        """Input name -> what the next call feeds it: arrays that never change, to be kept, saved, loaded."""
+        """Input name -> the state that the next call feeds it. These arrays never change: keep, save or load them."""
         return MappingProxyType(self._now.arrays)
 
     @property
@@ -208,21 +213,22 @@ class Stream(Attributes):
 
     @property
     def present(self) -> Array:
-        """Which places somebody has: bool[rows]."""
+        """For each place, True if it is taken: bool[rows]."""
         return self._now.places.present
 
     @property
     def delay(self) -> dict[str, int]:
-        """Output -> how many of its first frames mean nothing, of a stream with `steps=`: its look-ahead."""
+        """For a stream with `steps=`: output -> how many of its first frames mean nothing, which is its look-ahead."""
         return {} if self._frames is None else self._frames.delay
 
     @property
     def chunk(self) -> int:
-        """A call has a multiple of so many frames: more than 1 where windows have strides."""
+        """The number of frames of a call must be a multiple of this. It is more than 1 if windows have strides."""
         return 1 if self._frames is None else self._frames.chunk
 
     def joined(self, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """Results of calls and `finish` as one call gives them: joined, without the delay; of other outputs the last.
+        """Results of calls and of `finish` as one call of all frames returns them: joined, without the delay. Outputs
+        without frames are those of the last part.
 
         Args:
             parts: results of all calls since the stream began, and of `finish`.
@@ -240,22 +246,22 @@ class Stream(Attributes):
     def __call__(
         self, *feeds: Any, rows: Any = None, seed: int | None = None, stream: Any = None, **named: Any
     ) -> dict[str, Array]:
-        """One call of the run: one step or more, after those that were fed so far.
+        """One call of the run, for the next step or steps.
 
         Args:
-            feeds, named: as of the run, all inputs but states; one array where there is one such input.
-            rows: those that take part, a mask or one row; all that are present if left out. Others keep their states;
-                something is fed for them, too, and their part of outputs means nothing.
-            seed: as of the run; each call needs another.
-            stream: of a CUDA device, as of the run.
+            feeds, named: as for the run: all inputs that are not states. If there is one such input, its array may be
+                given without a name.
+            rows: the rows that take part: a mask or one row; all present rows if left out. Other rows keep their
+                states. They must be fed too; their part of outputs means nothing.
+            seed: as for the run; give another one at each call.
+            stream: a stream of a CUDA device, as for the run.
 
         Returns:
-            Output name -> array, of those that are not states.
+            Output name -> array, without outputs that are states.
 
         Raises:
-            StreamError: a state is fed, or an output does not fit the input that it feeds; states are then what they
-                were.
-            FeedError: as of the run; states are then what they were.
+            StreamError: a state is fed, or an output does not fit the input that it feeds; states do not change.
+            FeedError: as for the run; states do not change.
         """
         with self._alone:
             now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
@@ -280,24 +286,24 @@ class Stream(Attributes):
             return out
 
     def finish(self, *feeds: Any, rows: Any = None, **named: Any) -> dict[str, Array]:
-        """The last frames of outputs, of a stream with `steps=`; the rows begin anew then.
+        """For a stream with `steps=`: the last frames of outputs. The rows then begin anew.
 
-        All that a stream gave of an output, joined along its axis of frames, without the first `stream.delay` frames,
-        is what one call of all frames gives.
+        Join all results of an output along its axis of frames, and leave out the first `stream.delay` frames: this is
+        the result of one call of all frames.
 
         Args:
-            feeds, named: as of a call; the last frames may be any number of them, or left out.
-            rows: a mask or one row, whose frames end; all that are present if left out.
+            feeds, named: as for a call. They may have any number of frames, or be left out.
+            rows: the rows that end: a mask or one row; all present rows if left out.
 
         Returns:
-            Output name -> array of so many frames as are left.
+            Output name -> array of the frames that are left.
 
         Raises:
-            StreamError: as of a call, where the stream knows of no frames, and where it ends before it has as many as
-                its windows and cuts need.
+            StreamError: as for a call; and if the stream was opened without `steps=`, or has fewer frames than its
+                windows and cuts need.
         """
         if self._frames is None:
-            raise self._error("the stream knows of no frames", hint="run.stream(steps=..., shapes=...) does.")
+            raise self._error("the stream was opened without steps=", hint="Use run.stream(steps=..., shapes=...).")
         given = (*map(self._by_name, feeds), named)
         tail = self._frames.frames_in(given, self.rows)
         if self._frames.position is not None:
@@ -313,7 +319,7 @@ class Stream(Attributes):
         return out
 
     def _by_name(self, feed: Any) -> Feeds:
-        """Feeds by name; an array without a name is for the one input that is left."""
+        """Feeds by name. An array without a name is for the only input that is not a state."""
         if not isinstance(feed, Mapping):
             if len(self._others) != 1:
                 wanted = f"a dict of {', '.join(self._others) or 'nothing'}"
@@ -322,16 +328,16 @@ class Stream(Attributes):
         return feed
 
     def _active(self, rows: Any) -> Array | None:
-        """A mask of the rows that take part in a call, None where all places take part."""
+        """A mask of the rows that take part in a call; None if all places do."""
         if rows is None:
             return None if self._now.places.full else self.present
         return self._mask(rows, present=True)
 
     def _placed(self, given: Sequence[Feeds], count: Arrays) -> dict[str, Array]:
-        """States where the feeds of a call are, on the host or on a CUDA device. Raises StreamError for a state fed.
+        """States on the side of the feeds, the host or a CUDA device. Raises StreamError if a state is fed.
 
         Args:
-            count: what is there besides states.
+            count: the input with the number of frames, if there is one; it is added to the states.
         """
         arrays = {**self._now.arrays, **count}
         for feeds in given:
@@ -344,8 +350,8 @@ class Stream(Attributes):
         return {name: on_device(array) if there else on_host(array) for name, array in arrays.items()}
 
     def _new_states(self, out: dict[str, Array]) -> dict[str, Array]:
-        """States, taken out of outputs. Raises StreamError where one does not fit the input that it feeds."""
-        wanted = self._now.places.wanted
+        """Take the next states out of the outputs. Raises StreamError if one does not fit the input that it feeds."""
+        wanted = self._now.places.dtypes_and_shapes
         new = [(state, out.pop(state.output)) for state, _, _ in wanted]
         for (state, dtype, shape), (_, array) in zip(wanted, new, strict=True):
             if array.shape != shape or array.dtype != dtype:
@@ -354,17 +360,17 @@ class Stream(Attributes):
                     blob=state.input,
                     wanted=state.type(self.rows),
                     came=type_of(array),
-                    hint="Say rows= and shapes= as the net makes it.",
+                    hint="Give rows= and shapes= that fit this output.",
                 )
         return {state.input: array.copy() if _is_part(array, out) else array for state, array in new}
 
     # -- states ----------------------------------------------------------------------------------------------------
 
     def reset(self, rows: Any = None) -> None:
-        """Back to the initial states.
+        """Set states to their initial values.
 
         Args:
-            rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+            rows: a mask or one row. If left out, all rows, and states without an axis of rows too.
 
         Raises:
             StreamError: there are no such rows.
@@ -373,11 +379,11 @@ class Stream(Attributes):
             self._now = self._now.put(self._now.places.started(), None if rows is None else self._mask(rows))
 
     def load(self, states: Feeds, rows: Any = None) -> None:
-        """Set states, as to `stream.states` of an earlier moment or of another stream.
+        """Set states, for example to earlier `stream.states`, or to those of another stream.
 
         Args:
-            states: input name -> array of the state's dtype that broadcasts to its shape; others stay what they are.
-            rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+            states: input name -> array of the state's dtype that broadcasts to its shape. Other states do not change.
+            rows: a mask or one row. If left out, all rows, and states without an axis of rows too.
 
         Raises:
             StreamError: a name is not a state, an array does not fit, or there are no such rows.
@@ -387,10 +393,10 @@ class Stream(Attributes):
             self._now = self._now.put(self._begun(new, self._now.arrays, mask), mask)
 
     def copy(self, rows: Any = None) -> Stream:
-        """A stream of its own that goes on from the same states.
+        """An independent stream with the same states.
 
         Args:
-            rows: numbers of rows, in the order in which the copy is to have them; one may be there twice.
+            rows: numbers of the rows that the copy has, in this order; a row may be given twice.
 
         Raises:
             StreamError: there are no such rows.
@@ -411,13 +417,13 @@ class Stream(Attributes):
 
     @named_arguments
     def join(self, states: Feeds | None = None) -> int:
-        """Give a place to a row, the first that is free, else one more, and return its number.
+        """Take a place for a new row: the first free one, or else an additional one. Returns its number.
 
         Args:
-            states: what it begins with, as for `load`; initial states if left out.
+            states: the states of the new row, as for `load`; initial states if left out.
 
         Raises:
-            StreamError: another place would have no initial states, or the net declares the number of rows.
+            StreamError: a new place would have no initial states, or the net declares the number of rows.
         """
         with self._alone:
             self._check_rows()
@@ -431,13 +437,13 @@ class Stream(Attributes):
             return row
 
     def leave(self, rows: Any) -> None:
-        """Take rows out; their places are free for others.
+        """Give back the places of rows, so that new rows can take them.
 
         Args:
             rows: a mask or one row.
 
         Raises:
-            StreamError: no such place is taken.
+            StreamError: one of these places is not taken.
         """
         with self._alone:
             mask, now = self._mask(rows, present=True), self._now
@@ -446,13 +452,14 @@ class Stream(Attributes):
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def _arrays(self, states: Feeds) -> dict[str, Array]:
-        """States from a user, on the host."""
+        """States that a user gives, as arrays on the host."""
         if not isinstance(states, Mapping):
             raise self._error("states are a dict of input name -> array", came=type(states).__name__)
         return {name: on_host(self._read(self.run.net.name, name, value)) for name, value in states.items()}
 
     def _begun(self, new: dict[str, Array], before: Arrays, mask: Array | None) -> dict[str, Array]:
-        """New states with the position that they need. Raises StreamError where it does not follow from them."""
+        """New states, with the position that makes a streamed net read them. Raises StreamError if it cannot be
+        known."""
         names = [state.input for state in self._now.places.links]
         counted = position_of(names)
         if counted is not None and counted not in new:
@@ -463,7 +470,8 @@ class Stream(Attributes):
         return new if position is None else {**new, position: np.maximum(on_host(before[position]), 1)}
 
     def _mask(self, rows: Any, present: bool = False) -> Array:
-        """Rows as a mask. Raises StreamError for what is none, and, if they are to be present, for free places."""
+        """Rows as a mask. Raises StreamError for a value that is neither a mask nor a row, and, with `present`, for
+        free places."""
         self._check_rows()
         truths = isinstance(rows, list | tuple) and all(isinstance(one, bool | np.bool_) for one in rows)
         mask = np.array(rows, bool) if truths else rows
@@ -478,7 +486,7 @@ class Stream(Attributes):
         return mask
 
     def _numbers(self, rows: Any) -> list[int]:
-        """Numbers of rows. Raises StreamError for others."""
+        """Numbers of rows as a list. Raises StreamError for numbers that are not rows."""
         self._check_rows()
         numbers = rows.tolist() if isinstance(rows, np.ndarray) else rows
         right = isinstance(numbers, list | tuple) and all(is_number(row) and 0 <= row < self.rows for row in numbers)
@@ -498,7 +506,7 @@ class Stream(Attributes):
 
 
 class Alone:
-    """A lock for one thread; StreamError where another has it."""
+    """A lock for one thread. It raises StreamError if another thread has it."""
 
     def __init__(self, net: str) -> None:
         self._net, self._lock = net, Lock()

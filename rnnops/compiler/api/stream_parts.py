@@ -1,24 +1,24 @@
-"""Where frames and rows lie in the blobs of a net, and the parts of a streamed net that keep earlier frames.
+"""Where frames and rows are in the blobs of a net, and the parts of a streamed net that keep earlier frames.
 
-**Places**. An axis of a blob holds the elements in order, or it is that axis with others merged into it, as the batch
-of `[N * T, F, C]`. Each op is asked where the elements of its operands go. What moves
-elements is read off its reference, run on element numbers. An op that is made of simpler ops carries what these carry,
-and a recurrence what its cell does. Limits: an op that mixes elements of the axis, or spreads them over two axes, is an
-error.
+**Places** (`AxisPlace`, `carried`). The elements of an axis, such as frames, are in order along an axis of a blob.
+Other axes may be merged into this axis, as in `[N * T, F, C]`. For each op, a rule says where the elements of its
+operands are in its results. For an op that moves elements, its reference is run on numbers of elements. For an op that
+is made of simpler ops, these ops are followed; for a recurrence, its cell. Limits: an op that mixes elements of the
+axis, or spreads them over two axes, is an error.
 
-**Frames and positions**. A blob with an axis of frames lies in the stream with a delay: position p, counted through all
-chunks, holds frame `p - delay`. A window over frames needs those before the chunk, which are a state, and those behind
-its frame, which are a delay. A Pad along the axis moves no element: frames get other numbers, and a window that reads
-them puts the fill where no frame is.
+**Frames and positions** (`Frames`). Positions are counted through all chunks. A blob has a delay: position p holds
+frame `p - delay`. A window needs frames before its chunk, which are kept as a state, and frames behind its own, so its
+result comes later. A Pad along the axis moves no element: it gives frames other numbers. A window that reads such a
+blob puts the fill where there is no frame.
 
-**Positions without a frame**. Positions before the first frame, and behind the last one, hold numbers that mean
-nothing. Where a window could read them the fill is put there: counters of each row tell which positions hold frames. A
-net without look-ahead needs no counters, as states begin with zeros. An end that is cut off is known only when the
-stream is over: what is certain of a blob waits as long.
+**Positions without a frame**, before the first frame and behind the last one, hold numbers that mean nothing. If a
+window can read them, they are replaced by the fill: counters of each row tell which positions hold frames. A net
+without look-ahead needs no counters, because states begin with zeros. If the end of a blob is cut off, a frame is known
+to stay only when later frames have come, so the result waits for these.
 
-**Calls of one frame**: `single_frames` names the ops that see nothing of the frames before. A net that is called frame
-by frame should keep earlier frames in states. Windows over an axis of one element see their fill. A recurrence of one
-step has no past if its initial state is not fed. Such ops are found by a look at the net with a second frame.
+**Calls of one frame**: `single_frames` names the ops that see nothing of earlier frames. A net that is called frame by
+frame should keep earlier frames in states. Windows over an axis of one element see only their fill. A recurrence of one
+step has no past if its initial state is not fed. Such ops are found by comparing the net with a net of two frames.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from rnnops.types import Array, Shape, Type
 
 @dataclass(frozen=True)
 class AxisPlace:
-    """Where the elements of an axis lie in a blob.
+    """Where the elements of an axis are in a blob.
 
     Args:
-        axis: of the blob.
-        size: how many elements there are.
-        outer, inner: sizes of the axes that are merged into it, before and behind.
+        axis: the axis of the blob.
+        size: the number of elements.
+        outer, inner: sizes of the axes that are merged into it, before and behind the elements.
     """
 
     axis: int
@@ -88,10 +88,10 @@ def is_windowed(call: Call) -> bool:
 
 
 def carried(call: Call, places: Places) -> Places:
-    """Where the elements lie in each result of a call. Raises MixedError where they are not kept apart.
+    """Where the elements are in each result of a call. Raises MixedError if the op mixes them.
 
     Args:
-        places: where they lie in each operand; None for those without.
+        places: where the elements are in each operand; None for an operand without them.
     """
     if not any(places) or all(value is not None for value in call.output_values):
         return [None] * len(call.op.outputs)
@@ -100,12 +100,12 @@ def carried(call: Call, places: Places) -> Places:
     form: Any = form_of(call)
     rule = _RULES.get(form.name if isinstance(form, Kernel) else type(form))
     if rule is None:
-        raise MixedError("nothing is known of how it treats frames and rows")
+        raise MixedError("it is not known how it treats frames and rows")
     return rule(call, places)
 
 
 def carried_through(program: Program, places: Mapping[str, AxisPlace | None]) -> dict[str, AxisPlace | None]:
-    """Where the elements lie in each blob of a program. Raises MixedError as `carried`."""
+    """Where the elements are in each blob of a program. Raises MixedError like `carried`."""
     found = dict(places)
     for call in program.calls:
         found |= zip(call.op.outputs, carried(call, [found.get(name) for name in call.op.inputs]), strict=True)
@@ -148,7 +148,7 @@ def _view(call: Call, places: Places) -> Places:
     for i in moved:
         place, shape = places[i], call.shape(i)
         if place is None and len(shape) == call.rank(places.index(known)) and shape[known.axis] == known.extent:
-            place = known  # the same for all of them, as zeros that are expanded
+            place = known  # this operand has the same value for all elements, such as expanded zeros
         tables.append(np.full(shape, -1).ravel() if place is None else place.numbers(shape).ravel())
     starts = np.cumsum([1, *map(len, tables[1:])])
     table = np.concatenate(tables)
@@ -156,7 +156,7 @@ def _view(call: Call, places: Places) -> Places:
 
 
 def _found(numbers: Array, size: int) -> AxisPlace:
-    """The place of elements whose numbers these are, -1 for what belongs to none."""
+    """The place of elements, from an array with the number of an element at each of its positions, -1 for none."""
     for axis in range(numbers.ndim if numbers.size else 0):
         line = numbers.max(axis=tuple(other for other in range(numbers.ndim) if other != axis))
         wide = line.reshape([-1 if other == axis else 1 for other in range(numbers.ndim)])
@@ -185,10 +185,10 @@ def _product(call: Call, places: Places) -> Places:
     for i, place in enumerate(places[:2]):
         if place is None:
             continue
-        behind = (left, right)[i] - place.axis  # 1 for the last axis
+        behind = (left, right)[i] - place.axis  # the axis, counted from the end; 1 is the last one
         if behind == (1 if i == 0 or right == 1 else 2):
             raise MixedError("it sums over frames")
-        lost = (right if i == 0 else left) == 1  # a vector, whose axis the result does not have
+        lost = (right if i == 0 else left) == 1  # the other operand is a vector, so that the result lacks an axis
         found.append(replace(place, axis=rank - behind + (lost and behind > 1)))
     return [_one(found)]
 
@@ -198,7 +198,7 @@ def _gather(call: Call, places: Places) -> Places:
     axis, found = call.axis(call.attr("axis"), call.rank(0)), list[AxisPlace]()
     if data is not None:
         if data.axis == axis:
-            raise MixedError("it looks some frames up")
+            raise MixedError("it looks up single frames")
         found.append(data if data.axis < axis else replace(data, axis=data.axis - 1 + call.rank(1)))
     if index is not None:
         found.append(replace(index, axis=axis + index.axis))
@@ -213,7 +213,7 @@ def _expansion(call: Call, places: Places) -> Places:
 
 
 def alone(call: Call) -> Program:
-    """A net of nothing but this call, with what is known of its operands."""
+    """A net of only this call. Operands with known values are constants."""
     kinds = {name: kind for name, kind in zip(call.op.inputs, call.types, strict=True) if kind is not None}
     values = {name: value for name, value in zip(call.op.inputs, call.values, strict=False) if value is not None}
     inputs = [Input(name, kind.dtype) for name, kind in kinds.items() if name not in values]
@@ -226,7 +226,7 @@ def alone(call: Call) -> Program:
 
 
 def _recurrence(call: Call, places: Places) -> Places:
-    """Through the cell of a recurrence whose steps are others than these elements."""
+    """The places in the results of a recurrence whose steps are not these elements, found through its cell."""
     recurrence, program = Recurrence(call.op, call.net), cell_program(Recurrence(call.op, call.net), call)
     step: dict[str, AxisPlace | None] = {}
     for name, i, place in zip(recurrence.ports(), range(len(places)), places, strict=True):
@@ -240,7 +240,7 @@ def _recurrence(call: Call, places: Places) -> Places:
     blobs = recurrence.cell.output_blobs
     for state in recurrence.states:
         if state.window == 1 and found[blobs[state.output]] != step[state.input]:
-            raise MixedError(f"its state '{state.input}' has them along another axis than the step makes them")
+            raise MixedError(f"a step moves the frames of state '{state.input}' to another axis")
     made = [found.get(blobs[name]) for name in recurrence.output_names()]
     return [
         place and (place if name in recurrence.sums and not last else replace(place, axis=place.axis + 1))
@@ -255,21 +255,22 @@ _RULES: dict[Any, Callable[[Call, Places], Places]] = {
 }  # fmt: skip
 
 
-EVERYTHING = 2**62  # an end of a Slice
-MERGED = "frames that wait for others, or windows and cuts reach over, are merged with another axis"
+EVERYTHING = 2**62  # the end of a Slice up to the last element
+MERGED = "it needs earlier or later frames, but frames are merged with another axis"
 
 
 @dataclass(frozen=True)
 class Frames:
-    """How a blob with an axis of frames lies in a stream.
+    """How the frames of a blob come in a stream.
 
     Args:
-        place: of the frames in the blob.
-        rate: frames for each frame of the inputs.
+        place: where frames are in the blob.
+        rate: the number of frames for each frame of the inputs.
         delay: position p holds frame `p - delay`.
-        before, after: how many of the frames at both ends are a fill.
-        sizes: how the number of frames follows from that of the inputs: `(n + a) // b * c + d` for each
-            `(a, b, c, d, least)` of an op that takes `least` frames or more.
+        before, after: how many frames at the begin and at the end are only fill.
+        fill: the number in these frames.
+        sizes: the number of frames is computed from that of the inputs, op by op. For an op it is
+            `(n + a) // b * c + d`, given by `(a, b, c, d, least)`; the op needs `least` frames or more.
     """
 
     place: AxisPlace
@@ -281,41 +282,44 @@ class Frames:
     sizes: tuple[tuple[int, int, int, int, int], ...] = ()
 
     def count(self, frames: int) -> int:
-        """The number of frames where the inputs have so many."""
+        """The number of frames of the blob if the inputs have `frames` frames."""
         for add, by, times, more, _ in self.sizes:
             frames = (frames + add) // by * times + more
         return frames
 
     def fits(self, frames: int) -> bool:
-        """True if a stream of so many frames gives what one call of them gives: no window or cut is larger."""
+        """True if a stream of `frames` frames has the results of one call: no window and no cut is longer."""
         count = frames
         for add, by, times, more, least in self.sizes:
             if count < least:
                 return False
-            count = max((count + add) // by * times + more, 0)  # a Slice takes all that there is
+            count = max((count + add) // by * times + more, 0)  # a Slice may leave nothing
         return count == max(self.count(frames), 0)
 
     @property
     def certain(self) -> int:
-        """The least delay with which no position before the end has a frame that turns out to be behind the last."""
+        """The least delay such that, before the end of the stream, no position holds a frame that the end cuts off."""
         return max(self.delay, 0, -self.count(0))
 
     def longer(self, number: int) -> Frames:
-        """With so many frames more."""
+        """The same with `number` more frames."""
         return replace(self, sizes=(*self.sizes, (number, 1, 1, 0, 0))) if number else self
 
 
 class StreamParts:
-    """A net in the making, blobs with frames, and what is kept of them.
+    """A streamed net while it is built: base of the writer of streamed nets, with the ops for delays, states and fills.
 
     Args:
-        program: the net for some number of frames.
-        dims: sizes of inputs; ends: whether positions behind the last frame matter.
+        program: the original net for some number of frames.
+        dims: sizes of inputs.
+        ends: whether positions behind the last frame must be told apart.
 
     Attributes:
-        blobs: blob -> what it is in the streamed net, where that has another name.
-        frames: blob -> how its frames lie; rows: blob -> where its rows lie.
-        made: state -> the blob that it is at the next call; waiting: blob and delay -> the blob that has waited.
+        blobs: blob of the original net -> its blob in the streamed net, if the name differs.
+        frames: blob -> how its frames come.
+        rows: blob -> where its rows are.
+        made: state -> the blob that is its next value.
+        waiting: (blob, delay) -> the blob with this delay.
     """
 
     def __init__(self, program: Program, dims: Mapping[str, Dims], ends: bool) -> None:
@@ -334,11 +338,11 @@ class StreamParts:
         return AxisPlace(axis, self.program.types[name].shape[axis])
 
     def blob(self, name: str) -> str:
-        """The name of a blob in the streamed net."""
+        """The blob of the streamed net for a blob of the original net."""
         return self.blobs.get(name, name)
 
     def op(self, kind: str, *inputs: str | int, **attributes: Any) -> str:
-        """Append an op; numbers among its inputs are int64."""
+        """Append an op, and return its result. Numbers among its inputs become int64 constants."""
         names = tuple(self.constant(one, "int64") if isinstance(one, int) else one for one in inputs)
         made = free_name(f"stream/{kind.lower()}", self.taken)
         self.ops.append(Op(kind, names, (made,), attributes))
@@ -349,13 +353,13 @@ class StreamParts:
         return self.op("Constant", value=value, dtype=dtype)
 
     def padded(self, name: str, before: int, after: int, fill: Any, least: int = -EVERYTHING) -> tuple[str, Frames]:
-        """A blob with a fill at both ends of its frames, which get other numbers.
+        """A blob with fill at both ends of its frames. No element is moved, frames only get other numbers.
 
         Args:
-            least: the delay that it has without the fill, or more.
+            least: the least delay of the blob without the fill.
         """
         frames = self.frames[name]
-        if after:  # the fill is behind the last frame: which one that is must be certain
+        if after:  # the fill comes behind the last frame, so the end must be certain
             least = max(least, frames.after - frames.count(0))
         if frames.delay < least or ((frames.before or frames.after) and (before or after) and frames.fill != fill):
             delay = max(frames.delay, least, 0)
@@ -369,7 +373,7 @@ class StreamParts:
         return blob, padded.longer(before + after)
 
     def window(self, name: str, blob: str, frames: Frames, span: int, stride: int) -> tuple[str, Frames]:
-        """A blob with what windows over the chunk need before it, and how the results of these windows lie."""
+        """A chunk with the earlier frames that windows over it need, and how frames of the windows' results come."""
         late = max(ceil(max(frames.delay + span - stride, frames.delay) / stride), 0)
         more = late * stride - frames.delay
         blob = self.seen(name, blob, frames, more)
@@ -379,7 +383,7 @@ class StreamParts:
         return blob, replace(frames, rate=frames.rate / stride, delay=late, before=0, after=0, sizes=sizes)
 
     def late(self, name: str, delay: int) -> str:
-        """A blob with this delay, and with the fill where it has one."""
+        """A blob with this delay, in which fill is written out."""
         frames = self.frames[name]
         if frames.delay == delay and not frames.before and not frames.after:
             return self.blob(name)
@@ -390,7 +394,7 @@ class StreamParts:
         return self.waiting[name, delay]
 
     def seen(self, name: str, blob: str, frames: Frames, more: int) -> str:
-        """A chunk with so many frames before it, and the fill where there are none."""
+        """A chunk with `more` earlier frames before it, and with fill at positions without a frame."""
         axis, dtype, kind = frames.place.axis, self.net.dtype_of(name), self.program.types[name]
         starts = bool(frames.before and (frames.fill != 0 or frames.delay > -frames.before))
         ends = bool(frames.after and self.ends)
@@ -407,7 +411,8 @@ class StreamParts:
         return self.op("Where", there, blob, self.constant(frames.fill, dtype))
 
     def kept(self, label: str, last: str, dtype: str, shape: Shape, rows: AxisPlace | None) -> str:
-        """A state, which is `last` at the next call. Rows that are merged into an axis get one of their own."""
+        """Add a state whose next value is `last`. Rows that are merged into an axis get an axis of their own in the
+        state."""
         name = free_name(label, self.taken)
         self.check_rows(rows)
         parts = [size for size in (rows.outer, ROWS, rows.inner) if size != 1] if rows else []
@@ -424,12 +429,13 @@ class StreamParts:
     def between(
         self, blob: str, frames: Frames, more: int, rank: int, rows: AxisPlace | None, starts: bool, ends: bool
     ) -> str:
-        """Which positions of a blob hold frames; it broadcasts to the blob.
+        """Bools that are true at positions of a blob which hold frames. They broadcast to the blob.
 
         Args:
-            more: positions before the chunk.
-            rank: of the blob; rows: where its rows lie.
-            starts, ends: whether positions before the first frame are told apart, and those behind the last one.
+            more: how many positions the blob has before the chunk.
+            rank: rank of the blob.
+            rows: where its rows are.
+            starts, ends: whether positions before the first frame, and behind the last frame, are false.
         """
         axis, rate, found = frames.place.axis, frames.rate, []
         position = self.op("Div", self.op("Mul", self.counter("position"), rate.numerator), rate.denominator)
@@ -448,7 +454,7 @@ class StreamParts:
         return found[0] if len(found) == 1 else self.op("And", *found)
 
     def row_line(self, blob: str, rows: AxisPlace | None, rank: int) -> str:
-        """Numbers of rows, `[N]`, along the axis where rows lie."""
+        """Numbers `[N]`, one for each row, in a shape that broadcasts along the axis of rows."""
         self.check_rows(rows)
         if rows is not None and not rows.alone:
             blob = self.op("Reshape", blob, shape=(1, -1, 1))
@@ -456,12 +462,13 @@ class StreamParts:
         return self.op("Reshape", blob, shape=(1,) * rank if rows is None else _line(rows.axis, rank))
 
     def check_rows(self, rows: AxisPlace | None) -> None:
-        """Raise MixedError where rows are not known, and there are some."""
+        """Raise MixedError if the net has rows, but it is not known where they are in a blob."""
         if rows is None and self.has_rows:
-            raise MixedError("something is kept for each row, and rows are mixed there")
+            raise MixedError("it needs a state for each row, but rows are mixed there")
 
     def counter(self, name: str) -> str:
-        """`position`: frames of earlier calls, ends filled up; `frames`: those that were fed so far. `[N]`."""
+        """A counter `[N]`. `position`: frames of earlier calls, whole chunks. `frames`: frames fed so far, with this
+        call."""
         if name not in self.counters:
             dims: Dims = (ROWS,) if self.has_rows else (1,)
             source, axis = next(iter(self.axes.items()))
@@ -483,14 +490,14 @@ class StreamParts:
 
 
 def _line(axis: int, rank: int) -> Shape:
-    """The shape of numbers along one axis."""
+    """The shape in which numbers lie along one axis."""
     return tuple(-1 if other == axis else 1 for other in range(rank))
 
 
 def warn_of_single_frames(
     net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
 ) -> None:
-    """Warn of `single_frames` where a user calls `stream` or `export_native`."""
+    """Warn of `single_frames`; the warning points at the user's call of `stream` or `export_native`."""
     if text := single_frames(net, types, given, open_axes, dtype):
         warnings.warn(text, UserWarning, stacklevel=6)
 
@@ -498,10 +505,12 @@ def warn_of_single_frames(
 def warn_of_export(
     net: Net, types: Mapping[str, Type], every: Mapping[str, Type], states: Mapping[str, str], dtype: str
 ) -> None:
-    """Warn of an export whose ops see one frame in each call; axes of any input but a state may be that of frames.
+    """Warn of an export whose ops see one frame in each call. Any axis of size 1 of an input that is not a state may be
+    the axis of frames.
 
     Args:
-        types: of the inputs that are not bound; every: of all inputs.
+        types: types of the inputs that are not bound.
+        every: types of all inputs.
     """
     others = {*states.values(), *(spec.name for spec in net.input_specs if spec.shape is not None)}
     shapes = {name: kind.shape for name, kind in types.items() if name not in others}
@@ -513,13 +522,13 @@ def warn_of_export(
 def single_frames(
     net: Net, types: Mapping[str, Type], given: Collection[str], open_axes: Sequence[Mapping[str, int]], dtype: str
 ) -> str:
-    """A text that names ops which see the frames of one call and nothing of earlier calls; empty where there are none.
+    """A text that names ops which see the frames of one call and nothing of earlier calls; empty if there are none.
 
     Args:
-        types: of the inputs.
-        given: inputs that a call is given, states among them.
-        open_axes: each time input -> the axis that may be that of frames.
-        dtype: of floats.
+        types: types of the inputs.
+        given: inputs that a call is given, states included.
+        open_axes: guesses, each a table from input to the axis that may be that of frames.
+        dtype: dtype of floats.
     """
     found = dict.fromkeys(label for axes in open_axes for label in _single_frames(net, types, given, axes, dtype))
     text = f"net '{net.name}': these ops see the frames of one call and nothing of earlier calls: {', '.join(found)}"
@@ -533,7 +542,8 @@ KEEP = (
 
 
 def open_axes(shapes: Mapping[str, Any], others: Collection[str] = ()) -> list[dict[str, int]]:
-    """The axes of inputs that have no number in `shapes`: those of one name together; `others` are left out."""
+    """The axes that have no number in `shapes`: a table from input to axis for each name. Inputs in `others` are left
+    out."""
     found = dict[object, dict[str, int]]()
     for name, dims in shapes.items():
         for axis, size in enumerate(() if name in others or dims is None else dims):
@@ -545,21 +555,21 @@ def open_axes(shapes: Mapping[str, Any], others: Collection[str] = ()) -> list[d
 def _single_frames(
     net: Net, types: Mapping[str, Type], given: Collection[str], axes: Mapping[str, int], dtype: str
 ) -> list[str]:
-    """Labels of the ops over one frame, which are ops over two where these axes have two elements."""
+    """Labels of ops that see one frame if these axes have one element, and two frames if they have two."""
     try:
         one, two = (prepare(net, _with_frames(types, axes, count), dtype) for count in (1, 2))
-    except RnnopsError:  # the axis is not open, or no frame is enough
+    except RnnopsError:  # the axis is not open, or the net needs more frames
         return []
     follows = set(given)
     for call in one.calls:
         if follows.intersection(call.op.inputs) and any(value is None for value in call.output_values):
-            follows.update(call.op.outputs)  # not by its sizes only
+            follows.update(call.op.outputs)  # its values depend on inputs, not only its sizes
     pairs = zip(one.calls, two.calls, strict=True)
     return [call.op.label for call, other in pairs if _has_no_past(call, other, follows)]
 
 
 def _with_frames(types: Mapping[str, Type], axes: Mapping[str, int], count: int) -> dict[str, Type]:
-    """Types with so many elements along these axes."""
+    """The types with `count` elements along these axes."""
     found = dict(types)
     for name, axis in axes.items():
         shape = types[name].shape
@@ -568,7 +578,12 @@ def _with_frames(types: Mapping[str, Type], axes: Mapping[str, int], count: int)
 
 
 def _has_no_past(call: Call, longer: Call, follows: set[str]) -> bool:
-    """True for windows or a fill around one element that may be two, and for a step from a state that no call feeds."""
+    """True for windows or a fill around one frame, and for a step whose initial state is not fed.
+
+    Args:
+        longer: the same call in the net of two frames.
+        follows: blobs that depend on given inputs.
+    """
     if call.op.type == "RecurrentNetwork":
         recurrence = Recurrence(call.op, call.net)
         steps = [recurrence.steps_and_batch(input_types(recurrence, one))[0] for one in (call, longer)]

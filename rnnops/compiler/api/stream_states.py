@@ -1,14 +1,15 @@
 """States of a stream and sizes of its inputs: as a user gives them, and the values of states row by row.
 
-**Sizes**. A net is looked at with some numbers of frames. What differs between them follows from their number.
+**States of a stream as values** (`States`): the states with which a call begins, row by row. Methods make new states
+and never change old ones. Arrays are read-only, so that states can share them.
 
-**States of a stream as values**: what each call begins with, row by row. A function here makes new states of old ones
-and changes none. Arrays are read-only, so that states share what they have in common.
+**Sizes** (`dims_of`, `programs_of`). A net is prepared for several numbers of frames. All values that differ between
+them depend on the number of frames.
 
-**Counters of a streamed net**, where a caller gives some of its states. A recurrence begins with its initial state as
-long as the state `stream/position` is 0. So a state that a caller gives is read only if the position is not 0. Where
-the position does nothing else, it follows from the states that are given. Windows with a look-ahead count frames by it,
-and their number is not known: the caller has to give it.
+**Counters of a streamed net** (`position_to_set`), if a caller gives some of its states. A recurrence begins with the
+initial state of the net while the state `stream/position` is 0. So a state that a caller gives is read only if the
+position is above 0. If the position has no other use, it is set to 1. If windows with a look-ahead count frames by it,
+the true number is needed, and the caller has to give it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class StreamState:
 
     Args:
         sizes: its shape; the size at `axis` has no meaning.
-        axis: of rows, None where it has none.
-        fixed: the number of rows that the net declares, None where it declares none.
+        axis: the axis of rows; None if it has none.
+        fixed: the number of rows that the net declares; None if it declares none.
     """
 
     output: str
@@ -52,12 +53,12 @@ class StreamState:
     fixed: int | None = None
 
     def type(self, rows: int) -> Type:
-        """Its type with so many rows."""
+        """Its type with `rows` rows."""
         axis = self.axis
         return Type(self.dtype, self.sizes if axis is None else (*self.sizes[:axis], rows, *self.sizes[axis + 1 :]))
 
     def chosen(self, mask: Array, new: Array, old: Array) -> Array:
-        """The rows of a mask from `new`, the others from `old`; all of `new` where there is no axis of rows."""
+        """The rows of a mask from `new`, the others from `old`; all of `new` if there is no axis of rows."""
         if self.axis is None:
             return new
         if isinstance(old, TwinArray):
@@ -66,7 +67,7 @@ class StreamState:
         return np.where(np.expand_dims(mask, others), on_host(new), old)
 
     def _chosen_there(self, mask: Array, new: Array, old: Any) -> Any:
-        """The same on the device where `old` lies: a copy for each stretch of rows."""
+        """The same on the device of `old`, by one copy for each run of neighbouring rows."""
         made, before = old.copy(), (slice(None),) * (self.axis or 0)
         for first, end in np.flatnonzero(np.diff(mask, prepend=False, append=False)).reshape(-1, 2).tolist():
             rows = (*before, slice(first, end))
@@ -74,12 +75,13 @@ class StreamState:
         return made
 
     def taken(self, rows: Sequence[int], array: Array) -> Array:
-        """Some rows in an order, of what broadcasts to the state; all of it where rows are not told apart."""
+        """These rows, in this order, of an array that broadcasts to the state; the array itself if it has no axis of
+        rows."""
         axis = None if self.axis is None else self.axis - len(self.sizes)
         return array if axis is None or array.ndim < -axis or array.shape[axis] == 1 else array.take(rows, axis)
 
     def fitted(self, net: str, array: Array, rows: int) -> Array:
-        """A value in full size. Raises StreamError for what has another dtype, or does not broadcast."""
+        """A value in the full shape of the state. Raises StreamError if its dtype differs, or it does not broadcast."""
         wanted = self.type(rows)
         if array.dtype != wanted.dtype or not _broadcasts(array.shape, wanted.shape):
             raise StreamError("a state does not fit", net=net, blob=self.input, wanted=wanted, came=type_of(array))
@@ -89,12 +91,13 @@ class StreamState:
 
 @dataclass(frozen=True)
 class StreamPlaces:
-    """Which states there are and which rows: what stays the same from call to call.
+    """The states and the rows of a stream, without values: these facts stay the same from call to call.
 
     Args:
-        net: for errors.
-        initial: input name -> what rows begin with, where that is not zeros.
-        present: bool[rows].
+        net: name of the net, for errors.
+        links: the states.
+        initial: input name -> initial value, if it is not zeros.
+        present: bool[rows], true for places that are taken.
     """
 
     net: str
@@ -108,32 +111,33 @@ class StreamPlaces:
 
     @cached_property
     def full(self) -> bool:
-        """True if all rows are there."""
+        """True if all places are taken."""
         return bool(self.present.all())
 
     @cached_property
-    def wanted(self) -> tuple[tuple[StreamState, np.dtype[Any], Shape], ...]:
-        """Dtypes and shapes of states."""
+    def dtypes_and_shapes(self) -> tuple[tuple[StreamState, np.dtype[Any], Shape], ...]:
+        """Each state with its dtype and its shape."""
         return tuple((state, np.dtype(state.dtype), state.type(self.rows).shape) for state in self.links)
 
     def started(self) -> dict[str, Array]:
-        """The initial states of rows."""
+        """The initial values of all states."""
         return self.fitted({state.input: np.zeros((), state.dtype) for state in self.links} | dict(self.initial))
 
     def fitted(self, values: Arrays) -> dict[str, Array]:
-        """Values of some states in full size. Raises StreamError for what is not a state, or does not fit one."""
+        """Values of some states in their full shapes. Raises StreamError for unknown names, and values that do not
+        fit."""
         inputs = {state.input: state for state in self.links}
         unknown = [str(name) for name in values if name not in inputs]
         if unknown:
             wanted = f"one of {', '.join(inputs)}"
-            raise StreamError("no states of this stream", net=self.net, blob=", ".join(unknown), wanted=wanted)
+            raise StreamError("the stream has no such states", net=self.net, blob=", ".join(unknown), wanted=wanted)
         return {name: inputs[name].fitted(self.net, array, self.rows) for name, array in values.items()}
 
     def with_present(self, present: Array) -> StreamPlaces:
-        """With rows that are there or not. Raises StreamError where the net declares another number of them."""
+        """The same with other taken places. Raises StreamError if the net declares another number of rows."""
         for state in self.links:
             if state.fixed not in (None, present.size):
-                problem = "the net declares how many rows a state has"
+                problem = "the net fixes the number of rows of this state"
                 raise StreamError(problem, net=self.net, blob=state.input, wanted=state.fixed, came=present.size)
         return replace(self, present=fixed(present))
 
@@ -146,11 +150,11 @@ class States:
     arrays: dict[str, Array]
 
     def put(self, new: Arrays, mask: Array | None = None, shared: bool = False) -> States:
-        """With other values of some states.
+        """The same with new values of some states.
 
         Args:
-            mask: of the rows; None for all.
-            shared: whether states without an axis of rows get their new values even if a mask leaves rows out.
+            mask: the rows that get new values; None for all.
+            shared: with a mask, whether states without an axis of rows get new values too.
         """
         if mask is None:
             return States(self.places, read_only({**self.arrays, **new}))
@@ -161,11 +165,11 @@ class States:
         return States(self.places, read_only(found))
 
     def with_present(self, present: Array) -> States:
-        """With rows that are there or not."""
+        """The same with other taken places."""
         return States(self.places.with_present(present), self.arrays)
 
     def grown(self) -> States:
-        """With one place more, that of a row that is not there."""
+        """The same with one more place, which is free."""
         places = self.places.with_present(np.append(self.places.present, False))
         new, found = places.started(), dict(self.arrays)
         for state in places.links:
@@ -175,7 +179,7 @@ class States:
         return States(places, read_only(found))
 
     def taken(self, rows: Sequence[int]) -> States:
-        """With only these rows, in this order."""
+        """The same with only these rows, in this order."""
         inputs = {state.input: state for state in self.places.links}
         initial, arrays = (
             {name: inputs[name].taken(rows, on_host(array)) for name, array in values.items()}
@@ -192,19 +196,19 @@ def first_states(net: str, links: Sequence[StreamState], initial: Arrays, rows: 
 
 
 def fixed(array: Array) -> Array:
-    """The array, not to be written any more."""
+    """The array, made read-only."""
     array.flags.writeable = False
     return array
 
 
 def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """True if arrays of a shape can be repeated to another."""
+    """True if an array of one shape broadcasts to the other."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(came in (1, size) for came, size in pairs)
 
 
 SEVERAL_AXES = "several axes may be that of rows"
-SHAPE_HINT = "Say shapes={{'{0}': ...}}: numbers, and a name for the axis of rows, as in (1, 'N', 64)."
+SHAPE_HINT = "Give shapes={{'{0}': ...}}: numbers, and a name for the axis of rows, as in (1, 'N', 64)."
 
 BOUND_HINT = "Leave it out of bind(...). In place of a parameter give the recurrence an initial state, net.input(name)."
 
@@ -215,10 +219,11 @@ FIXED_HINT = (
 
 
 def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str], least: int = 1) -> None:
-    """Raise StreamError for what is not a dict, names that are unknown or there twice, and states that are bound.
+    """Raise StreamError for arguments that are not dicts, for names that are unknown or given twice, and for states
+    that are bound.
 
     Args:
-        least: how many states there must be.
+        least: the least number of states.
     """
     for what, given in (("states=", links), ("shapes=", shapes), ("initial=", initial)):
         if not isinstance(given, Mapping) or (given is links and len(given) < least):
@@ -238,7 +243,7 @@ def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collecti
 
 
 def check_direction(net: Net, fed: Iterable[str], error: type[RnnopsError]) -> None:
-    """Raise an error for a state that begins a recurrence which goes backwards.
+    """Raise an error for a state that is the initial state of a reversed recurrence.
 
     It would begin the last frame of a call with a value of the first frame of the call before.
     """
@@ -253,7 +258,7 @@ def check_direction(net: Net, fed: Iterable[str], error: type[RnnopsError]) -> N
             if state and kind == "initial" and recurrence.reverse:
                 hint = "Such a recurrence needs all frames at once: leave it out of what is streamed."
                 raise error(
-                    "a state of a recurrence that goes backwards", net=net.name, op=op.label, blob=state, hint=hint
+                    "this is a state of a reversed recurrence", net=net.name, op=op.label, blob=state, hint=hint
                 )
 
 
@@ -272,12 +277,12 @@ def is_number(value: Any) -> bool:
 
 
 def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
-    """Sizes of the inputs: numbers, `FRAMES` and `ROWS`. Raises StreamError where they are not known."""
+    """The sizes of each input: numbers, `FRAMES` or `ROWS`. Raises StreamError if they are not known."""
     found, names = dict[str, Dims](), dict[str, str]()
     for spec in net.input_specs:
         given = shapes.get(spec.name, spec.shape)
         if not isinstance(given, tuple | list):
-            hint = f"Say shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows, as ('N', 3, '{steps}')."
+            hint = f"Give shapes={{'{spec.name}': ...}}: numbers, and names for frames and rows: ('N', 3, '{steps}')."
             raise StreamError("the shape of an input is not known", net=net.name, blob=spec.name, hint=hint)
         names.update((str(size), spec.name) for size in given if not is_number(size))
         found[spec.name] = tuple(int(n) if is_number(n) else FRAMES if n == steps else ROWS for n in given)
@@ -285,22 +290,22 @@ def dims_of(net: Net, steps: str, shapes: Mapping[str, Any]) -> dict[str, Dims]:
         fed = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs if spec.initializer is None}
         came = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in fed.items())
         hint = f"Name the axis of frames '{steps}' in shapes=. If a file fixes it, export the file with an open axis."
-        problem, blobs = "no input has the size of frames", ", ".join(fed)
+        problem, blobs = "no input has an axis of frames", ", ".join(fed)
         raise StreamError(problem, net=net.name, blob=blobs, wanted=repr(steps), came=came, hint=hint)
     if len(names) > 1:
         hint, came = "Give numbers for sizes that are neither frames nor rows.", ", ".join(sorted(names))
         inputs = ", ".join(dict.fromkeys(names.values()))
-        raise StreamError("several sizes may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
+        raise StreamError("several names may be that of rows", net=net.name, blob=inputs, came=came, hint=hint)
     return found
 
 
-EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # sizes with which a net is looked at: the first that fits its windows
-# others, of few factors: pads up to a multiple, and ends that shorter sequences do not reach, show there
+EXAMPLE_ROWS, EXAMPLES = 2, (48, 480, 7680)  # numbers of rows and of frames; the first that fits the net is taken
+# Other numbers of frames, with few factors. They reveal pads up to a multiple, and ends that shorter sequences miss.
 UNEVEN = tuple(size * factor for size in (1_000_003, 97) for factor in (1, 2, 3, 4, 5, 6, 8, *EXAMPLES))
 
 
 def types_of(net: Net, dims: Mapping[str, Dims], frames: int) -> dict[str, Type]:
-    """Types of the inputs for a number of frames and a few rows."""
+    """Types of the inputs for a number of frames and `EXAMPLE_ROWS` rows."""
     named = {FRAMES: frames, ROWS: EXAMPLE_ROWS}
     return {
         spec.name: Type(
@@ -312,9 +317,9 @@ def types_of(net: Net, dims: Mapping[str, Dims], frames: int) -> dict[str, Type]
 
 
 def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
-    """The net for some number of frames, for twice as many, and for an uneven number of them if it takes one.
+    """The net for some number of frames, for twice as many, and, if possible, for a number of `UNEVEN`.
 
-    Raises StreamError where there is no number that it fits.
+    Raises StreamError if the net fits none of these numbers.
     """
 
     def program(frames: int) -> Program:
@@ -333,19 +338,19 @@ def programs_of(net: Net, dims: Mapping[str, Dims]) -> list[Program]:
     problem = f"it does not run with {EXAMPLES[-1]} and {2 * EXAMPLES[-1]} frames: {refused.problem}"
     raise StreamError(
         problem, net=net.name, op=refused.op, blob=refused.blob, wanted=refused.wanted, came=refused.came,
-        hint="Are frames the axis that shapes= says? An unrolled loop fixes T: export one step with states.",
+        hint="Does shapes= name the right axis? An unrolled loop fixes T: export one step with states.",
     ) from refused  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StateReader:
-    """Reads the states of a stream.
+    """Finds the shapes of a stream's states.
 
     Args:
-        shapes: input name -> numbers, and a name or None in place of the number of rows; also of others than states.
-        rows: if it is said.
+        shapes: input name -> numbers, with a name or None for the axis of rows. Inputs that are not states are ignored.
+        rows: batch size, if it is given.
         initial: input name -> initial state.
-        float_dtype: of floats.
+        float_dtype: dtype of floats.
     """
 
     net: Net
@@ -355,15 +360,15 @@ class StateReader:
     float_dtype: str
 
     def state(self, output: str, name: str) -> StreamState:
-        """The state that an output hands to an input.
+        """The state that goes from an output to an input.
 
-        Raises StreamError where the dtypes of the two differ, and for shapes that are unknown, no shapes, not as
-        declared, or have several axes that may be that of rows.
+        Raises StreamError if their dtypes differ; and if the shape is unknown, wrong, not as declared, or has several
+        axes that may be that of rows.
         """
         dtypes = self.net.dtype_of(self.net.output_blobs[output]), self.net.dtype_of(name)
         given, wanted = (self.float_dtype if dtype == FLOAT else dtype for dtype in dtypes)
         if given != wanted:
-            problem = f"output '{output}' has another dtype than the input that it feeds"
+            problem = f"output '{output}' and the input that it feeds have different dtypes"
             raise self._error(name, problem, wanted=wanted, came=given)
         declared = next(spec.shape for spec in self.net.input_specs if spec.name == name)
         state = StreamState(output, name, wanted, *self._sizes(name, declared))
@@ -371,11 +376,12 @@ class StateReader:
             return state
         came = state.type(1 if self.rows is None else self.rows).shape
         if came != declared:
-            raise self._error(name, "not the shape that is declared", wanted=declared, came=came, hint=FIXED_HINT)
+            raise self._error(name, "another shape is declared", wanted=declared, came=came, hint=FIXED_HINT)
         return replace(state, fixed=None if state.axis is None else declared[state.axis])
 
     def _sizes(self, name: str, declared: Shape | None) -> tuple[Shape, int | None]:
-        """The sizes of a state and its axis of rows: as said, else as declared, else those of its initial array."""
+        """The sizes of a state and its axis of rows: from `shapes`, else as declared, else those of its initial
+        array."""
         if name in self.shapes:
             return self._said(name, self.shapes[name])
         known = self.initial[name].shape if declared is None and name in self.initial else declared
@@ -386,15 +392,15 @@ class StateReader:
         )
 
     def _said(self, name: str, shape: Any) -> tuple[Shape, int | None]:
-        """Sizes and the axis of rows from what a user writes, as `(1, "N", 64)`."""
+        """Sizes and the axis of rows from a shape that a user gives, such as `(1, "N", 64)`."""
         entries = tuple(shape) if isinstance(shape, tuple | list) else (True,)
         free = [axis for axis, size in enumerate(entries) if size is None or isinstance(size, str)]
         numbers = [size for axis, size in enumerate(entries) if axis not in free]
         if not all(is_number(size) and size >= 0 for size in numbers):
             wanted = "numbers of 0 or more, and a name for the axis of rows"
-            raise self._error(name, "no shape of a state", wanted=wanted, came=repr(shape))
+            raise self._error(name, "this is not a shape", wanted=wanted, came=repr(shape))
         if len(free) > 1:
-            wanted, hint = "one without a number", SHAPE_HINT.format(name)
+            wanted, hint = "one axis without a number", SHAPE_HINT.format(name)
             raise self._error(name, SEVERAL_AXES, wanted=wanted, came=repr(shape), hint=hint)
         return tuple(1 if axis in free else int(size) for axis, size in enumerate(entries)), free[0] if free else None
 
@@ -411,20 +417,21 @@ class StateReader:
 
 
 COUNTER = re.compile(r"stream/(position|frames)(_\d+)?")
-WINDOW = re.compile(r".+/frames(_\d+)?")  # frames before a chunk
+WINDOW = re.compile(r".+/frames(_\d+)?")  # states that hold the frames before a chunk
 
 
 def position_of(states: Collection[str]) -> str | None:
-    """The state that counts the frames of earlier calls; None where there is none."""
+    """The state that counts the frames of earlier calls; None if there is none."""
     return next((name for name in states if COUNTER.fullmatch(name) and name.startswith("stream/position")), None)
 
 
 def position_to_set(net: Net, states: Collection[str], given: Collection[str], error: type[RnnopsError]) -> str | None:
-    """The position that has to be above 0 with the given states; None where it may stay what it is.
+    """The position, if it must be set above 0 so that the net reads the given states; else None.
 
     Args:
-        states: inputs that are states; given: those that a caller gives.
-        error: raised where the position does not follow from what is given.
+        states: inputs that are states.
+        given: states that a caller gives.
+        error: the error to raise if the right position cannot be known.
     """
     states = [name for name in states if isinstance(name, str)]  # others are refused later
     counters = [name for name in states if COUNTER.fullmatch(name)]
@@ -436,14 +443,14 @@ def position_to_set(net: Net, states: Collection[str], given: Collection[str], e
     read = [name for name in others if name in begun or (counts and WINDOW.fullmatch(name))]
     missing = [name for name in read if name not in given]
     if not {*given} & {*read}:
-        return None  # a recurrence reads the others as they are
+        return None  # recurrences read the given states whatever the position is
     if missing or counts:
         raise _position_error(net, counters, read, given, error)
     return position
 
 
 def _begun(net: Net, position: str) -> tuple[bool, set[str]]:
-    """True if the position counts frames of windows; and the states that are read once it is above 0."""
+    """True if windows count frames by the position; and the states that are read only if it is above 0."""
     readers = [op for op in net.ops if position in op.inputs]
     counts = any(op.type not in ("Add", "Greater") for op in readers)
     flags = {name for op in readers if op.type == "Greater" for name in op.outputs}
@@ -466,10 +473,10 @@ def _position_error(
 ) -> RnnopsError:
     missing = [name for name in (*others, *counters) if name not in given]
     return error(
-        "states of a streamed net are given without those that say where it is",
+        "states of a streamed net are given without its counters of frames",
         net=net.name,
         blob=", ".join(missing),
         wanted=", ".join([*others, *counters]),
         came=", ".join(map(str, given)),
-        hint="Give all of them, as from stream.states.",
+        hint="Give all states of stream.states.",
     )

@@ -1,11 +1,12 @@
-"""A net that reads its sequence in chunks: what ops need of earlier frames is in states.
+"""A streamed net: a net that reads its sequence in chunks, and keeps the earlier frames that ops need as states.
 
-Each op of a net for whole sequences becomes what it is for a chunk of frames. An op that keeps frames apart stays as it
-is. Windows over frames get the frames before the chunk, a recurrence begins with its last states. Look-ahead is a
-delay, and paths that meet wait for the latest one. Where frames and rows lie follows from the ops (`stream_parts.py`).
+Each op of a net for whole sequences is translated into ops for a chunk of frames. An op that does not mix frames stays
+unchanged. Windows over frames also get frames before the chunk. A recurrence begins with its last states. If a window
+looks ahead, its result comes later. An op with several operands waits for the latest one. `stream_parts.py` finds where
+frames and rows are in each blob.
 
-Limits: an op that needs all frames, as a sum over them, attention, or a sequence that is read backwards, is an error,
-and so is one that computes with the number of frames. A fill other than a constant is one, too.
+Limits: these are errors: an op that needs all frames, such as a sum over them, attention, or a sequence that is read
+backwards; an op that computes with the number of frames; and a fill that is not a constant.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from rnnops.recurrent.recurrence import Recurrence, cell_program, input_types
 from rnnops.types import FLOAT, Array
 
 Feeds = Mapping[str, Any]
-EVERY = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
+NOT_STREAMED = "Nothing streams it frame by frame: call it for whole sequences, or for parts of them."
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class StreamedNet:
         states: output -> the input that it feeds at the next call; all begin with zeros.
         shapes: input -> numbers, `"N"` for the rows and `"T"` for the frames.
         axes: input with frames -> their axis.
-        outputs: output with frames -> how they lie there.
-        inside: how frames lie in recurrences whose last state is read.
-        fed: an int64 input `[rows]` with the number of frames that a call feeds; None where the net does without.
-        least: a stream must have so many frames for its windows and cuts.
-        position: the state `[rows]` with the number of frames of earlier calls; None where the net does without.
-        chunk: a call has a multiple of so many frames.
-        dtype: of floats that nothing else says.
+        outputs: output with frames -> how its frames come.
+        inside: how frames come in recurrences whose last state is read.
+        fed: an int64 input `[rows]` with the number of frames of a call; None if the net does not need it.
+        least: the least number of frames of a stream; its windows and cuts need them.
+        position: the state `[rows]` with the number of frames of earlier calls; None if the net does not need it.
+        chunk: the number of frames of a call is a multiple of this.
+        dtype: dtype of floats if no array decides it.
     """
 
     net: Net
@@ -84,35 +85,37 @@ class StreamedNet:
         return {name: frames.delay for name, frames in self.outputs.items()}
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Input or output -> what a program has to know of it, for headers and manifests."""
+        """Input or output -> facts for headers and manifests: the delay of an output, the meaning of an input."""
         told: dict[str, dict[str, Any]] = {name: {"delay": delay} for name, delay in self.delay.items()}
         return told if self.fed is None else {self.fed: {"meaning": "frames of this call, 0 behind the last"}, **told}
 
     def ending(self, frames: int) -> tuple[int, dict[str, int]]:
-        """How many frames the last call has, filled up to whole chunks, and how many each output still has then."""
+        """For an end with `frames` more frames: the number of frames of the last call, in whole chunks; and output ->
+        the number of frames that it still returns."""
         left = {name: max(one.count(frames) + one.delay, 0) for name, one in self.outputs.items()}
         every = (*self.outputs.values(), *self.inside)
         needed = max([1, frames, *(ceil((one.count(frames) + one.delay) / one.rate) for one in every)])
         return -(-needed // self.chunk) * self.chunk, left
 
     def check_ending(self, before: Array, frames: int) -> None:
-        """Raise StreamError where a stream ends before its net has as many frames as windows and cuts need.
+        """Raise StreamError if a stream ends before it has as many frames as windows and cuts need.
 
         Args:
-            before: frames of earlier calls, of each row that ends; frames: those of the last call.
+            before: the number of frames of earlier calls, for each row that ends.
+            frames: the number of frames of the last call.
         """
         total = int(before.min(initial=self.least)) + frames
         if total < self.least:
-            problem = "the stream ends within a window or a cut: one call of all its frames gives something else"
+            problem = "the stream is shorter than a window or a cut: its results would differ from those of one call"
             hint = "Feed more frames before stream.finish(...), or begin anew: stream.reset(...)."
             raise self._error(problem, wanted=f"{self.least} frames or more", came=total, hint=hint)
 
     def chunk_in(self, given: Sequence[Feeds], rows: int) -> int:
-        """The number of frames of a call. Raises StreamError where it is not a multiple of `chunk`."""
+        """The number of frames of a call. Raises StreamError if it is not a multiple of `chunk`."""
         frames, named = self.frames_in(given, rows), any(name in feeds for name in self.axes for feeds in given)
         if named and (frames % self.chunk or not frames):
             hint = "stream.finish(...) takes the last frames, any number of them."
-            raise self._error("no chunk of frames", wanted=f"a multiple of {self.chunk}", came=frames, hint=hint)
+            raise self._error("wrong number of frames", wanted=f"a multiple of {self.chunk}", came=frames, hint=hint)
         return frames
 
     def frames_in(self, given: Sequence[Feeds], rows: int) -> int:
@@ -122,7 +125,7 @@ class StreamedNet:
             wanted = [rows if size == ROWS else size for size in self.shapes[name]]
             if len(shape) != len(wanted) or any(size not in (FRAMES, shape[i]) for i, size in enumerate(wanted)):
                 told = f"[{', '.join(map(str, wanted))}]{', of T frames' * (FRAMES in wanted)}"
-                raise StreamError("a feed of another shape", net=self.net.name, blob=name, wanted=told, came=[*shape])
+                raise StreamError("a feed has another shape", net=self.net.name, blob=name, wanted=told, came=[*shape])
         sizes = [shapes[name][axis] if name in shapes else 0 for name, axis in self.axes.items()]
         if len({*sizes}) > 1:
             came = ", ".join(f"{size} of '{name}'" for name, size in zip(self.axes, sizes, strict=True))
@@ -134,7 +137,7 @@ class StreamedNet:
         return {} if self.fed is None else {self.fed: np.full(self._sizes(self.fed, rows), frames, np.int64)}
 
     def filled(self, given: Sequence[Feeds], more: int, rows: int) -> dict[str, Array]:
-        """The inputs with frames, with so many zeros behind them."""
+        """The feeds of inputs with frames, with `more` frames of zeros behind them."""
         fed = {name: on_host(value) for feeds in given for name, value in feeds.items() if name in self.axes}
         for name, axis in self.axes.items():
             dtype = self.net.dtype_of(name)
@@ -144,7 +147,7 @@ class StreamedNet:
         return fed
 
     def _sizes(self, name: str, rows: int) -> list[int]:
-        """The sizes of an input without frames."""
+        """The sizes of an input, with 0 for frames."""
         return [rows if size == ROWS else 0 if isinstance(size, str) else size for size in self.shapes[name]]
 
     def _error(self, problem: str, **details: Any) -> StreamError:
@@ -155,14 +158,14 @@ class StreamedNet:
 def streamed_net(
     net: Net, steps: str, shapes: Mapping[str, Any], states: Mapping[str, str] | None = None
 ) -> StreamedNet:
-    """The net for a chunk of frames: windows over frames and recurrences go on where the last call stopped.
+    """The net for a chunk of frames: windows over frames and recurrences continue where the last call stopped.
 
     Args:
         net: for whole sequences of any length.
         steps: the name of the size that counts frames.
         shapes: input -> numbers, `steps` for the axis of frames, another name for the axis of rows, as
             `(1, "N", "T", 64)`; inputs with declared shapes may be left out.
-        states: output -> the input that it feeds at the next call, of states that the net hands out itself.
+        states: output -> the input that it feeds at the next call, for states that the net has already.
 
     Returns:
         A `StreamedNet`. `Run.stream(steps=...)` makes one and calls it.
@@ -195,16 +198,18 @@ class _StreamWriter(StreamParts):
     """Writes the streamed net, op by op.
 
     Args:
-        programs: the net for some number of frames, and for others.
-        links: states that the net hands out itself.
-        dims, ends: of `StreamParts`.
+        programs: the net for several numbers of frames.
+        links: states that the net has already: output -> input.
+        dims, ends: as of `StreamParts`.
 
     Attributes:
-        counts: blobs that follow from the number of frames; grown: those that only repeat as often; uniform: blobs of
-            one number that is known.
-        given: blobs that follow from states of `links`.
-        so_far: blobs that follow from last states of recurrences.
-        inside: how frames lie in recurrences whose last state is read.
+        counts: blobs whose values depend on the number of frames.
+        grown: blobs whose sizes depend on the number of frames, but which only repeat values.
+        uniform: blob with one known number in all elements -> this number.
+        given: blobs that depend on states of `links`.
+        so_far: blobs that depend on last states of recurrences.
+        inside: how frames come in recurrences whose last state is read.
+        row_places: where rows are in the results of the current call.
     """
 
     def __init__(
@@ -228,12 +233,12 @@ class _StreamWriter(StreamParts):
             except MixedError as reason:
                 blob = next((name for name in call.op.inputs if name in self.frames), None)
                 problem = f"this op cannot be streamed: {reason}"
-                raise StreamError(problem, net=self.net.name, op=call.op.label, blob=blob, hint=EVERY) from None
+                raise StreamError(problem, net=self.net.name, op=call.op.label, blob=blob, hint=NOT_STREAMED) from None
         outputs, blobs = {}, {}
         for name, blob in self.net.output_blobs.items():
             blobs[name] = self.blob(blob)
             if blob in self.counts | self.grown or (blob in self.frames and not self.frames[blob].place.alone):
-                wrong = "an output follows from the number of frames, or has them merged with another axis"
+                wrong = "an output depends on the number of frames, or has frames merged with another axis"
                 raise StreamError(wrong, net=self.net.name, blob=blob, hint="Give frames an axis of their own.")
             if blob in self.frames:
                 outputs[name] = replace(self.frames[blob], delay=self.frames[blob].certain)
@@ -249,13 +254,13 @@ class _StreamWriter(StreamParts):
         return StreamedNet(net, states, self.dims, self.axes, outputs, self.inside, fed, least, position, chunk)
 
     def check(self, found: StreamedNet) -> None:
-        """Raise StreamError where a chunk has other sizes than its part of a whole sequence."""
+        """Raise StreamError if blobs of a chunk do not have the sizes that they have in a whole sequence."""
         for frames in (found.chunk, 3 * found.chunk):
             types = types_of(found.net, self.dims, frames)
             try:
                 types = dict(prepare(found.net, types, "float32").types)
             except RnnopsError as error:
-                problem = f"sizes do not follow from those of a chunk: {error.problem}"
+                problem = f"the net does not run with one chunk: {error.problem}"
                 raise StreamError(problem, net=self.net.name, op=error.op, blob=error.blob) from error
             for name, one in self.frames.items():
                 place, came = one.place, types.get(self.blob(name))
@@ -269,7 +274,7 @@ class _StreamWriter(StreamParts):
     # -- ops -------------------------------------------------------------------------------------------------------
 
     def _add(self, call: Call) -> None:
-        """Add what an op is in the streamed net. Raises MixedError where it is nothing."""
+        """Add the ops of the streamed net for one op. Raises MixedError if the op cannot be streamed."""
         op, is_late = call.op, not self.so_far.isdisjoint(call.op.inputs)
         self._note(call)
         first = self.frames.get(op.inputs[0]) if op.inputs else None
@@ -277,7 +282,7 @@ class _StreamWriter(StreamParts):
             self.ops.append(self._renamed(op))
             self.so_far.update(op.outputs if is_late else ())
         elif is_late:
-            raise MixedError("it reads the last state of a recurrence, which is known at the end only")
+            raise MixedError("it reads the last state of a recurrence, which is known only at the end")
         elif op.type in ("Slice", "Pad", "Concat") and (ends := self._ends(call)) is not None:
             self._cut(call, *ends)
         elif first is not None and is_windowed(call) and first.place.axis >= FIRST_AXIS:
@@ -288,7 +293,7 @@ class _StreamWriter(StreamParts):
             self._local(call)
 
     def _note(self, call: Call) -> None:
-        """Note where rows lie, what follows from the number of frames, and blobs of one number."""
+        """Note where rows are, which blobs depend on the number of frames, and which have one known number."""
         op = call.op
         try:
             self.row_places = carried(call, [self.rows.get(name) for name in op.inputs])
@@ -301,7 +306,7 @@ class _StreamWriter(StreamParts):
         self._note_counts(call)
 
     def _uniform(self, call: Call) -> Any:
-        """The number that all elements of a result are, None where that is not known."""
+        """The number in all elements of a result; None if it is not known, or they differ."""
         form = form_of(call)
         if call.op.type == "ConstantOfShape":
             return call.attr("value")
@@ -317,12 +322,12 @@ class _StreamWriter(StreamParts):
         return [calls[call.op.key] for calls in self.calls[1:]]
 
     def _values(self, call: Call) -> list[tuple[Array | None, ...]]:
-        """The values of its results in each net; none of a third net, where they are too large to be known."""
+        """The values of its results in each net. The third net is left out if its values are too large to be known."""
         some = [one.output_values for one in (call, *self._elsewhere(call))]
         return some[:2] if any(value is None for value in some[-1]) else some
 
     def _note_counts(self, call: Call) -> None:
-        """Note what follows from the number of frames. Raises MixedError for an op that computes with it."""
+        """Note which results depend on the number of frames. Raises MixedError for an op that computes with it."""
         op, other, schema = call.op, self._elsewhere(call)[0], schema_of(call.op.type)
         ports = [port.rstrip("?*") for port in schema.inputs]
         read = {ports[min(i, len(ports) - 1)] for i, name in enumerate(op.inputs) if name in self.counts}
@@ -343,7 +348,7 @@ class _StreamWriter(StreamParts):
                 self.counts.update(op.outputs)
 
     def _local(self, call: Call) -> None:
-        """An op that keeps frames apart: its operands wait for the latest of them."""
+        """Add an op that does not mix frames. Its operands wait for the latest one."""
         framed = {name: self.frames[name] for name in call.op.inputs if name in self.frames}
         if len({frames.rate for frames in framed.values()}) > 1:
             raise MixedError("its operands have different numbers of frames")
@@ -356,24 +361,25 @@ class _StreamWriter(StreamParts):
         self.frames |= {name: replace(like, place=place) for name, place in made if name and place}
 
     def _ends(self, call: Call) -> tuple[str, int, int, int, Any] | None:
-        """Of an op that changes the ends of the axis of frames: its operand, frames more at both ends, step, fill."""
+        """For an op that changes the ends of the axis of frames: (operand, frames added at the begin, frames added at
+        the end, step, fill); None for any other op."""
         if call.op.type == "Concat":
             return self._joined(call)
         name, is_pad = call.op.inputs[0], call.op.type == "Pad"
         ends, *others = (self._ends_of(one, self.frames[name].place.axis) for one in (call, *self._elsewhere(call)))
         if any(other != ends for other in others) or ends[2] < 1:
-            raise MixedError("the frames that it takes follow from their number, or are in reverse order")
+            raise MixedError("it takes frames by their total number, or in reverse order")
         if ends == (0, 0, 1):
             return None
         if is_pad and call.attr("mode") != "constant" and max(ends[:2]) > 0:
             raise MixedError(f"mode '{call.attr('mode')}' repeats frames")
         fill = 0 if not is_pad else self.uniform.get(call.op.inputs[2]) if call.has(2) else call.attr("constant_value")
         if fill is None:
-            raise MixedError("what it puts around the frames is not a constant")
+            raise MixedError("its fill around the frames is not a constant")
         return (name, *ends, fill)
 
     def _ends_of(self, call: Call, axis: int) -> tuple[int, int, int]:
-        """Frames more at both ends, and the step, of a Slice or Pad."""
+        """For a Slice or Pad: how many frames are added at the begin and at the end, and the step."""
         schema: Any = schema_of(call.op.type)
         if call.op.type == "Pad":
             return (*schema.widths(call).get(axis, (0, 0)), 1)
@@ -382,7 +388,7 @@ class _StreamWriter(StreamParts):
         return (-cut.start, cut.stop - size, cut.step)
 
     def _joined(self, call: Call) -> tuple[str, int, int, int, Any] | None:
-        """The same of a Concat: frames among blobs of one number."""
+        """The same for a Concat of frames with blobs of one number."""
         axis, elsewhere = call.axis(call.attr("axis"), call.output_types[0].rank), self._elsewhere(call)
         place, *more = (i for i, name in enumerate(call.op.inputs) if name in self.frames)
         if self.frames[call.op.inputs[place]].place.axis != axis:
@@ -396,11 +402,12 @@ class _StreamWriter(StreamParts):
             or None in fills
             or any(one.shape(i)[axis] != sizes[i] for i in others for one in elsewhere)
         ):
-            raise MixedError("it joins frames with others than a constant number of constants")
+            raise MixedError("it joins frames with blobs that are not a fixed number of equal constants")
         return call.op.inputs[place], sum(sizes[:place]), sum(sizes[place + 1 :]), 1, next(iter(fills), 0)
 
     def _cut(self, call: Call, name: str, before: int, after: int, step: int, fill: Any) -> None:
-        """An op that moves the ends of the axis of frames: frames get other numbers; its other axes stay its own."""
+        """Add an op that changes the ends of the axis of frames: frames get other numbers. On other axes it works as
+        before."""
         made, axis = call.op.outputs[0], self.frames[name].place.axis
         if not self.frames[name].place.alone:
             raise MixedError(MERGED)
@@ -416,7 +423,7 @@ class _StreamWriter(StreamParts):
         self._set(made, blob, frames, call)
 
     def _other_axes(self, call: Call, blob: str, axis: int, fill: Any) -> str:
-        """A Slice or Pad of the axes besides that of frames."""
+        """Add the part of a Slice or Pad that is on other axes than that of frames."""
         schema: Any = schema_of(call.op.type)
         if call.op.type == "Slice" and (cuts := {i: cut for i, cut in schema.cuts(call).items() if i != axis}):
             starts, ends, steps = zip(*((cut.start, cut.stop, cut.step) for cut in cuts.values()), strict=True)
@@ -429,17 +436,17 @@ class _StreamWriter(StreamParts):
         return blob
 
     def _set(self, name: str, blob: str, frames: Frames, call: Call) -> None:
-        """Note the blob that a result of a call is, and how its frames lie."""
+        """Note the blob for a result of a call, and how its frames come."""
         place = frames.place
         size = call.output_types[0].shape[place.axis] // (place.outer * place.inner)
         self.blobs[name], self.frames[name] = blob, replace(frames, place=replace(place, size=size))
 
     def _slide(self, call: Call, frames: Frames) -> None:
-        """Windows of a Conv or of pooling over frames: those that the chunk needs lie before it."""
+        """Add a Conv or a pooling over frames; earlier frames that its windows need are put before the chunk."""
         op, schema, axis = call.op, schema_of(call.op.type), frames.place.axis
         geometry, (begin, end, stride, span) = self._geometry(call, axis)
         if begin + end and op.type == "AveragePool" and not call.attr("count_include_pad"):
-            raise MixedError("its means at the ends are of fewer frames; count_include_pad=1 has none of these")
+            raise MixedError("its means at the ends are over fewer frames; with count_include_pad=1 they are not")
         fill = schema.around(call.dtype(0)) if hasattr(schema, "around") else 0
         name = op.inputs[0]
         blob, frames = self.window(name, *self.padded(name, begin, end, fill), span, stride)
@@ -447,7 +454,7 @@ class _StreamWriter(StreamParts):
         self._set(op.outputs[0], op.outputs[0], frames, call)
 
     def _spread(self, call: Call, frames: Frames) -> None:
-        """A ConvTranspose over frames: each frame of the result is of frames as far before as the kernel reaches."""
+        """Add a ConvTranspose over frames. A frame of its result depends on earlier frames within its kernel."""
         op, axis, name = call.op, frames.place.axis, call.op.inputs[0]
         geometry, (begin, end, stride, span) = self._geometry(call, axis)
         more = -(-(span - 1) // stride)
@@ -460,12 +467,12 @@ class _StreamWriter(StreamParts):
         self._set(op.outputs[0], op.outputs[0], made, call)
 
     def _geometry(self, call: Call, axis: int) -> tuple[Any, tuple[int, ...]]:
-        """Where windows lie, and along the axis of frames: pads, stride and how far a window reaches."""
+        """The geometry of windows; and, along the axis of frames, (pad before, pad after, stride, span of a window)."""
         schema: Any = schema_of(call.op.type)
         if any(name in self.frames for name in call.op.inputs[1:]):
             raise MixedError("its weights have frames")
         if call.op.attributes.get("ceil_mode"):
-            raise MixedError("ceil_mode has a last window that follows from the number of frames")
+            raise MixedError("with ceil_mode its last window depends on the number of frames")
         geometry, *elsewhere = map(schema.geometry, (call, *self._elsewhere(call)))
         along, *others = (
             (g.begins[i], g.ends[i], g.strides[i], g.spans[i])
@@ -473,13 +480,13 @@ class _StreamWriter(StreamParts):
             for i in [axis - FIRST_AXIS]
         )
         if any(other != along for other in others):
-            raise MixedError("its pads follow from the number of frames")
+            raise MixedError("its pads depend on the number of frames")
         if not self.frames[call.op.inputs[0]].place.alone and along != (0, 0, 1, 1):
             raise MixedError(MERGED)
         return geometry, along
 
     def _add_windowed(self, call: Call, blob: str, geometry: Any, place: int, pads: tuple[int, int]) -> None:
-        """Append an op over windows with other pads along one of its axes; ends below 0 are places more."""
+        """Append an op over windows with other pads along one axis. A negative end is `output_padding`."""
         begins, ends = list(geometry.begins), list(geometry.ends)
         begins[place], ends[place] = pads
         attributes = {n: v for n, v in call.op.attributes.items() if n not in ("auto_pad", "output_shape")}
@@ -500,7 +507,7 @@ class _StreamWriter(StreamParts):
         return any(frames is not None and frames.place.axis == 0 for frames in first)
 
     def _step(self, call: Call) -> None:
-        """A recurrence over frames: it begins with its last states, and keeps them where there is no frame."""
+        """Add a recurrence over frames. It begins with its last states, and keeps them in steps without a frame."""
         op, recurrence = call.op, Recurrence(call.op, self.net.name)
         count = len(recurrence.sequences)
         framed = [self.frames[name] for name in op.inputs[:count] if name in self.frames]
@@ -528,25 +535,25 @@ class _StreamWriter(StreamParts):
         initial_steps = (initial[s.input].shape[: -s.feature_rank - 1] for s in recurrence.states)  # () or (L,)
         for problem, found in {
             "it reads its sequence backwards, so that its first step needs the last": recurrence.reverse,
-            "its cell reads the number of the step, as lengths= and truncate= do": recurrence.timestep,
+            "its cell reads the number of the step, as with lengths= and truncate=": recurrence.timestep,
             "it adds up all steps": recurrence.sums,
             "it reads steps of a state before the last one": any(axes > (1,) for axes in initial_steps),
-            "a state or a reference of it has frames": bound & self.frames.keys(),
+            "one of its states or references has frames": bound & self.frames.keys(),
             "its sequences have frames along other axes": len(lying) > 1 or not framed[0].place.alone,
         }.items():
             if found:
                 raise MixedError(problem)
 
     def _lasts(self, call: Call) -> list[str]:
-        """Last states of a recurrence that are read. Raises MixedError for the last step of what is not a state."""
+        """Last states of a recurrence that are read. Raises MixedError if the last step of another output is read."""
         count = 2 * len(Recurrence(call.op, self.net.name).states)
         used = {*self.net.output_blobs.values(), *(name for op in self.net.ops for name in op.inputs)}
         if used.intersection(filter(None, call.op.outputs[count + 1 :: 2])):
-            raise MixedError("its last step is read of what is not a state")
+            raise MixedError("the last step of an output that is not a state is read")
         return [name for name in call.op.outputs[1:count:2] if name in used]
 
     def _valid(self, call: Call, delay: int, lasts: bool) -> str | None:
-        """A sequence `[T, N]` that says which steps are frames; None where all are."""
+        """A sequence of bools `[T, N]`, true in steps with a frame; None if all steps have one."""
         recurrence = Recurrence(call.op, self.net.name)
         name = next(name for name in call.op.inputs if name in self.frames)
         like = replace(self.frames[name], delay=delay, before=0, after=0)
@@ -558,7 +565,7 @@ class _StreamWriter(StreamParts):
         return valid if rows else self.op("Expand", valid, shape=(1, batch))
 
     def _state(self, call: Call, place: int, outputs: list[str]) -> str:
-        """The blob that a recurrence begins with: its last state, or at the first call what the net says."""
+        """The initial state of a recurrence: its last state, or, at the first call, the initial state of the net."""
         recurrence, initial = Recurrence(call.op, self.net.name), call.op.inputs[place]
         if initial in self.given:
             return initial
@@ -575,7 +582,7 @@ class _StreamWriter(StreamParts):
 
 
 def _holding(recurrence: Recurrence, program: Program) -> tuple[Net, str]:
-    """A cell that keeps its states in steps without a frame, and the input that says which steps have one.
+    """A cell that keeps its states in steps without a frame; and its new input, which is true in steps with a frame.
 
     rewrite: `h = f(x, h_prev)`  -->  `h = Where(valid, f(x, h_prev), h_prev)`
     """

@@ -1,4 +1,8 @@
-"""The backward pass of a compiled recurrence, and where gradients of states lie."""
+"""The backward pass of a compiled recurrence.
+
+First come the gradients of states and their memory (`StateGradient`), then the runner (`BackwardScan`), then the
+translation of a RecurrentNetworkGradient op into a scan (`scan_of_gradients`).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from rnnops.recurrent.recurrence import Recurrence, backward_program
 from rnnops.types import Array, Type, is_float
 from rnnops.util import cached_property
 
-Places = tuple[int | None, int | None]  # of the op's inputs that hold gradients of `_all` and `_last`
+Places = tuple[int | None, int | None]  # numbers of the op's inputs with the gradients of `_all` and `_last`
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,10 @@ class StateGradient:
     """The gradient of a state, over time.
 
     Args:
-        grad: blob of the step that stands for the gradient of the state's output, `""` where none does.
-        rolls: whether two places serve it; else it is as long as the state, and gradients from outside lie in it.
-        every, last: places of the op's inputs that hold gradients of `_all` and `_last`, None where there are none.
+        grad: the blob of the step that is the gradient of the state's output; `""` if there is none.
+        rolls: True: memory for two steps is enough. False: memory has all steps, and outside gradients are stored in
+            it first.
+        every, last: numbers of the op's inputs with the gradients of `_all` and `_last`; None if there is none.
     """
 
     state: StateTensor
@@ -68,7 +73,7 @@ class StateGradient:
         return f"{self.grad}/given"
 
     def place(self, p: int) -> int:
-        """Where position p, in order of execution, lies."""
+        """The index in memory of position p, counted in order of execution."""
         state = self.state
         place = state.length - 1 - p if state.reverse else p
         return place % 2 if self.rolls else place
@@ -77,18 +82,18 @@ class StateGradient:
         return Tensor(self.state.dtype, self.state.shape, 2 if self.rolls else self.state.length, self.rolls)
 
     def fill(self, tensor: Array, arrays: Sequence[Array | None], target: Target) -> None:
-        """Put the gradients from outside into memory that is zero."""
+        """Put the gradients from outside into memory, which must be zero."""
         state, last = self.state, None if self.last is None else arrays[self.last]
         end = self.place(state.length - 1)
         if not self.rolls and self.every is not None:
             state.every(tensor)[...] = arrays[self.every]
             if last is not None:
                 target.add(tensor[end], last[0])
-        elif last is not None:  # copied: adding to 0 would make 0 of -0, and parts hand on the same bits
+        elif last is not None:  # copied, not added: 0 + -0 is 0, and parts must hand on the same bits
             tensor[end] = last[0]
 
     def initial(self, tensor: Array, result: Array, target: Target) -> None:
-        """Put the gradient of the initial state, of as many axes as that has, into new memory."""
+        """Put the gradient of the initial state into `result`, which has the axes of the initial state."""
         head = tensor[self.place(0)][None] if self.rolls else self.state.head(tensor)
         extra = result.ndim - self.state.state.feature_rank
         if extra == 0:
@@ -112,7 +117,7 @@ def state_gradients(
 
 
 def step_grads(recurrence: Recurrence, call: Call) -> dict[str, Places]:
-    """Blob that stands for the gradient of a step output -> the op's inputs for `_all` and `_last`."""
+    """Blob of the step that is the gradient of a step output -> the op's inputs for `_all` and `_last`."""
     names = recurrence.output_names()
     grads = dict(call.op.attributes["output_grads"])
     each = [name for name in recurrence.step_outputs if name in grads and name not in recurrence.sums]
@@ -120,7 +125,7 @@ def step_grads(recurrence: Recurrence, call: Call) -> dict[str, Places]:
 
 
 def sum_grads(recurrence: Recurrence, call: Call) -> dict[str, tuple[int | None, Type]]:
-    """Blob that stands for the gradient of a sum over steps, at every step -> the op's input for it, and its type."""
+    """Blob of the step that is the gradient of a sum over steps -> the op's input for it, and its type."""
     names, types = recurrence.output_names(), backward_program(call).types
     grads = {name: grad for name, grad in call.op.attributes["output_grads"] if name in recurrence.sums}
     return {grad: (_places(call, names.index(name))[0], types[grad]) for name, grad in grads.items()}
@@ -131,7 +136,7 @@ def _places(call: Call, output: int) -> Places:
     return tuple(i if i < len(call.op.inputs) and call.op.inputs[i] else None for i in (first, first + 1))  # type: ignore[return-value]
 
 
-MADE = {  # what memory is made for, unless an array from outside is borrowed, and what it is for people
+MADE = {  # roles of tensors that get new memory, unless an array from outside is borrowed, and how plans name them
     Role.RESULT: "gradient of ",
     Role.GRADIENT: "gradient of state ",
     Role.GIVEN: "given ",
@@ -143,7 +148,7 @@ class BackwardScan:
     """Runs a RecurrentNetworkGradient op.
 
     Args:
-        again: what the steps of the forward pass read that run again.
+        again: for segments: references that the forward steps read when they run again, and the net that computes them.
     """
 
     recurrence: Recurrence
@@ -164,7 +169,7 @@ class BackwardScan:
         carry: Carry | None = None,
         make: Memory | None = None,
     ) -> tuple[Array | None, ...]:
-        """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
+        """Gradients of the op's inputs. If `carry` says that more parts follow, sums over steps are None."""
         target = self.compiled.options.target
         make = make or target.memory
         bound = {name: a for name, a in zip(self._ports, arrays, strict=False) if a is not None}
@@ -180,7 +185,7 @@ class BackwardScan:
         return tuple(self._result(name, memory, sums, make) for name in self._ports)
 
     def _given_to_sums(self, arrays: Sequence[Array | None], target: Target) -> dict[str, Array]:
-        """The gradients of sums over steps, which are the same at every step; zeros where none is given."""
+        """The gradients of outputs that are sums over steps; zeros if not given. They are the same at every step."""
         found = {}
         for grad, (place, kind) in self.sum_grads.items():
             array = None if place is None else arrays[place]
@@ -190,7 +195,7 @@ class BackwardScan:
     def _memory(
         self, bound: dict[str, Array], residuals: forward.ScanResiduals, arrays: Sequence[Array | None], make: Memory
     ) -> dict[TensorName, Array]:
-        """The residuals of the forward pass, and the gradients before the first step."""
+        """The arrays of all tensors: residuals of the forward pass, and gradients as they are before the first step."""
         tensors, blobs = self.compiled.scan.tensors, self.recurrence.cell.output_blobs
         outputs = {blobs[name]: array for name, array in residuals.outputs.items()}
         left = {Role.SEQUENCE: bound, Role.STATE: residuals.states, Role.OUTPUT: outputs, Role.KEPT: residuals.kept}
@@ -215,13 +220,14 @@ class BackwardScan:
 
     @cached_property
     def given(self) -> dict[TensorName, Places]:
-        """Tensors of gradients from outside -> the op's inputs for `_all` and `_last`, which states add themselves."""
+        """Tensors of gradients from outside -> the op's inputs for `_all` and `_last`. `StateGradient.fill` adds the
+        `_last` of states."""
         states = {state.grad: (state.every, None) for state in self.states}
         return {Role.GIVEN.of(grad): places for grad, places in {**states, **self.step_grads}.items()}
 
     @cached_property
     def tensors(self) -> dict[TensorName, Buffer]:
-        """Memory for all steps of gradients; those from outside are borrowed where one array holds them."""
+        """Memory for gradients of all steps. A gradient from outside needs none if one array holds all of it."""
         found = {}
         for name, tensor in self.compiled.scan.tensors.items():
             every, last = self.given.get(name, (None, None))
@@ -234,7 +240,7 @@ class BackwardScan:
 
     @cached_property
     def initials(self) -> dict[str, Buffer]:
-        """Gradients of initial states that are wanted, by state input."""
+        """Memory for the wanted gradients of initial states, by state input."""
         read = dict(zip(self._ports, self.recurrence.op.outputs, strict=True))
         names = [state.state.state.input for state in self.states]
         types = {name: self.types[name] for name in names if read[name]}
@@ -255,7 +261,7 @@ class BackwardScan:
         )
 
     def beside(self) -> dict[str, Once]:
-        """Nets that run once, by when."""
+        """Nets that run once: time of the run, in words -> net."""
         return {**({BEFORE: self.prologue} if self.prologue else {}), **self.totals.beside()}
 
     def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
@@ -285,12 +291,12 @@ class BackwardScan:
 
 
 def compile_backward(call: Call, options: Options) -> BackwardScan:
-    """Compile a RecurrentNetworkGradient op. Raises UnsupportedError where an op of the step has no compiled form."""
+    """Compile a RecurrentNetworkGradient op. Raises UnsupportedError if an op of the step has no compiled form."""
     return with_whole_tensors(lambda whole: _compile(call, options, whole))
 
 
 def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> BackwardScan:
-    """Compile with all steps of the tensors in `whole`."""
+    """Compile; tensors in `whole` hold all steps."""
     recurrence = Recurrence(call.op, call.net)
     parts = scan_of_gradients(call, whole)
     compiled = compile_scan(parts.scan, call.float_dtype, options, forward.fixed_references(recurrence, options))
@@ -299,7 +305,12 @@ def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> Back
 
 @dataclass(frozen=True)
 class GradientSteps:
-    """The backward steps of a recurrence as a scan."""
+    """The backward steps of a recurrence as a scan.
+
+    Args:
+        hoisted: the step without the ops that run once, and these ops.
+        from_outside: gradients of step outputs that come from outside, as of `step_grads`.
+    """
 
     scan: Scan
     hoisted: Hoisted
@@ -310,20 +321,24 @@ class GradientSteps:
 def backward_scan(
     call: Call, options: Options, parts: GradientSteps, compiled: CompiledScan, again: Hoisted | None = None
 ) -> BackwardScan:
-    """The runner of a compiled scan as a RecurrentNetworkGradient op."""
+    """The runner of a RecurrentNetworkGradient op, from its compiled scan.
+
+    Args:
+        again: for segments, the forward steps that run again.
+    """
     hoisted = parts.hoisted
     totals = forward.totals_of(compiled, lambda program: forward.compile_once(program, options))
     prologues = (one.prologue if one else None for one in (hoisted, again))
-    prologue, ahead = (forward.compile_once(one, options) if one else None for one in prologues)
+    prologue, prologue_again = (forward.compile_once(one, options) if one else None for one in prologues)
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
-    more = None if again is None else (again, ahead)
+    more = None if again is None else (again, prologue_again)
     given = parts.from_outside, sum_grads(recurrence, call)
     return BackwardScan(recurrence, types, parts.states, *given, hoisted, prologue, compiled, totals, more)
 
 
 def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps:
-    """The steps of a RecurrentNetworkGradient op as a scan, with all steps of the tensors in `whole`."""
+    """The steps of a RecurrentNetworkGradient op as a scan. Tensors in `whole` hold all steps."""
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     steps, batch = recurrence.steps_and_batch(types)
@@ -411,7 +426,7 @@ def _bindings(
     additions: list[tuple[str, Slot, Layout]] = []
 
     def read(blob: str, tensor: TensorName, slot: Slot | None = None, kind: Tensor | None = None) -> None:
-        if blob in there and blob not in reads:  # some blobs lie in several places
+        if blob in there and blob not in reads:  # a blob may be in several tensors: the first one is read
             step_type = step.types[blob]
             tensors[tensor] = kind or Tensor(step_type.dtype, step_type.shape, steps)
             reads[blob] = slot or Slot(tensor)
@@ -430,17 +445,17 @@ def _bindings(
     for name in recurrence.step_outputs:
         read(blobs[name], Role.OUTPUT.of(blobs[name]))
     for state in states:
-        ahead = replace(state.state.write(), tensor=state.name)
-        behind = replace(state.state.read(), tensor=state.name)
-        read(state.carried() if state.rolls else state.grad, state.name, ahead, state.tensor())
+        output_slot = replace(state.state.write(), tensor=state.name)
+        input_slot = replace(state.state.read(), tensor=state.name)
+        read(state.carried() if state.rolls else state.grad, state.name, output_slot, state.tensor())
         read(state.given(), Role.GIVEN.of(state.grad))
         if state.state.state.input in results:
             tensors[state.name] = state.tensor()
             blob = results[state.state.state.input]
             if state.rolls:
-                writes.append((blob, behind))
+                writes.append((blob, input_slot))
             else:
-                additions.append((blob, behind, state.state.access().layout))
+                additions.append((blob, input_slot, state.state.access().layout))
     for grad in step_grads:
         read(grad, Role.GIVEN.of(grad))
     return tensors, reads, writes, additions

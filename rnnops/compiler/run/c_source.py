@@ -1,18 +1,21 @@
-"""A recorded plan as C: the memory of a caller, the header, the list of jobs, C99 source.
+"""A recorded plan for C: where its arrays are, the header, the list of jobs of an object file, and C99 source.
 
-**The places of a recorded plan's arrays outside of Python**: a caller's memory, or its weights. The memory begins with
-what a form of the plan needs for itself (a list of jobs, an address). Then comes what stays from call to call (a
-status, states). Results and scratch are last, and share memory if they live at different times. Weights last and are
-only read: packed matrices, bound inputs, constants, initial states that are not zero. They end with a digest of the
+**Memory and weights** (`MemoryMap`). An array of an exported plan is in the memory of a caller or in the weights. The
+memory has three areas, in this order: a head (the list of jobs of an object file, or an address); arrays that stay from
+call to call (a status, states); results and scratch, which share bytes if they live at different times. Weights are
+never written: packed matrices, bound inputs, constants, initial states that are not zero. Their end is a digest of the
 code that reads them, so that weights of another export are refused.
 
-**The list of jobs of a recorded plan (kernels/cpu/threads.py) as it lies at the beginning of a caller's memory**. Its
-numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.
+**The header** declares the functions of the program (`header`). It is the same for an object file and for C99 source.
 
-**C99 text**: the drivers of a recorded plan, the list of its jobs as tables, and functions for C. Everything else is
-static. Tables hold offsets and no addresses, so the text is for processors of any width. A memory begins with the
-address of its weights. Limits: one thread; little-endian processors, as weights are read as they lie in the file; bools
-of one byte, IEEE's floats.
+**The list of jobs of an object file** (`ListWords`) is at the beginning of the memory. It has the form of
+`kernels/cpu/threads.py`: counts and addresses, then jobs, places, and words of each job. A table has the first value of
+each word.
+
+**C99 source** (`c_source`): the drivers of the plan, the list of its jobs as constant tables, and the functions for C.
+All else is static. The tables have offsets instead of addresses, so the source is for processors of any width. The
+memory begins with the address of its weights. Limits: one thread; little-endian processors, because weights are read
+from the file without conversion; bools of one byte; IEEE floats.
 """
 
 from __future__ import annotations
@@ -43,14 +46,15 @@ DIGEST_BYTES, ALIGNMENT = 32, 64
 
 @dataclass(frozen=True, eq=False)
 class MemoryMap:
-    """The map of a recorded plan.
+    """Where the arrays of a recorded plan are, in the memory of a caller and in the weights.
 
     Args:
-        states: number of an input -> bytes: those that stay in the memory.
-        state_of: number of an array that a caller would give -> the state that it is.
-        start: bytes of the memory that come before the arrays.
-        own: arrays that the jobs keep from call to call.
-        initial: number of a state -> its bytes at first, where these are not zero.
+        states: number of an input that is a state -> its size in bytes. States stay in the memory.
+        state_of: number of an array of a call (an input, or the output that is its next value) -> the number of its
+            state.
+        start: size in bytes of the head of the memory, before the first array.
+        own: arrays of the plan's own that stay from call to call.
+        initial: number of a state -> the bytes of its initial value, if this is not zero.
     """
 
     recorded: Recorded
@@ -62,12 +66,13 @@ class MemoryMap:
 
     @property
     def count(self) -> int:
-        """How many arrays a call is given, states among them."""
+        """The number of arrays of a call, states included."""
         return self.recorded.given
 
     @cached_property
     def _staying(self) -> tuple[dict[int, int], dict[int, int], int]:
-        """Offsets of what stays from call to call: of our own by address, of states by number; where it ends."""
+        """The area of arrays that stay from call to call: offsets of `own` by address, offsets of states by number, and
+        the end of the area."""
         at, own, states = rounded(self.start), dict[int, int](), dict[int, int]()
         for array in self.own:
             own[_address(array)] = at
@@ -78,17 +83,17 @@ class MemoryMap:
         return own, states, at
 
     def own_offset(self, array: Any) -> int:
-        """Where an array lies that the jobs keep."""
+        """Offset in the memory of an array of `own`."""
         return self._staying[0][_address(array)]
 
     @property
     def state_offsets(self) -> dict[int, int]:
-        """Of each state, by number."""
+        """Number of a state -> its offset in the memory."""
         return self._staying[1]
 
     @cached_property
     def _made(self) -> tuple[dict[int, int], int]:
-        """Offsets of results and scratch by address, and where they end."""
+        """The area of results and scratch: offsets by address, and the end of the area."""
         lives: dict[int, tuple[Region, int, int]] = {}
         for n, job in enumerate(self.recorded.jobs):
             for region, _ in job.places:
@@ -101,12 +106,12 @@ class MemoryMap:
 
     @property
     def nbytes(self) -> int:
-        """Of the memory."""
+        """Size of the memory in bytes."""
         return rounded(self._made[1])
 
     @cached_property
     def _held(self) -> dict[tuple[int, int], tuple[int, Region]]:
-        """Offset in the weights and what lies there, by address and size."""
+        """(address, size) of an array that jobs read from the weights -> its offset there, and its region."""
         found, at = dict[tuple[int, int], tuple[int, Region]](), 0
         for job in self.recorded.jobs:
             for i, (region, _) in enumerate(job.places):
@@ -119,22 +124,22 @@ class MemoryMap:
 
     @cached_property
     def _behind(self) -> list[int]:
-        """Offsets in the weights behind those that jobs read: of each initial state, then of the digest."""
+        """Offsets in the weights of each initial state, then of the digest. They come after the arrays of `_held`."""
         start = max((rounded(at + size) for (_, size), (at, _) in self._held.items()), default=0)
         return [*accumulate((rounded(len(array)) for array in self.initial.values()), initial=start)]
 
     @cached_property
     def initial_offsets(self) -> dict[int, int]:
-        """Of initial states in the weights, by number."""
+        """Number of a state -> the offset of its initial value in the weights."""
         return dict(zip(self.initial, self._behind, strict=False))
 
     @property
     def weights_bytes(self) -> int:
-        """Of the weights, which end with their digest."""
+        """Size of the weights in bytes, digest included."""
         return self._behind[-1] + DIGEST_BYTES
 
     def weights(self, digest: str) -> bytes:
-        """The memory that lasts and is only read; after the first call its matrices are packed."""
+        """The bytes of the weights. Matrices are packed only after a first call of the plan."""
         parts = {at: region.frame.tobytes() for at, region in self._held.values()}
         parts |= dict(zip(self._behind, [*self.initial.values(), digest.encode("ascii")], strict=True))
         whole = bytearray()
@@ -143,10 +148,10 @@ class MemoryMap:
         return bytes(whole)
 
     def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
-        """The base of an address (kernels/cpu/threads.py), and the offset from it.
+        """The base of an address (kernels/cpu/threads.py), and the offset from this base.
 
         Args:
-            unread: whether nothing there is read, so that the address may be anything.
+            unread: True if the job does not read the array, so that any address will do.
         """
         own, _, _ = self._staying
         if region.start in own:
@@ -166,13 +171,13 @@ FLOATS = {"float32": "float", "float64": "double"}
 
 @dataclass(frozen=True)
 class Argument:
-    """An array that C gives.
+    """An array argument of `NAME_run`.
 
     Args:
-        name: a word of C.
-        kind: its dtype and shape; the array lies without gaps in row-major order.
+        name: its name in C.
+        kind: its dtype and shape; it has no gaps and is in row-major order.
         written: whether it is an output.
-        facts: what else is known of it, for the header.
+        facts: its range, meaning or delay, for the header.
     """
 
     name: str
@@ -186,7 +191,7 @@ class Argument:
 
     @property
     def line(self) -> str:
-        """`fed: int64_t[1], 0 to 1: frames of this call`."""
+        """Its line in the header, such as `fed: int64_t[1], 0 to 1: frames of this call`."""
         facts, text = self.facts, f"{self.name}: {header_type(self.kind.dtype)}{list(self.kind.shape)}"
         text += f", {facts['least']} to {facts['greatest']}" if "least" in facts else ""
         text += f": {facts['meaning']}" if "meaning" in facts else ""
@@ -194,20 +199,20 @@ class Argument:
 
 
 def header_type(dtype: str) -> str:
-    """The type of an element in C; bools are bytes."""
+    """The type of an element in C. Bools are bytes."""
     return FLOATS.get(dtype) or ("uint8_t" if dtype == BOOL else f"{dtype}_t")
 
 
 def header(
     name: str, arguments: Sequence[Argument], states: int, nbytes: int, weights: int, digest: str, made: str
 ) -> str:
-    """The text.
+    """The text of the header file.
 
     Args:
-        states: how many stay in the memory.
-        nbytes, weights: of the memory and of the weights.
-        digest: of the code, which the weights end with.
-        made: what is built with it, and for which processors.
+        states: number of states in the memory.
+        nbytes, weights: sizes in bytes of the memory and of the weights.
+        digest: digest of the code, which is also at the end of the weights.
+        made: words on the target processors, and on how to link the program.
     """
     guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     given, passed = ", ".join(map(str, arguments)), ", ".join(["memory", *(one.name for one in arguments)])
@@ -227,21 +232,21 @@ enum {{ {name}_MEMORY = {nbytes}, {name}_WEIGHTS = {weights} }}; /* bytes */
 #define {name}_DIGEST "{digest}" /* {name}.weights ends with it */
 
 /* Prepare {name}_MEMORY bytes, aligned to {ALIGNMENT}, for weights: {name}_WEIGHTS bytes, aligned to {ALIGNMENT},
-   the contents of {name}.weights. They stay where they are and may be shared by any number of memories. Their number
-   is not checked. States have their initial values then. Returns 0; or prepares nothing and returns 1 for weights of
-   another export, 2 where the memory or the weights are not aligned. */
+   the contents of {name}.weights. Weights must stay where they are. Any number of memories may share them. The sizes
+   are not checked. States get their initial values. Returns 0; or prepares nothing and returns 1 for weights of another
+   export, 2 if the memory or the weights are not aligned. */
 int {name}_init(void *memory, const void *weights);
 
-/* Go on with other weights of the same net; states stay. Returns 0; or changes nothing and returns 1 for weights of
-   another export, 2 for weights that are not aligned or a memory that {name}_init has not prepared. */
+/* Use other weights of the same net from now on; states stay. Returns 0; or changes nothing and returns 1 for weights
+   of another export, 2 for weights that are not aligned or a memory that {name}_init has not prepared. */
 int {name}_set_weights(void *memory, const void *weights);
 
-/* Set all states to their initial values; nothing in a memory that is not prepared. */
+/* Set all states to their initial values. Does nothing if the memory is not prepared. */
 void {name}_reset(void *memory);
 
-/* One call; 0 if all went well, 1 where an integer is out of its range (outputs and states mean nothing then), 2 where
-   {name}_init has not prepared the memory. One thread at a time uses a memory. An output may lie where an input lies
-   that has the same size. {keeps}
+/* One call. Returns 0 if all went well, 1 if an integer is out of its range (outputs and states mean nothing then), 2
+   if {name}_init has not prepared the memory. Only one thread at a time may use a memory. An output and an input of
+   the same size may be the same array. {keeps}
    Arrays have no gaps, rows first:
 {chr(10).join(shapes)} */
 int {name}_run({taken});
@@ -249,7 +254,8 @@ int {name}_run({taken});
 #ifdef __cplusplus
 }}
 
-/* A memory of its own. It is not copied, as it holds addresses; `ready` is false for weights of another export. */
+/* The program with its own memory. It cannot be copied, because it holds addresses. `ready` is false if {name}_init
+   fails. */
 struct {name}_model {{
     bool ready;
     explicit {name}_model(const void *weights) : ready({name}_init(memory, weights) == 0) {{}}
@@ -267,7 +273,7 @@ struct {name}_model {{
 """
 
 
-LIST_WORDS = 8  # those of a list of jobs, the address of the weights, and the mark of a memory that is prepared
+LIST_WORDS = 8  # words of the list's head: 6 of the list, the address of the weights, the mark of a prepared memory
 
 
 @dataclass(frozen=True)
@@ -275,8 +281,8 @@ class Word:
     """A word of the memory that is set before the first call.
 
     Args:
-        offset: in the memory, bytes.
-        base: `threads.NUMBER`, or what the value counts from.
+        offset: its offset in the memory, in bytes.
+        base: the base of `value`: `threads.NUMBER` for a plain number, else the address that `value` is an offset from.
     """
 
     offset: int
@@ -286,10 +292,10 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class ListWords:
-    """The words of a list.
+    """The words of the list of jobs of an object file.
 
     Args:
-        plan: where arrays lie, behind the list.
+        plan: says where arrays are; all come after the list.
     """
 
     plan: MemoryMap
@@ -301,7 +307,7 @@ class ListWords:
 
     @cached_property
     def drivers(self) -> dict[str, Any]:
-        """Drivers by their names in LLVM, in the order of their numbers; equal ones are one."""
+        """Name in LLVM -> driver. Drivers are numbered in this order; equal drivers are one."""
         return {symbol_of(job.driver): job.driver for job in self.recorded.jobs}
 
     @cached_property
@@ -310,14 +316,14 @@ class ListWords:
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """Where the words of each job begin."""
+        """Offset of the first word of each job."""
         counts = [len(job.places) + len(job.numbers) for job in self.recorded.jobs]
         start = self._places_start + threads.PLACE_BYTES * len(self._given)
         return tuple(start + WORD_BYTES * sum(counts[:n]) for n in range(len(counts) + 1))
 
     @cached_property
     def _given(self) -> list[tuple[int, int, Region, int]]:
-        """The arguments of the caller: job, number of the word, memory, offset in it."""
+        """The words that get addresses of arrays of the caller: (job, number of the word, array, offset in it)."""
         return [
             (n, i, region, offset)
             for n, job in enumerate(self.recorded.jobs)
@@ -364,31 +370,31 @@ class ListWords:
 
 
 def symbol_of(driver: Any) -> str:
-    """The name of a driver in LLVM."""
+    """The name of a driver in LLVM's text."""
     return driver.name if isinstance(driver, NativeFunction) else str(driver)
 
 
 def list_bytes(recorded: Recorded) -> int:
-    """Of the list of a plan."""
+    """Size in bytes of the list of jobs of a plan."""
     places = [region.given >= 0 for job in recorded.jobs for region, _ in job.places]
     words = LIST_WORDS + len(places) + sum(len(job.numbers) for job in recorded.jobs)
     return int(words * WORD_BYTES + threads.JOB_BYTES * len(recorded.jobs) + threads.PLACE_BYTES * sum(places))
 
 
-ADDRESS_BYTES, MARK_BYTES = 8, 8  # at most, of the weights' address; of the mark of a memory that is prepared
-IN_MEMORY, IN_WEIGHTS, FIRST_GIVEN = range(3)  # what places count from
+ADDRESS_BYTES, MARK_BYTES = 8, 8  # of the head of a memory: the weights' address (at most 8), a mark set by NAME_init
+IN_MEMORY, IN_WEIGHTS, FIRST_GIVEN = range(3)  # bases of places: memory, weights, then each array of the caller
 JOBS = Path(__file__).with_name("jobs.h")
-# A plan needs a part of what there is, and macros serve integers with and without a sign.
+# A plan does not use all functions of the runtime. Its macros are for signed and for unsigned integers.
 QUIET = ("unused-function", "unused-variable", "unused-but-set-variable", "type-limits")
 
 
 def c_source(plan: MemoryMap, name: str, dtype: str, arguments: Mapping[int, Argument]) -> str:
-    """The text.
+    """The text of the C99 source.
 
     Args:
-        name: that its functions begin with, a word of C.
-        dtype: of products.
-        arguments: the arrays that `NAME_run` takes, by number, in order; the others are states.
+        name: the NAME that its functions begin with.
+        dtype: dtype of products.
+        arguments: number of an array -> the argument of `NAME_run`, in order. All other arrays are states.
     """
     names, drivers = _drivers(plan.recorded.jobs)
     most = max((len(job.places) for job in plan.recorded.jobs), default=0) + 1
@@ -404,7 +410,7 @@ def c_source(plan: MemoryMap, name: str, dtype: str, arguments: Mapping[int, Arg
 
 
 def _demands(plan: MemoryMap, dtype: str) -> Iterator[str]:
-    """Lines that refuse processors for which the text is wrong."""
+    """Lines that make the compiler stop on processors for which the source is wrong."""
     yield f"#if SIZE_MAX < {max(plan.nbytes, plan.weights_bytes)}"
     yield "#error The memory or the weights are larger than what this processor addresses."
     yield "#endif"
@@ -422,11 +428,11 @@ def _demands(plan: MemoryMap, dtype: str) -> Iterator[str]:
 
 
 def _drivers(jobs: Sequence[Job]) -> tuple[dict[int, str], list[str]]:
-    """Names of drivers in C by their identity, and the texts of all functions; equal drivers are one."""
+    """The id of each driver -> its name in C; and the texts of all functions. Equal drivers are one."""
     names, known = dict[int, str](), dict[str, str]()
     texts: list[str] = []
     for driver in {id(job.driver): job.driver for job in jobs}.values():
-        if not isinstance(driver, ScanModule):  # one of jobs.h
+        if not isinstance(driver, ScanModule):  # a function of jobs.h
             names[id(driver)] = str(driver)
             continue
         assert isinstance(driver.module, ir.Module)
@@ -443,7 +449,7 @@ def _functions(module: ir.Module) -> list[str]:
 
 
 def _named(module: ir.Module, name: str) -> ir.Module:
-    """A module whose driver has a name, with which all of its functions begin."""
+    """The module with this name for its driver. The names of all its functions begin with it."""
     names = {program.name: f"{name}_{program.name}" for program in module.programs}
     programs = tuple(replace(program, name=names[program.name]) for program in module.programs)
     body = tuple(_renamed(line, names) for line in module.driver.body)
@@ -520,7 +526,7 @@ def _reset(name: str, plan: MemoryMap) -> str:
 
 
 def _run(name: str, plan: MemoryMap, arguments: Mapping[int, Argument]) -> str:
-    """The function `NAME_run`; its arguments are a0, a1, ..., as it may call functions with words of the header."""
+    """The function `NAME_run`. Its arguments are a0, a1, ..., because names of the header may be names of functions."""
     taken = ", ".join(["void *memory", *(str(replace(one, name=f"a{n}")) for n, one in arguments.items())])
     given = [
         f"(char *)a{n}" if n in arguments else f"(char *)memory + {plan.state_offsets[plan.state_of[n]]}"

@@ -1,21 +1,23 @@
-"""Which op runs where, and the runner of each op that is not left to the interpreter.
+"""Compiles the ops of a plan: the result has a runner for each op that the interpreter does not run.
 
-**Recurrences that are stepped from Python, with compiled steps**: those whose cells hold recurrences. A step is planned
-as an outer net is. Its recurrences are scans, the ops around them are fused, and little is left to the interpreter. On
-the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote them. Each
-kernel of a step costs some tens of microseconds, so a step should take longer than that.
+`compile_programs` at the end is the entry. Before it come recycled memory, stepped recurrences, and recurrences in
+parts.
 
 **Recycling**: one block of memory holds the scratch of compiled ops and the results that die within their pass.
 
 A plan says where in the block each buffer lies (`place_live_ranges`). A pass borrows a block from the run's pool when
 an op first asks for memory, and gives it back at its end (`recycling`). Outputs, gradients that the caller gets, and
-values kept for the backward pass are never in a block. A part of a block may still be held at the end of a pass, for
+values kept for the backward pass are never in a block. A piece of a block may still be held at the end of a pass, for
 example by the traceback of an error. Then the block stays with its holder and goes to no other pass.
 
-Limit: no op writes over an operand. It was tried to let each group of fused ops write over an operand of its result's
-size that dies there. The blocks of language models, attention decoders and residual stacks would be no smaller, as most
-memory is alive at recurrences and products. Those of random nets would be smaller by 1 in 7000. Kernels are promised
-memory of their own instead.
+Limit: no op writes over an operand. As a test, fused ops wrote over an operand of their result's size that dies there.
+The blocks of language models, attention decoders and residual stacks were not smaller, because most memory is alive at
+recurrences and products. The blocks of random nets were smaller by 1 in 7000. So kernels always get their own memory.
+
+**Recurrences that are stepped from Python, with compiled steps**: a recurrence whose cell holds a recurrence, or an op
+without a compiled form. Its step is compiled like an outer net. Recurrences in the step are scans, and the ops around
+them are fused. On the reference device all ops of a step run in the interpreter. Limits: products run step by step, as
+the cell wrote them. Each kernel of a step costs some tens of microseconds. So a step should take longer than that.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.run import backward as gradients, segments as in_segments
     from rnnops.compiler.run.segments import SegmentPlans
     from rnnops.recurrent import parts as in_parts
-    from rnnops.recurrent.parts import Part, PartCalls, Segments
+    from rnnops.recurrent.parts import Part, PartCalls, PassRunner
 else:  # a forward pass does without
     gradients, in_segments = LazyModule("rnnops.compiler.run.backward"), LazyModule("rnnops.compiler.run.segments")
     in_parts = LazyModule("rnnops.recurrent.parts")
@@ -61,8 +63,8 @@ class Recycled:
     """The block of a pass.
 
     Args:
-        nbytes: of the block, which may be larger than what this pass needs.
-        placed: what lies in it.
+        nbytes: size of the block in bytes, which may be more than this pass needs.
+        placed: the buffers in the block.
     """
 
     nbytes: int = 0
@@ -70,14 +72,14 @@ class Recycled:
 
     @cached_property
     def places(self) -> dict[str, dict[int, int]]:
-        """Key of an op -> id of one of its buffers -> its address, that of its scratch first."""
+        """Key of an op -> id of one of its buffers -> its offset in the block. Scratch comes first."""
         places: dict[str, dict[int, int]] = {}
         for one in self.placed:
             places.setdefault(one.of, {})[id(one.buffer)] = one.address or 0
         return places
 
     def at_least(self, nbytes: int) -> Recycled:
-        """The same in a larger block, which other passes use as well."""
+        """The same in a block of at least `nbytes`, so that other passes can use it too."""
         return replace(self, nbytes=max(self.nbytes, nbytes)) if self.placed else self
 
 
@@ -85,8 +87,8 @@ def ranges_of(program: Program, kernels: Kernels, keep: Collection[str] = ()) ->
     """Arrays that may share a block within a pass: scratch of each compiled op, then buffers that die within the pass.
 
     Args:
-        kernels: what runs ops, by key; those that are not compiled have memory of their own.
-        keep: blobs that stay, besides outputs.
+        kernels: key of an op -> its runner. Runners that are not compiled have memory of their own.
+        keep: blobs that stay after the pass; outputs stay in any case.
     """
     kernels = {key: kernel for key, kernel in kernels.items() if kernel.compiled is not None}
     demands = {key: kernel.demand() for key, kernel in kernels.items()}
@@ -104,25 +106,25 @@ def _scratch(number: int, key: str, kernel: Any) -> Allocation:
 
 
 def place_live_ranges(ranges: LiveRanges) -> Recycled:
-    """Where in a block what lies, given plain numbers."""
+    """The block of a pass, with an offset for each buffer. Sizes must be plain numbers, not symbols."""
     arena = plan_arena(intervals_of(ranges))
     placed = (replace(one, address=at) for one, at in zip(ranges, arena.offsets, strict=True))
     return Recycled(arena.nbytes, tuple(placed))
 
 
 def _held_by_results(call: Call, kernel: Any) -> list[str]:
-    """Inputs that an op's results may hold on to; all other results are memory of their own."""
+    """Inputs that an op's results may be views of, or may keep. Other results have memory of their own."""
     if kernel is None:
         return [name for name in call.op.inputs if name] if call.op.type in RECURRENT else []
     if not isinstance(kernel, ForwardScan) or not kernel.recurrence.keeps_workspaces:
         return []
-    kinds = zip(call.op.inputs, call.types, strict=True)  # lengths, or what they follow from
+    kinds = zip(call.op.inputs, call.types, strict=True)  # inputs that are not floats: residuals keep the lengths
     return [name for name, kind in kinds if kind is not None and not is_float(kind.dtype)]
 
 
 @contextmanager
 def recycling(recycled: Recycled, kernels: Kernels, pool: Pool) -> Iterator[Kernels]:
-    """For one pass: kernels that take memory from one block, borrowed from a pool."""
+    """For one pass: kernels that take their memory from one block, which is borrowed from a pool."""
     if not recycled.placed:
         yield kernels
         return
@@ -171,7 +173,7 @@ class _SharedMemory(Memory):
         return self.lease.block, next(iter(self.places.values()))
 
     def give_back(self, pool: Pool, block: Block) -> None:
-        """The pass gives it back."""
+        """Nothing to do: the pass gives the block back."""
 
 
 class Runner(Protocol):
@@ -179,15 +181,15 @@ class Runner(Protocol):
 
     @property
     def compiled(self) -> CompiledScan | None:
-        """The scan that it calls, None where Python steps through the op."""
+        """The scan that it calls; None if Python steps through the op."""
 
     def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]: ...
 
     def demand(self) -> Demand | None:
-        """The memory that a run takes, None where the interpreter makes its results."""
+        """The memory that a run takes; None if the interpreter makes its results."""
 
     def beside(self) -> Mapping[str, Once]:
-        """Nets that run within it, by when."""
+        """Nets that run within the op: time of the run, in words -> net."""
 
 
 Runners = Mapping[str, Runner]
@@ -199,10 +201,10 @@ class Compiled:
 
     Args:
         forward: ops of the forward pass.
-        backward: ops of the backward pass, which may run ops of the forward pass again.
+        backward: ops of the backward pass, with forward ops that run again there.
         interpreted: label of an op that could not be compiled -> the reason.
-        recycled: buffers that share memory within the forward pass, and within the backward pass.
-        pool: from which passes borrow that memory.
+        recycled: the block of the forward pass, and the block of the backward pass.
+        pool: the pool from which passes borrow these blocks.
         threads: the largest number of our own threads that run one of the scans.
     """
 
@@ -214,15 +216,15 @@ class Compiled:
     threads: int = 1
 
     def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """The runners of one forward pass, which share memory as long as this is open."""
+        """The runners of one forward pass. They share a block of memory until the context ends."""
         return recycling(self.recycled[0], self.forward, self.pool)
 
     def running_backward(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """Those of one backward pass."""
+        """The runners of one backward pass, with a block like the forward pass."""
         return recycling(self.recycled[1], self.backward, self.pool)
 
     def sharing(self, pool: Pool, forward: LiveRanges, backward: LiveRanges = ()) -> Compiled:
-        """With memory shared within both passes; blocks are as large in both, so that all use the same one."""
+        """The same with a block for each pass. Both blocks have one size, so that one block of the pool serves both."""
         recycled, kernels = (place_live_ranges(forward), place_live_ranges(backward)), self.kernels
         nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in kernels])
         for kernel in kernels:
@@ -233,18 +235,18 @@ class Compiled:
         return replace(self, recycled=(ahead, behind), pool=pool, threads=threads)
 
     def wake(self) -> None:
-        """Wake the threads that a pass will want."""
+        """Wake the threads that a pass will use."""
         if self.threads > 1:
             wake_workers(self.threads)
 
     @property
     def kernels(self) -> tuple[Any, ...]:
-        """All runners that are compiled, of both passes, with those that run within others."""
+        """All compiled runners of both passes, with compiled runners inside of other ops."""
         return tuple(compiled_in((*self.forward.values(), *self.backward.values())))
 
 
 def compiled_in(runners: Iterable[Runner]) -> Iterator[Any]:
-    """Runners that are compiled, with those of nets that run within them."""
+    """The compiled runners among these, and inside of their nets."""
     for runner in runners:
         if runner.compiled is not None:
             yield runner
@@ -266,10 +268,10 @@ class Stepped:
 
     Args:
         program: one step.
-        kernels: what runs ops of the step, by key; the interpreter runs the others.
-        interpreted: label of an op of the step that could not be compiled -> why.
+        kernels: key of an op of the step -> its runner. The interpreter runs all other ops.
+        interpreted: label of an op of the step that could not be compiled -> the reason.
         reason: why the recurrence is not a scan; empty on the reference device.
-        target: where arrays lie, and what runs ops of the step that have no kernel; the interpreter if left out.
+        target: makes arrays, and runs ops of the step that have no kernel. If left out, the interpreter does both.
     """
 
     call: Call
@@ -286,21 +288,21 @@ class Stepped:
         """All results of the op.
 
         Args:
-            start: for a gradient, sums over steps that go on from here.
+            start: for a gradient, the sums over steps so far, to which this run adds.
         """
-        recurrence, kernels, place = Recurrence(self.call.op, self.call.net), self.kernels, HOST
+        recurrence, kernels, memory = Recurrence(self.call.op, self.call.net), self.kernels, HOST
         if self.target is not None:
-            kernels, place = {**self.target.references(self.program), **kernels}, self.target.memory
+            kernels, memory = {**self.target.references(self.program), **kernels}, self.target.memory
         if self.call.op.type == "RecurrentNetwork":
-            return run_forward(recurrence, self.program, arrays, context, kernels, place)
+            return run_forward(recurrence, self.program, arrays, context, kernels, memory)
         types = self.call.output_types
-        return run_backward(recurrence, self.program, types, arrays, start, kernels, place)
+        return run_backward(recurrence, self.program, types, arrays, start, kernels, memory)
 
     def demand(self) -> None:
-        """None: its results are the interpreter's."""
+        """None: the interpreter makes its results."""
 
     def beside(self) -> dict[str, Once]:
-        """Nets that run within it, by when."""
+        """The net of a step."""
         return {"in each step": Once(self.program, self.kernels)}
 
 
@@ -314,11 +316,12 @@ def interpreted_steps(call: Call) -> Stepped:
 def compile_steps(
     call: Call, backward_call: Call | None, options: Options, compile_step: CompileStep, reason: str
 ) -> tuple[Stepped, Stepped | None]:
-    """The runners of a recurrence and of its gradient, step by step, with steps compiled as far as possible.
+    """The runners of a recurrence and of its gradient, step by step. All ops of a step that can be compiled are.
 
     Args:
-        backward_call: the gradient op that reads what the forward pass keeps.
-        compile_step: compiles the program of a step, and that of a backward step.
+        backward_call: the gradient op, which reads the values that the forward pass keeps.
+        compile_step: compiles the programs of a step and of a backward step.
+        reason: why the recurrence is not a scan.
     """
     options = replace(options, fixed=frozenset())
     forward = interpreted_steps(call)
@@ -334,18 +337,19 @@ def compile_steps(
 
 
 @dataclass
-class SteppedSegments:
-    """Runs parts step by step.
+class SteppedParts:
+    """Runs the parts of one pass step by step.
 
     Args:
-        kernels: of a part, by its number of steps.
+        kernels: number of steps -> the runners of a part.
+        sums: sums over the steps so far.
     """
 
     kernels: Mapping[int, PartRunners]
     sums: dict[str, Array] = field(default_factory=dict)
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
-        """Run one op; sums over steps go on from part to part."""
+        """Run one op. Each `backward` adds to the sums of the parts before."""
         stepped: Stepped = getattr(self.kernels[part.steps], what)
         if what != "backward":
             return stepped(arrays, context)
@@ -356,7 +360,7 @@ class SteppedSegments:
         return results
 
     def end(self) -> None:
-        """Nothing to give back."""
+        """Nothing to do: there is no scratch."""
 
 
 @dataclass(frozen=True)
@@ -369,11 +373,12 @@ class PartRunners:
 
 
 @dataclass
-class CompiledSegments:
-    """Runs parts by compiled scans.
+class CompiledParts:
+    """Runs the parts of one pass by compiled scans.
 
     Args:
-        kernels: of a part, by its number of steps.
+        kernels: number of steps -> the runners of a part.
+        forward, backward: values that scans of one direction hand from part to part.
     """
 
     kernels: Mapping[int, PartRunners]
@@ -381,7 +386,7 @@ class CompiledSegments:
     backward: Carry
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
-        """Run one op; only the last `backward` gives sums over steps."""
+        """Run one op. Only the last `backward` returns sums over steps."""
         kernel = getattr(self.kernels[part.steps], what)
         carry = self.backward if what == "backward" else self.forward
         carry.last = what == "backward" and part.first == 0
@@ -399,8 +404,8 @@ class InParts:
     """Runs a recurrence in parts, or the gradient of one.
 
     Args:
-        run: all parts.
-        last: what runs the last part; None in the interpreter.
+        run: runs all parts.
+        last: the runner of the last part, which plans show; None in the interpreter.
     """
 
     run: Callable[..., tuple[Any, ...]]
@@ -411,31 +416,32 @@ class InParts:
         return self.run(arrays, context)
 
     def demand(self) -> None:
-        """None: parts ask for memory as they run."""
+        """None: each part asks for memory when it runs."""
 
     def beside(self) -> dict[str, Once]:
-        """None: scans of parts share no block with others."""
+        """Empty, so that `sharing` leaves the scans of parts out: they share no block with other ops."""
         return {}
 
 
 def runner_shown(runner: Runner | None) -> Runner | None:
-    """The runner that a plan shows for an op: its own, or that of its last part."""
+    """The runner that a plan shows for an op: its own runner, or the runner of its last part."""
     return runner.last if isinstance(runner, InParts) else runner
 
 
 def compile_parts(
     call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
 ) -> None:
-    """Add the runners of a recurrence that has a schedule and of its gradient, and the facts about its parts.
+    """Add the runners of a recurrence that has a schedule, and of its gradient.
 
     Args:
         compile_step: compiles the steps of recurrences that are not scans.
+        found: the runners so far, to which this adds.
     """
     unit, m, kind, cost = call.op.attributes["schedule"]
     parts = in_parts.Parts(call, _given(call, backward_call), unit)
     calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
     runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
-    order, runs = slots(parts.count, m, kind, cost), _segment_runs(runners, options)
+    order, runs = slots(parts.count, m, kind, cost), _pass_runners(runners, options)
     parted = in_parts.Parted(parts, order, runs, options.target.memory)
     last = runners[parts.part(parts.count - 1).steps]
     ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
@@ -445,12 +451,12 @@ def compile_parts(
         found.interpreted.update(ahead.interpreted)
 
 
-def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
-    """A function that begins a pass. Either all parts are scans, or none is."""
+def _pass_runners(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], PassRunner]:
+    """A function that returns the runner of a new pass. Either all parts are scans, or none is."""
     if any(one.keep.compiled is None for one in runners.values()):
-        return lambda: SteppedSegments(runners)
+        return lambda: SteppedParts(runners)
     pool, memory = options.pool, options.target.memory
-    return lambda: CompiledSegments(runners, Carry(pool, memory), Carry(pool, memory))
+    return lambda: CompiledParts(runners, Carry(pool, memory), Carry(pool, memory))
 
 
 def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:
@@ -460,7 +466,7 @@ def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep)
         backward = gradients.compile_backward(calls.backward, options)
         advance, keep = (compile_forward(call, options) for call in (calls.advance, calls.keep))
         return PartRunners(advance, keep, backward)
-    except NothingToDoError:  # as without a schedule
+    except NothingToDoError:  # the interpreter runs it, as it does without a schedule
         return _interpreted(calls)
     except UnsupportedError as reason:
         why = str(reason)
@@ -475,7 +481,7 @@ def _interpreted(calls: PartCalls) -> PartRunners:
 
 
 def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:
-    """For each output, whether gradients of `_all` and of `_last` come from outside."""
+    """For each output: (True if `_all` gets a gradient from outside, True if `_last` does)."""
     first = len(backward_call.output_types) + 1
     there = [bool(name) for name in backward_call.op.inputs[first:]]
     count = len(call.output_types[:-1])
@@ -486,10 +492,10 @@ def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:
 def compile_programs(
     options: Options, forward: Program, backward: Program | None = None, segments: SegmentPlans | None = None
 ) -> Compiled:
-    """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is.
+    """Compile all ops that can be compiled. A recurrence is compiled only if its gradient can be compiled too.
 
     Args:
-        segments: plans of recurrences that go in segments; made where they are wanted if left out.
+        segments: plans of recurrences that run in segments. If left out, they are made when they are needed.
     """
     found = Compiled()
     passes = [(forward, found.forward), *([(backward, found.backward)] if backward else [])]
@@ -500,7 +506,7 @@ def compile_programs(
     }
     for program, runners in passes:
         runners.update(compile_groups(program, options, found.interpreted))
-        for call in reversed(program.calls):  # who reads what comes first
+        for call in reversed(program.calls):  # readers before the recurrences that they read
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
                 backward_call = backward_calls.get(call.op.outputs[-1])
                 unseen = frozenset[TensorName]() if backward else frozenset(_unseen(call, program, runners))
@@ -513,10 +519,11 @@ def compile_programs(
 
 
 def _unseen(call: Call, program: Program, runners: Runners) -> Iterator[TensorName]:
-    """Step outputs of a recurrence that only recurrences read, with rows that end alike, and not where these are over.
+    """Step outputs of a recurrence that are not read in finished rows. Only compiled recurrences of equal lengths may
+    read them.
 
     Args:
-        runners: of those that read them.
+        runners: the runners of ops so far, readers included.
     """
     recurrence, inside = Recurrence(call.op, call.net), program.net.output_blobs.values()
     ends = {call.op.inputs[i] for i, kind in enumerate(call.types) if kind is not None and not is_float(kind.dtype)}
@@ -529,10 +536,10 @@ def _unseen(call: Call, program: Program, runners: Runners) -> Iterator[TensorNa
 
 
 def _looks_past_no_end(blob: str, ends: set[str], runner: Runner | None) -> bool:
-    """True if a recurrence has a blob as sequences that are not read in rows that are over.
+    """True if a recurrence reads a blob only as a sequence, and never in finished rows.
 
     Args:
-        ends: what has to say where rows end.
+        ends: the blobs that must say where rows end.
     """
     if not isinstance(runner, ForwardScan):
         return False
@@ -542,7 +549,7 @@ def _looks_past_no_end(blob: str, ends: set[str], runner: Runner | None) -> bool
 
 
 def _ends(runner: ForwardScan) -> set[str]:
-    """The blob that says where rows end; nothing where the step computes that."""
+    """The blob that says where rows end; empty if the step computes it."""
     return {outer for _, name, outer in runner.recurrence.bindings() if name == runner.compiled.plan.lengths}
 
 
@@ -555,14 +562,14 @@ def _compile_recurrence(
     segments: SegmentPlans | None,
     unseen: frozenset[TensorName],
 ) -> None:
-    """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps.
+    """Compile a RecurrentNetwork op, and the gradient op that reads its kept values.
 
     Args:
-        unseen: tensors that are not read in rows that are over, where there is no gradient op.
+        unseen: tensors that are not read in finished rows. It is only used if there is no gradient op.
     """
     if backward_call is not None and call.op.attributes.get("segments"):
         plan = (segments or in_segments.SegmentPlans(options)).of(call, backward_call)
-        assert plan is not None, "what goes in segments was asked for its plan"
+        assert plan is not None, "a recurrence in segments has a plan"
         plan = plan.of(call.op.attributes["segments"])
         ahead, behind = in_segments.compile_in_segments(call, backward_call, options, plan)
         runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind

@@ -1,6 +1,10 @@
-"""A scan made ready to run: plan, module, scratch, and the ops that run once for all of its steps.
+"""A scan that is ready to run: its plan, its module, its memory, and its calls.
 
-**Ops that run once for a loop over steps** run before its first step (`lower_ops.py`), or on its sums after the last.
+First come the ops that run once (`Once`): before the first step (`lower_ops.py`), or on sums over steps after the last.
+Then come the options of all scans, memory that lasts from call to call, and `CompiledScan`. `compile_scan` at the end
+makes one.
+
+The first call packs weights (`run` with `packed` false). Later calls find them packed in the memory that lasts.
 """
 
 from __future__ import annotations
@@ -50,17 +54,17 @@ BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
 
 @dataclass(frozen=True)
 class Once:
-    """A net that runs once.
+    """A net that runs once for all steps.
 
     Args:
-        kernels: key of an op -> what runs it in place of its reference.
+        kernels: key of an op -> the function that runs it instead of its reference.
     """
 
     program: Program
     kernels: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, arrays: Mapping[str, Array], target: Target) -> Workspace:
-        """Run it on arrays; there may be more than it reads."""
+        """Run it. `arrays` may have more than its inputs."""
         workspace = Workspace()
         workspace.local.update((name, arrays[name]) for name in self.program.net.input_names)
         kernels = {**target.references(self.program), **self.kernels}
@@ -69,9 +73,9 @@ class Once:
 
 
 Made = TypeVar("Made")
-TO_PACK = HEADER_SIZES.index("to_pack")  # from this place on, sizes differ from call to call
-EXACT = "float32"  # precision of operands of products that are not rounded
-FEW_RESULTS = 1 << 20  # elementwise results: of so many, NumPy's calls are a small part
+TO_PACK = HEADER_SIZES.index("to_pack")  # from here on sizes differ from call to call
+EXACT = "float32"  # the precision that rounds no operands of products
+FEW_RESULTS = 1 << 20  # with more elementwise results than this, the cost of calling NumPy is a small part
 
 
 @dataclass(frozen=True)
@@ -79,20 +83,21 @@ class Options:
     """How scans run.
 
     Args:
-        threads: at most so many.
-        width: of vectors in bits, the host's if None. It chooses only the library of products; LLVM chooses the width
-            of pointwise loops.
-        compiled: whether kernels are compiled, or plain Python.
-        device: what else they are made for, in place of processors.
-        tile: steps of a tile, None for a choice by size.
-        fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
-        around: the ops around recurrences that are fused and compiled: `"none"`, `"rows"` for those that work row by
-            row, `"all"`, or `""` for all where they are little work, and those of rows where they are much.
-        pool: where scans borrow scratch, and passes what they share.
-        recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
-        interpreted: whether recurrences are left to the interpreter.
-        precision: what operands of products are rounded to, `"float32"` for not at all.
-        weights: what weights of products are kept as where they are bound, `""` for what they are.
+        threads: the largest number of threads.
+        width: width of vectors in bits; the host's if None. It chooses only the library of products; LLVM chooses the
+            width of pointwise loops.
+        compiled: True: kernels are compiled. False: they are plain Python.
+        device: the target of the kernels, if it is not the processor.
+        tile: steps of a tile; None for a choice by size.
+        fixed: inputs of the net that are the same at every call, so that matrices are packed only once.
+        around: the ops around recurrences that are fused and compiled: `"none"`; `"rows"`, those that work row by row;
+            `"all"`; or `""`, which means `"all"` if they are little work and `"rows"` if they are much.
+        pool: from which scans borrow scratch, and passes borrow shared memory.
+        recycle: whether ops run in an order in which little memory is alive, and results that die within a pass share
+            memory.
+        interpreted: whether the interpreter runs recurrences.
+        precision: the format that operands of products are rounded to; `"float32"` for no rounding.
+        weights: the format that bound weights of products are kept in; `""` for their own.
     """
 
     threads: int = 1
@@ -119,10 +124,10 @@ REFERENCE = Options(around="none", recycle=False, interpreted=True)  # the refer
 
 @dataclass
 class Scratch:
-    """Memory of one run at a time that lasts from call to call.
+    """Memory that lasts from call to call. One call at a time uses it.
 
     Args:
-        packed: whether it holds packed matrices of an earlier run.
+        packed: whether an earlier call has packed matrices into it.
     """
 
     arrays: dict[str, Array]
@@ -130,9 +135,9 @@ class Scratch:
 
 
 class Lasting(Shared):
-    """The state of a scan that lasts from call to call, for any T and N.
+    """The function and the scratch of a scan, which last from call to call. Plans for all T and N share them.
 
-    A function is kept with its module, and scratch by its sizes, should these differ after all.
+    The function is loaded again if a plan has another module. Scratch is kept by its shapes.
     """
 
     def __init__(self) -> None:
@@ -140,7 +145,7 @@ class Lasting(Shared):
         self._idle: dict[tuple[Shape, ...], list[Scratch]] = {}  # `pop` and `append` need no lock
 
     def function(self, text: ScanModule, load: Callable[[], Any]) -> Any:
-        """The function of a module, loaded once."""
+        """The function of a module. It is loaded only if the module is another one than before."""
         known, function = self._function
         if known is not text.module:
             function = load()
@@ -148,7 +153,7 @@ class Lasting(Shared):
         return function
 
     def idle(self, lasting: Mapping[str, Buffer]) -> list[Scratch]:
-        """Scratch that waits for the next call, of such buffers."""
+        """The list of free scratch with buffers of these shapes."""
         return self._idle.setdefault(tuple(buffer.shape for buffer in lasting.values()), [])
 
 
@@ -157,10 +162,10 @@ class Carry:
     """The values that a recurrence in parts carries from part to part.
 
     Args:
-        sums: over the steps so far.
-        blocks: scratch of the scans that have run, with matrices packed in it.
-        pool, memory: that they go back to.
-        last: whether no part comes after this one, so that sums can be totalled.
+        pool, memory: where blocks go back to at the end.
+        last: True in the last part: totals of the sums can be computed.
+        sums: the sums over the steps so far.
+        blocks: id of a scan -> its scratch, in which matrices are packed already.
     """
 
     pool: Pool
@@ -203,11 +208,11 @@ class CompiledScan(Own):
         """Run all steps.
 
         Args:
-            tensors, references: their memory.
-            carry: what is carried from part to part of a recurrence that runs in parts, scratch too.
-            make: where sums and scratch come from.
+            tensors, references: the memory of tensors and references.
+            carry: sums and scratch that a recurrence in parts carries from part to part.
+            make: makes the memory of sums and scratch.
 
-        Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
+        Returns: the sums over steps, by owner. Raises TypeRuleError if an index or a label was out of range.
         """
         held = None if carry is None else carry.blocks.get(id(self))
         target = self.options.target
@@ -241,16 +246,16 @@ class CompiledScan(Own):
         return sums
 
     def prepare(self) -> None:
-        """Work out values that all runs read and that do not depend on sizes, for plans that are filled in later."""
+        """Compute the cached values that do not depend on sizes, so that plans filled in from a template share them."""
         _ = self._lent_names, self._constants, self._known, self.plan.may_fail, self._draws
 
     def load(self) -> None:
-        """Have the function that runs it: compiled, or from the disk."""
+        """Compile its function, or load it from the disk."""
         _ = self._function
 
     @cached_property
     def _lent_names(self) -> tuple[str, ...]:
-        """Array parameters behind those of what is given and of sums."""
+        """Names of the array parameters for lent memory; they come after those of tensors and of other arrays."""
         return self.text.arrays[len(self.layouts.tensors) + len(self.layouts.arrays) :]
 
     @cached_property
@@ -270,7 +275,7 @@ class CompiledScan(Own):
 
     @cached_property
     def _draws(self) -> bool:
-        """True if random ops are among its ops, or may be among those of segments that run again."""
+        """True if it has random ops, or runs segments again, which may have random ops."""
         again = any(tensor.segment for tensor in self.scan.tensors.values())
         return again or any(schema_of(call.op.type).random for call in self.scan.program.calls)
 
@@ -280,12 +285,12 @@ class CompiledScan(Own):
 
     @cached_property
     def _known(self) -> int:
-        """A bit for each packed matrix that is the same at every call."""
+        """Bit mask of the packed matrices that are the same at every call."""
         return sum(1 << i for i, packed in enumerate(self.text.packed[:PACK_BITS]) if packed.owner in self.fixed)
 
     @cached_property
     def _sizes_of_whole_runs(self) -> dict[tuple[bool, bool], Array]:
-        """By whether matrices are packed, and training; of runs that draw nothing, in one part."""
+        """(matrices are packed, training) -> sizes, for calls without random numbers and in one part."""
         return {}
 
     def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
@@ -309,7 +314,7 @@ class CompiledScan(Own):
         return sizes
 
     def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:
-        """The sums over steps: zeros, or those of the parts before."""
+        """Memory for the sums over steps: zeros, or the sums of the parts before."""
         if carry is not None and carry.sums:
             return carry.sums
         sums = {owner: make(b, zeros=owner not in self._overwritten) for owner, b in self.accumulators.items()}
@@ -324,7 +329,7 @@ class CompiledScan(Own):
 
     @cached_property
     def _overwritten(self) -> set[str]:
-        """Sums that products over the first tile write as a whole; none where there is no tile."""
+        """Sums that products write completely in the first tile, so that they need no zeros; none if T is 0."""
         nodes = [node for stage in self.plan.stages for node in stage.nodes]
         others = {node_writes(node) for node in nodes if not isinstance(node, Contraction)}
         written = Counter[str]()
@@ -337,7 +342,7 @@ class CompiledScan(Own):
 
     @cached_property
     def accumulators(self) -> dict[str, Buffer]:
-        """The sums over steps, by buffer; a sum that needs nothing more becomes a gradient."""
+        """Owner of a sum over steps -> its memory. A sum that needs no more work is a result, and is named so."""
         plan, found = self.plan, {}
         results = {owner: result for result, owner in plan.sums.items()}
         for owner, by_row in plan.accumulators.items():
@@ -349,7 +354,7 @@ class CompiledScan(Own):
 
     @cached_property
     def lent(self) -> dict[str, Buffer]:
-        """Scratch for one run, by array parameter."""
+        """Scratch of one call, by array parameter."""
         what = "blobs of a step" if self.tile == 1 else lazy_text("blobs of {} steps", self.tile)
         sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
         kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
@@ -357,7 +362,7 @@ class CompiledScan(Own):
         return {**scratch, **self._packed(fixed=False), **(self._row_lists() if self.plan.lengths else {})}
 
     def _row_lists(self) -> dict[str, Buffer]:
-        """The arrays that `ROW_ARRAYS` name."""
+        """The arrays of `ROW_ARRAYS`, by name."""
         batch = self.scan.batch
         return {
             "order": Buffer("order of rows", SCRATCH, "int64", (batch,)),
@@ -372,15 +377,15 @@ class CompiledScan(Own):
 
     @cached_property
     def block(self) -> int:
-        """Bytes of the block that it borrows."""
+        """Size in bytes of the block that it borrows."""
         return block_bytes(self.lent.values())
 
     def reserve(self, block: int) -> None:
-        """Borrow a larger block, so that all scans of a plan use the same one."""
+        """From now on borrow a block of at least this size, so that all scans of a plan can use one block."""
         self.block = max(self.block, block)
 
     def _packed(self, fixed: bool) -> dict[str, Buffer]:
-        """Packed matrices, those that are the same at every call or the others."""
+        """Packed matrices that are the same at every call (`fixed`), or all others."""
         return {
             f"packed{i}": Buffer(p.owner, PACKED, p.dtype_of(self.float_dtype), self._packed_shape(p))
             for i, p in enumerate(self.text.packed)
@@ -388,7 +393,7 @@ class CompiledScan(Own):
         }
 
     def _packed_shape(self, packed: Packed) -> Shape:
-        """As what multiplies with a packed matrix wants it."""
+        """The shape that the product with this packed matrix needs."""
         width = self.options.width
         ways = {BFLOAT16: None, BYTES: QUADS}
         rounded = packed.rounding in ways
@@ -411,15 +416,19 @@ class CompiledScan(Own):
 
 
 def result_of_sum(are: str, result: str, kind: Type) -> Buffer:
-    """Memory for a sum over steps that is a result: a gradient, or an output."""
+    """Memory for a sum over steps that is a result.
+
+    Args:
+        are: kind of the results: `GRADIENT`, or another word for outputs.
+    """
     return Buffer(f"{are} of {result}", GRADIENT if are == GRADIENT else OUTPUT, kind.dtype, kind.shape)
 
 
 def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) -> Made:
-    """Compiles with rings for all tensors except those that must hold all steps.
+    """Compile with rings for all tensors except those that must hold all steps.
 
     Args:
-        compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.
+        compile_with: compiles, given the tensors that hold all steps. It raises RingError with more such tensors.
     """
     whole: frozenset[TensorName] = frozenset()
     while True:
@@ -446,7 +455,7 @@ def compile_scan(scan: Scan, float_dtype: str, options: Options, fixed: frozense
 
 
 def _rows_at_once(plan: StepPlan) -> int:
-    """The rows of a step in products of whole tiles: several for each of the batch where rows have places."""
+    """The largest number of rows of a step in products over whole tiles. It may be a multiple of the batch size."""
     nodes = (node for stage in plan.stages if not stage.loop for node in stage.nodes)
     products = (node for node in nodes if not isinstance(node, Statement))
     rows = (node.rows if isinstance(node, StepProduct) else node.inner for node in products)
@@ -463,12 +472,12 @@ def written_scan(
     again: Again | None = None,
     notes: tuple[str, ...] = (),
 ) -> CompiledScan:
-    """The module of a plan.
+    """The scan of a plan, with its module written.
 
     Args:
         tile: steps of a tile.
         again: steps of the forward pass that a backward pass runs again.
-        notes: what there is to say besides what a target says.
+        notes: notes for people, which come after those of the target.
     """
     _check_rounding(plan, options.target)
     more = {} if again is None else {"again": again}
@@ -488,7 +497,7 @@ def written_scan(
 
 
 def _check_rounding(plan: StepPlan, target: Target) -> None:
-    """Raise UnsupportedError where a product rounds its operands, or has narrow ones, and the target would not."""
+    """Raise UnsupportedError if a product rounds its operands, or has narrow weights, and the target cannot do this."""
     nodes = (node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes)
     known = {*target.precisions, *target.weight_types}
     for rounding in {node.rounding for node in nodes if node.rounding}.difference(known):
@@ -497,5 +506,5 @@ def _check_rounding(plan: StepPlan, target: Target) -> None:
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
-    """How many steps a tile has."""
+    """The number of steps of a tile."""
     return options.tile or max(1, min(steps, options.target.tile_rows // max(1, batch)))

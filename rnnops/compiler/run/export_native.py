@@ -1,12 +1,13 @@
-"""A recorded plan as an object file or as C99 source, with a C header and weights, and the names in them.
+"""Export: writes a recorded plan as an object file or C99 source, with a C header, weights and a manifest.
 
-A recorded plan as an object file: its drivers, what they call, and functions for C.
+**Names** come first. A program may include headers of the standard library before ours, and their macros replace words.
+So no name of a function, a file or an argument is a keyword of C or C++, or a name or macro of their libraries.
 
-Everything is compiled for one thread of this processor. The functions are `NAME_init`, which writes the list of jobs
-into a caller's memory, `NAME_set_weights`, which writes it again, `NAME_reset`, which sets states, and `NAME_run`.
+**The object file** has the drivers of the plan, the library functions that they call, and the functions for C. All code
+is compiled for one thread of this processor. `NAME_init` writes the list of jobs into a caller's memory.
+`NAME_set_weights` writes it again. `NAME_reset` sets states. `NAME_run` is a call. The C99 source is in `c_source.py`.
 
-A program may include headers of the standard library before ours, and their macros replace words. So no name of a
-function, a file or an argument is a keyword of C or C++, or a name or macro of their libraries.
+**The files** are written by `export_recorded`, at the end.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ from rnnops.ops.loss import CheckCount, CheckLabels
 from rnnops.types import FLOATS, Type
 from rnnops.util import replaced
 
-FUNCTIONS = ("init", "set_weights", "reset", "run")  # of a program, behind its name
-WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # what begins with _ belongs to the compiler
+FUNCTIONS = ("init", "set_weights", "reset", "run")  # endings of the names of functions: NAME_init, ...
+WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,59}")  # words that begin with _ belong to the compiler
 DEFAULT = "model"
 WORDS_OF_C = """
 auto break case char const constexpr continue default do double else enum extern float for goto if inline int long
@@ -84,7 +85,7 @@ PDP_ENDIAN PIPE_BUF P_tmpdir R_OK STDERR_FILENO STDIN_FILENO STDOUT_FILENO WCONT
 WSTOPPED WUNTRACED W_OK X_OK assert complex errno h_errno i386 imaginary linux math_errhandling noreturn sa_handler
 sa_sigaction si_addr si_addr_lsb si_arch si_band si_call_addr si_fd si_int si_lower si_overrun si_pid si_pkey si_ptr
 si_status si_stime si_syscall si_timerid si_uid si_upper si_utime si_value sigev_notify_attributes sigev_notify_function
-st_atime st_ctime st_mtime stderr stdin stdout unix"""  # that a compiler defines, or a header of C before ours
+st_atime st_ctime st_mtime stderr stdin stdout unix"""  # macros that a compiler or a standard header defines
 FAMILIES = re.compile(
     r"E[A-Z0-9]{2,} | SIG[A-Z0-9_]+ | (PRI|SCN)[a-zX]+[A-Z0-9]* | (SNAN|HUGE_VAL)[A-Z0-9_]* | CLOCKS_PER_SEC"
     r"| [A-Z0-9_]+_(MAX|MIN|WIDTH|BIT)"
@@ -92,8 +93,8 @@ FAMILIES = re.compile(
     r"|PTHREAD|REG|RENAME|SA|SEEK|SEGV|SI|SS|STA|TIME|TIMER|TRAP|TSS)_[A-Z0-9_]+ | DECIMAL_DIG"
     r"| M_[A-Z0-9_]+(f\d*x?|l)",
     re.VERBOSE,
-)  # of macros in headers of C, with what POSIX adds to them
-OWN = "main memory weights ready"  # of programs, and of exported headers
+)  # families of macros in headers of C and POSIX
+OWN = "main memory weights ready"  # words that a program or an exported header uses
 HEADERS_OF_C = """
 assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic stdbit
 stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"""
@@ -108,26 +109,26 @@ FILES = frozenset(f"{HEADERS} {FILES_OF_WINDOWS}".split())
 
 
 def is_name(name: str) -> bool:
-    """True if functions and files may be called after a name; some file systems see no capitals."""
+    """True if functions and files may have this name. Capitals do not count for files, as some systems ignore them."""
     taken = name in RESERVED or name in INITIALIZED.split() or name.lower() in FILES
     return WORD.fullmatch(name) is not None and not taken
 
 
 def name_of(net: str) -> str:
-    """The name in functions and files of a net."""
+    """The name for functions and files of a net: its own, or `model`."""
     return net if is_name(net) else DEFAULT
 
 
 def checked_name(name: object, net: str) -> str:
-    """A name that functions and files are called after. Raises FeedError for one that they cannot have."""
+    """The name, which a user chose for functions and files. Raises FeedError if they cannot have it."""
     if not isinstance(name, str) or not is_name(name):
         wanted = "a word of C: at most 60 letters, digits and _, a letter first, no keyword, and no name of C's library"
-        raise FeedError("no name for functions of C", net=net, wanted=wanted, came=repr(name)[:80])
+        raise FeedError("this name cannot be used in C", net=net, wanted=wanted, came=repr(name)[:80])
     return name
 
 
 def c_names(names: Sequence[str], header: str) -> list[str]:
-    """Words of C for names of blobs, each another, and none that the header of this name declares or defines."""
+    """Words of C for names of blobs. All differ, and none is declared or defined by the header of this name."""
     parts, found = (*FUNCTIONS, "model", "MEMORY", "WEIGHTS", "DIGEST"), list[str]()
     taken = {*RESERVED, f"RNNOPS_{header}_H", *(f"{header}_{part}" for part in parts)}
     for name in names:
@@ -142,12 +143,12 @@ def c_names(names: Sequence[str], header: str) -> list[str]:
     return found
 
 
-SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices have no gaps
+SCALAR_WIDTH = 64  # width of vectors in bits for C99: one number, so that packed matrices have no gaps
 
 
 @dataclass(frozen=True, eq=False)
 class SourceRecorder(recorder.Recorder):
-    """Notes jobs whose drivers are `ScanModule`s, whose places are their arrays and whose numbers are their sizes."""
+    """Records a plan for C99: the driver of a job is a `ScanModule`, its places are arrays, its numbers are sizes."""
 
     def load(self, text: ScanModule, width: int | None) -> ScanModule:
         return text
@@ -165,7 +166,7 @@ class SourceRecorder(recorder.Recorder):
 
 
 def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], to_pack: int) -> None:
-    """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
+    """Pack the matrices that calls will not pack. Raises NotRecordedError if one is a result of a call."""
     assert isinstance(text.module, ir.Module)
     for source, number in _packs(text.module):
         if not to_pack >> number & 1:
@@ -173,11 +174,11 @@ def _pack_source(text: ScanModule, arrays: dict[str, recorder.RecordedArray], to
                 raise recorder.NotRecordedError("a matrix is packed once that each call makes anew")
             whole = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
             target = arrays[f"packed{number}"].twin.reshape(-1)
-            target[: whole.size] = whole  # of bytes, memory is for whole words
+            target[: whole.size] = whole  # the memory of int8 matrices may be larger, as it has whole words
 
 
 def _packs(module: ir.Module) -> Iterator[tuple[str, int]]:
-    """Where matrices lie that the driver packs, and their numbers."""
+    """The matrices that the driver packs: (name of the source array, number of the packed matrix)."""
     for line in ir.statements_of(module.driver.body):
         if isinstance(line, ir.Do) and line.function in recorder.PACKS:
             matrix, packed = line.arguments
@@ -187,7 +188,7 @@ def _packs(module: ir.Module) -> Iterator[tuple[str, int]]:
 
 
 def _matrix(packed: Packed, flat: Any) -> Any:
-    """The `[inner, columns]` of a packed matrix in the memory of its owner."""
+    """The matrix `[inner, columns]` that is to be packed, as a view of its owner's memory."""
     how, shape = packed.packing, (packed.inner, packed.columns)
     rows, width = shape[::-1] if how.transposed else shape
     strides = how.stride * flat.itemsize, flat.itemsize
@@ -196,27 +197,27 @@ def _matrix(packed: Packed, flat: Any) -> Any:
 
 
 def for_processor(name: str, triple: str, processor: str) -> str:
-    """The comment of a header about an object file."""
+    """The words in the header of an object file."""
     machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
     return f"for {cpu} ({machine}), one thread. Link {name}.o"
 
 
 def for_any_processor(name: str) -> str:
-    """The comment of a header about C99 source."""
+    """The words in the header of C99 source."""
     return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
 
 
 def digest_of(*texts: object) -> str:
-    """A digest of code and of all that decides how memory and weights are laid out."""
+    """A digest of texts: the code, and all facts that decide where arrays are in memory and weights."""
     return sha256(chr(0).join(map(str, texts)).encode()).hexdigest()[:DIGEST_BYTES]
 
 
 def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> tuple[bytes, str]:
-    """The object, and the digest of its code.
+    """The object file, and the digest of its code.
 
     Args:
-        name: that its functions begin with, a word of C.
-        arguments: numbers of the arrays that `NAME_run` takes, in order; the others are states.
+        name: the NAME that its functions begin with.
+        arguments: numbers of the arrays that `NAME_run` takes, in order. All other arrays are states.
     """
     demand(WRITE, "write and compile kernels")
     words = ListWords(plan)
@@ -233,7 +234,7 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> tuple[b
 
 
 def _runtime(drivers: str) -> Iterator[str]:
-    """Texts of the libraries that drivers call."""
+    """LLVM texts of the libraries that drivers call."""
     width, symbols = vector_width(), threads().symbols
     demand(WRITE_PRODUCTS if "_products_" in drivers else WRITE, "write and compile kernels")
     waits = {function: symbols[function] for function in ("wait", "list_rows")}
@@ -243,7 +244,7 @@ def _runtime(drivers: str) -> Iterator[str]:
         library = products(dtype, width)
         if any(symbol in drivers for symbol in library.symbols.values()):
             yield products_text(library.symbols, dtype, width)
-    if "_products_int8_" in drivers:  # else it need not be compiled
+    if "_products_int8_" in drivers:  # asked first, as a look at its symbols would compile it
         yield int8_products_text(int8_products(width).symbols, width)
     for way in (way_of(width), QUADS):
         if f"_products_{way}_" in drivers:
@@ -251,7 +252,7 @@ def _runtime(drivers: str) -> Iterator[str]:
 
 
 def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
-    """The functions of C, in LLVM IR."""
+    """The functions for C, in LLVM IR."""
     plan = listed.plan
     words = [number for word in listed.entries() for number in (word.offset, word.base, word.value)]
     names = [f'@"{symbol}"' for symbol in listed.drivers]
@@ -298,7 +299,7 @@ def _init(name: str, entries: int, plan: MemoryMap) -> Iterator[str]:
 
 
 def _prepared(end: str) -> list[str]:
-    """Lines that end a function where the memory has no mark of `NAME_init`."""
+    """Lines that end a function if the memory has no mark of `NAME_init`."""
     return [
         MARKED,
         "%found = load i64, ptr %marked",
@@ -329,7 +330,7 @@ def _reset(name: str, plan: MemoryMap) -> str:
 
 
 def _run(name: str, plan: MemoryMap, arguments: Sequence[int]) -> str:
-    """Writes down the arguments, runs all jobs, and returns whether an index was out of range."""
+    """The function `NAME_run`: it stores the arguments, runs all jobs, and returns 1 if an integer was out of range."""
     lines = [f"%given = alloca [{plan.count} x ptr]", *_prepared("ret i32 2")]
     for number in range(plan.count):
         value = f"%a{number}"
@@ -355,7 +356,7 @@ def _function(head: str, lines: Sequence[str]) -> str:
     return "\n".join([f"define {head} nounwind {{", *(f"  {line}" for line in lines), "}"])
 
 
-MADE = b"/* Written by rnnops"  # sources and headers begin with
+MADE = b"/* Written by rnnops"  # beginning of sources and headers
 
 
 @dataclass(frozen=True)
@@ -363,11 +364,11 @@ class ExportedFiles:
     """The files that `export_native` has written.
 
     Args:
-        object: to be linked, None where there is a source.
-        source: to be compiled, None where there is an object.
-        header: what they declare.
-        weights: whose bytes `NAME_init` takes.
-        manifest: what the header says, as JSON for other programs.
+        object: the object file, to be linked; None if there is a source.
+        source: the C99 source, to be compiled; None if there is an object.
+        header: declares the functions.
+        weights: its bytes are an argument of `NAME_init`.
+        manifest: the facts of the header as JSON, for other programs.
         inputs, outputs: the arrays of `NAME_run`, in order, inputs first: their names in the net, and in C.
     """
 
@@ -391,21 +392,22 @@ def export_recorded(
     products: str | None = None,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ExportedFiles:
-    """Write the files; each is there whole or not at all.
+    """Write all files of an export, or none.
 
     Args:
-        feeds: the inputs, in the order in which they are given.
-        states: output -> input of the next call, which stay in the memory.
-        initial: input of a state -> what it begins with, where that is not zeros.
-        net: its name, for errors.
-        products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
+        feeds: input -> type, in the order of the recorded call.
+        states: output -> the input that it feeds at the next call. States stay in the memory.
+        initial: input of a state -> its initial value; zeros if left out.
+        name: the NAME of files and functions.
+        net: name of the net, for errors.
+        products: dtype of products if the plan was recorded for C99; None if it was recorded for this processor.
         facts: input or output -> its range, meaning or delay, for the header and the manifest.
 
-    Raises FeedError where an output and the input that it becomes differ, DeviceError for C99 where weights would have
-    their bytes in another order than it wants.
+    Raises FeedError if the types of a state's output and input differ, DeviceError if C99 is asked for on a big-endian
+    machine.
     """
     if products is not None and sys.byteorder != "little":
-        raise DeviceError("weights would be written as they lie here", net=net, wanted="little-endian")
+        raise DeviceError("C99 is written only on little-endian machines", net=net, wanted="little-endian")
     outputs = {output: Type(str(np.dtype(dtype)), shape) for output, dtype, shape in recorded.outputs}
     _check_states(feeds, outputs, states, net)
     names, given = [*feeds, *outputs], [*feeds.values(), *outputs.values()]
@@ -451,7 +453,7 @@ def export_recorded(
 def _listed(
     words: Mapping[str, str], kinds: Mapping[str, Type], facts: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Arguments of a call for the manifest, in order."""
+    """The arguments of a call for the manifest, in order."""
     return [{"name": name, "c": word, **_kind(kinds[name]), **facts.get(name, {})} for name, word in words.items()]
 
 
@@ -462,7 +464,7 @@ def _kind(kind: Type) -> dict[str, Any]:
 def _initial(
     feeds: Mapping[str, Type], states: Mapping[str, str], initial: Mapping[str, Any], net: str
 ) -> dict[str, Any]:
-    """Initial states as they lie in memory. Raises FeedError for unknown names, and for arrays that do not fit."""
+    """Initial states in full size. Raises FeedError for unknown names, and for arrays that do not fit."""
     found = {}
     if not isinstance(initial, Mapping):
         raise FeedError("initial= is not a dict", net=net, wanted="input -> array", came=repr(initial)[:60])
@@ -492,7 +494,7 @@ def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states
     if not isinstance(states, Mapping):
         raise FeedError("states= is not a dict", net=net, wanted="output -> input", came=repr(states)[:60])
     for output, one in states.items():
-        if output not in [*outputs] or one not in [*feeds]:  # of lists, as what is given may have no hash
+        if output not in [*outputs] or one not in [*feeds]:  # lists, because given names may have no hash
             wanted = f"an output ({', '.join(outputs)}) and an input ({', '.join(feeds)})"
             raise FeedError("states go from an output to an input", net=net, wanted=wanted, came=f"{output} -> {one}")
         if _packed_type(outputs[output]) != _packed_type(feeds[one]):
@@ -508,7 +510,7 @@ def _packed_type(kind: Type) -> tuple[str, tuple[int, ...]]:
 
 
 def _pack(recorded: recorder.Recorded, feeds: Mapping[str, Type]) -> None:
-    """Call the plan once, so that what is packed lies in its memory."""
+    """Call the plan once, so that its matrices are packed."""
     arrays = [np.zeros(kind.shape, kind.dtype) for kind in feeds.values()]
     recorder.JobList(recorded)(arrays)
 
@@ -516,12 +518,12 @@ def _pack(recorded: recorder.Recorded, feeds: Mapping[str, Type]) -> None:
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
     """Write the files, all or none, and return their paths, by ending.
 
-    Raises SaveError where they cannot be written, and where the folder has code of the other kind (object or source),
-    which needs another header.
+    Raises SaveError if they cannot be written, or if the folder has the other kind of code (object or source), which
+    needs another header.
     """
     other = folder / f"{name}{'.c' if '.o' in texts else '.o'}"
     if other.exists():
-        problem = f"'{folder}' would have an object and a source of one name, whose memory and weights differ"
+        problem = f"'{folder}' would have an object and a source of one name, but their memory and weights differ"
         hint = "Give another folder or name=, or remove the old export."
         raise SaveError(problem, wanted=f"no {other.name}", hint=hint)
     paths = {ending: folder / f"{name}{ending}" for ending in texts}
@@ -538,7 +540,7 @@ def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, P
 
 
 def _check_own(path: Path) -> None:
-    """Raises SaveError in place of replacing a source or a header that somebody has written, as main.c may be one."""
+    """Raise SaveError if this path is a source or a header that rnnops has not written. It is not replaced."""
     if path.suffix not in (".c", ".h") or not path.is_file():
         return
     with path.open("rb") as file:
@@ -548,7 +550,7 @@ def _check_own(path: Path) -> None:
 
 
 def ranges_of_inputs(program: Program) -> dict[str, tuple[int, int]]:
-    """Input -> the least and the greatest number that a run takes, of inputs that are classes, indices or counts."""
+    """Input that is checked for its range (classes, indices, counts) -> the least and the greatest allowed number."""
     found, inputs = dict[str, tuple[int, int]](), {*program.net.input_names}
     for call in program.calls:
         schema, blob = schema_of(call.op.type), next(iter(call.op.inputs), None)

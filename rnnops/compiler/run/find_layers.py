@@ -1,19 +1,19 @@
-"""The layers of a net, and stacks in one recurrence split into layers.
+"""The layers of a net, for `pullback.layers`. A stack of layers in one recurrence is split first.
 
-**Splits the backward pass of a stack in one recurrence**: one gradient op for each of its layers, the last layer first.
-States that depend on each other over time are one layer. Gradients of the layers above do not depend on those below, so
-that all steps of a layer may go before all steps of the next; what it hands down at a step becomes a sequence `[T, N,
-...]`. Ops that run again do so in each layer that reads them.
+**A stack in one recurrence** (`backward_parts`, `split_gradient`) gets one gradient op for each of its layers, the last
+layer first. States that depend on each other over time are one layer. Gradients of a layer do not depend on layers
+below. So all steps of one layer run before all steps of the layer below it. The gradient that it hands down at each
+step becomes a sequence `[T, N, ...]`. Ops that run again do so in each layer that reads them.
 
 rewrite: `dx, dw1, dw2 = RecurrentNetworkGradient(x, w1, w2, ...)`  -->
     `d, dw2 = RecurrentNetworkGradient(w2, ...); dx, dw1 = RecurrentNetworkGradient(x, w1, ..., d)`
 
-Limits: a stack stays one layer where what is handed down is not row by row, as with a parameter that layers share.
+Limits: a stack stays one layer if a blob that is handed down has no axis of rows, as a parameter that layers share.
 
-**The layers of a net**: what `pullback.layers` goes through, one after the other, and what each is called. Ops inside
-`with net.layer(name)` are one layer of this name, also where it is opened more than once. Every other op that reads
-something is a layer of its own, called by the name of any blob that it makes; a recurrence that splits (a stack) is one
-for each of its parts, called by the names of its states' results. Layers are in the order of their first ops.
+**The layers of a net** (`find_layers`). Ops inside `with net.layer(name)` are one layer of this name, even if it is
+opened more than once. Every other op with inputs is a layer of its own, with the names of all blobs that the op makes.
+A recurrence that is split has one layer for each part, with the names of its states' results. Layers are in the order
+of their first ops.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from rnnops.types import Type, is_float
 
 @dataclass(frozen=True)
 class LayerPart:
-    """One layer of a recurrence, as its backward step.
+    """The backward step of one layer of a recurrence.
 
     Args:
-        outputs: cell outputs that are its states.
-        net: its ops of the backward step.
-        taken: blobs that layers above hand down to it.
-        given: blobs that it hands down -> the state output below to whose gradient each is added, `""` for none.
+        outputs: cell outputs that are the states of the layer.
+        net: the ops of the backward step that belong to the layer.
+        taken: blobs that layers above hand down to this layer.
+        given: blob that this layer hands down -> the state output below whose gradient it is added to; `""` for none.
     """
 
     outputs: frozenset[str]
@@ -49,7 +49,7 @@ class LayerPart:
 
 
 def backward_parts(call: Call) -> tuple[LayerPart, ...]:
-    """The layers of a RecurrentNetwork op in training form, the last one first; none where it is one layer."""
+    """The layers of a RecurrentNetwork op in training form, the last one first; empty if it is one layer."""
     recurrence = Recurrence(call.op, call.net)
     net: Net = call.op.attributes["backward"]
     grads = dict(call.op.attributes["output_grads"])
@@ -77,7 +77,8 @@ def backward_parts(call: Call) -> tuple[LayerPart, ...]:
 
 
 def _groups(net: Net, carried: Mapping[str, tuple[str, str]]) -> list[list[str]]:
-    """States that reach each other, those that reach others first, else later states first."""
+    """States in groups: states whose gradients reach each other are one group. A group that reaches another comes
+    before it; else groups of later states come first."""
     follows = {name: {name} for name in carried}
     for name, (grad, _) in carried.items():
         reached = _descendants(net, grad)
@@ -104,16 +105,16 @@ def _descendants(net: Net, name: str) -> set[str]:
 
 
 def _ancestors(net: Net, results: Sequence[str]) -> set[str]:
-    """Blobs from which some of the results follow."""
+    """Blobs that these results depend on."""
     found = {net.output_blobs[name] for name in results if name in net.output_blobs}
     return found.union(*(filter(None, op.inputs) for op in ancestors(net, found)))
 
 
 def _levels(net: Net, grads: Sequence[Collection[str]]) -> dict[str, int]:
-    """Blob -> the first layer in which it can be computed; what no gradient of a state reaches is not there.
+    """Blob -> the first layer in which it can be computed. Blobs that depend on no gradient of a state are left out.
 
     Args:
-        grads: gradients of the states of each layer.
+        grads: for each layer, the gradients of its states.
     """
     levels = {name: level for level, names in enumerate(grads) for name in names}
     for op in net.ops:
@@ -126,7 +127,7 @@ def _levels(net: Net, grads: Sequence[Collection[str]]) -> dict[str, int]:
 def _levels_of_results(
     recurrence: Recurrence, net: Net, groups: Sequence[Collection[str]], levels: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Cell input -> the layer that gives its gradient; None where that of a state is not its own layer's."""
+    """Cell input -> the layer that gives its gradient. None if another layer gives the gradient of a state."""
     home = {name: level for level, group in enumerate(groups) for name in group}
     inputs = {state.input: home[state.output] for state in recurrence.states if state.output in home}
     found = {name: levels.get(blob, inputs.get(name, len(groups) - 1)) for name, blob in net.output_blobs.items()}
@@ -150,10 +151,10 @@ def _is_by_row(net: Net, name: str, rows: int) -> bool:
 
 
 def _goals(net: Net, totals: dict[str, str]) -> dict[str, str]:
-    """Blob -> the state output to whose gradient it is added.
+    """Blob -> the state output whose gradient it is added to.
 
     Args:
-        totals: gradients of state outputs, to which sums that begin with them are added here.
+        totals: gradient -> its state output. Sums that begin with such a gradient are put in here.
     """
     goals: dict[str, str] = {}
     for op in net.ops:
@@ -189,7 +190,7 @@ def _part(
 
 
 def split_gradient(op: Op, net: str, parts: Sequence[LayerPart]) -> list[Op]:
-    """A RecurrentNetworkGradient op as one for each part; see `handed_down` for the blobs between them."""
+    """A RecurrentNetworkGradient op as several, one for each part. `handed_down` names the blobs between them."""
     recurrence = Recurrence(op, net)
     ports = recurrence.ports()
     types = {name: Type(*row) for name, row in zip(ports, op.attributes["types"], strict=True)}
@@ -202,7 +203,7 @@ def split_gradient(op: Op, net: str, parts: Sequence[LayerPart]) -> list[Op]:
 
 
 def handed_down(op: Op, name: str) -> str:
-    """The blob of the outer net that holds a blob of the step at all steps."""
+    """Name of the blob of the outer net with all steps of a blob of the step."""
     return f"{op.key}/{name}"
 
 
@@ -238,11 +239,11 @@ OpPart = tuple[str, int]  # the key of an op, and which part of it
 
 @dataclass(frozen=True)
 class NetLayer:
-    """One layer.
+    """One layer of a net.
 
     Args:
-        names: what it is called; the first one in errors.
-        ops: forward ops, those that are one by key and part 0.
+        names: its names; errors show the first one.
+        ops: its forward ops. An op that is not split has part 0.
         reads: blobs that its ops read.
         makes: blobs that its ops make.
     """
@@ -274,10 +275,10 @@ def find_layers(program: Program, parts: Mapping[str, Sequence[LayerPart]]) -> t
 
 
 def layer_numbers(layers: Sequence[NetLayer], names: Sequence[str], argument: str, net: str) -> list[int]:
-    """Places of layers in backward order. Raises GradientError for a name that no layer has.
+    """Positions of layers in backward order. Raises GradientError for a name that no layer has.
 
     Args:
-        argument: what the names were given as.
+        argument: the argument with the names, for errors.
     """
     known: dict[str, int] = {}
     for number, layer in enumerate(layers):
@@ -314,7 +315,7 @@ def _of_op(op: Op, parts: Sequence[LayerPart]) -> list[NetLayer]:
 
 
 def _part_names(op: Op, parts: Sequence[LayerPart], number: int) -> tuple[str, ...]:
-    """Results of a part's states; the last layer has the outputs that are not states, too."""
+    """Names of the results of a part's states. The last layer also has the results that are not states."""
     owners = _result_owners(op)
     others = set(owners) - {output for part in parts for output in part.outputs}
     mine = parts[number].outputs | (set() if number else others)
@@ -327,7 +328,7 @@ def _result_owners(op: Op) -> list[str]:
 
 
 def result_names(op: Op) -> list[str]:
-    """Names of an op's results; those that a recurrence would have, where they are not read."""
+    """Names of an op's results. Results of a recurrence that are not read have the names that they would have."""
     if op.type != "RecurrentNetwork":
         return [name for name in op.outputs if name]
     owners, kinds = _result_owners(op), ("all", "last")

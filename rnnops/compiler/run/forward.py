@@ -1,4 +1,8 @@
-"""The forward pass of a compiled recurrence, and groups of fused ops, which are scans of one step."""
+"""The forward pass of a compiled recurrence, and groups of fused ops, which are scans of one step.
+
+First come totals of sums (`Totals`), then fused ops (`RowPass`), then recurrences: the values that they leave for the
+backward pass (`ScanResiduals`), the runner (`ForwardScan`) and the translation into a scan (`scan_of_steps`).
+"""
 
 from __future__ import annotations
 
@@ -62,8 +66,8 @@ class Totals:
     """Turns sums over steps into results.
 
     Args:
-        epilogue: the ops that run on sums, None where there are none.
-        are: what sums are, as of a `Scan`.
+        epilogue: the ops that run on sums; None if there are none.
+        are: kind of the sums, as `Scan.sums_are`.
     """
 
     plan: StepPlan
@@ -74,11 +78,11 @@ class Totals:
     def results(
         self, sums: dict[str, Array], references: Mapping[str, Array], make: Memory, target: Target
     ) -> dict[str, Array]:
-        """Totals by result.
+        """Result -> its total.
 
         Args:
-            sums: over steps, by owner.
-            references: what is the same at every step.
+            sums: sums over steps, by owner.
+            references: the references of the step.
         """
         added = dict(sums)
         for owner, buffer in self.over_rows.items():
@@ -90,25 +94,25 @@ class Totals:
 
     @cached_property
     def over_rows(self) -> dict[str, Buffer]:
-        """Sums over rows, by owner of what is summed over steps row by row."""
+        """Memory for sums over rows, by owner. It is needed if the sum over steps was computed row by row."""
         plan = self.plan
         summed = {o: plan.types[o] for o, by_row in plan.accumulators.items() if by_row}
         return {o: self._buffer(o, Type(kind.dtype, kind.shape[1:])) for o, kind in summed.items()}
 
     @cached_property
     def interpreted(self) -> dict[str, Buffer]:
-        """The results of the interpreter from sums, by buffer."""
+        """Memory for the results of the epilogue, by name."""
         if self.epilogue is None:
             return {}
         types = self.epilogue.program.types
         return {name: self._buffer(name, types[name]) for name in self.epilogue.program.net.output_blobs}
 
     def made(self) -> dict[str, Buffer]:
-        """All that is allocated here, by owner."""
+        """All memory that totals need, by owner."""
         return {**self.over_rows, **self.interpreted}
 
     def beside(self) -> dict[str, Once]:
-        """The ops that run once, by their time."""
+        """The ops that run on sums: time of the run, in words -> net."""
         return {ON_SUMS: self.epilogue} if self.epilogue else {}
 
     def _buffer(self, owner: str, kind: Type) -> Buffer:
@@ -119,10 +123,10 @@ class Totals:
 
 
 def totals_of(compiled: CompiledScan, once: Callable[[Program], Once]) -> Totals:
-    """The totals of a scan, with the ops on sums as a net of their own.
+    """The totals of a scan. The ops on sums become a net.
 
     Args:
-        once: makes such a net ready to run.
+        once: makes this net ready to run.
     """
     plan, step, are = compiled.plan, compiled.scan.program, compiled.scan.sums_are
     if not plan.epilogue:
@@ -154,7 +158,7 @@ class RowPass:
         read = {slot.tensor: given[name] for name, slot in self.compiled.scan.reads.items()}
         try:
             sums = self.compiled.run({**read, **made}, references, context, make=make)
-        except TypeRuleError:  # the reference says at which op, and what came
+        except TypeRuleError:  # the reference raises a better error, with the op and the value
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
         totals = self.totals.results(sums, references, make, target)
@@ -164,7 +168,7 @@ class RowPass:
 
     @cached_property
     def tensors(self) -> dict[TensorName, Buffer]:
-        """Memory for results that have rows."""
+        """Memory for results that have an axis of rows."""
         tensors = self.compiled.scan.tensors
         names = [slot.tensor for _, slot in self.compiled.scan.writes]
         return {name: Buffer(name.blob, OUTPUT, tensors[name].dtype, tensors[name].shape) for name in names}
@@ -184,7 +188,7 @@ class RowPass:
         )
 
     def beside(self) -> dict[str, Once]:
-        """Nets that run once, by when."""
+        """Nets that run once: time of the run, in words -> net."""
         return self.totals.beside()
 
     def _lies_in(self, name: str, sums: dict[str, Buffer]) -> tuple[Buffer, ...]:
@@ -193,10 +197,11 @@ class RowPass:
 
 
 def compile_fused(call: Call, program: Program, rows: FusionGroup, options: Options) -> RowPass:
-    """Compile a FusedOps op. Raises UnsupportedError where an op has no compiled form.
+    """Compile a FusedOps op. Raises UnsupportedError if an op has no compiled form.
 
     Args:
-        rows: the ops of its body as a group.
+        program: the body of the op.
+        rows: the group of these ops, which says which axes are rows.
     """
     names, results = program.net.input_names, program.net.output_blobs.values()
     reads = {name: Slot(Role.INPUT.of(name)) for name in names if name in rows.axes}
@@ -223,7 +228,7 @@ def compile_fused(call: Call, program: Program, rows: FusionGroup, options: Opti
 
 
 def compile_groups(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, RowPass]:
-    """The runners of the FusedOps of a net; if the interpreter has to run one, `interpreted` gets the reason."""
+    """Key -> runner of the FusedOps of a net. If one cannot be compiled, the reason is put into `interpreted`."""
     kernels: dict[str, RowPass] = {}
     for call in program.calls:
         if call.op.type == "FusedOps":
@@ -236,7 +241,7 @@ def compile_groups(program: Program, options: Options, interpreted: dict[str, st
 
 
 def compile_once(program: Program, options: Options) -> Once:
-    """A net that runs once for all steps of a loop; it is compiled if all ops shall be."""
+    """A net that runs once for all steps of a loop. It is compiled only if options say that all ops are."""
     if options.around != "all":
         return Once(program)
     fused = fuse_ops(program, (), all_ops=True)
@@ -245,18 +250,18 @@ def compile_once(program: Program, options: Options) -> Once:
 
 @dataclass(frozen=True)
 class PastEnd:
-    """Steps that rows of the batch do not have.
+    """Steps past the ends of rows, which are not computed.
 
     Args:
-        lengths: steps of each row.
-        batch_axes: blob whose finished rows are not computed -> its batch axis, None where rows are not shared out.
+        lengths: number of steps of each row.
+        batch_axes: blob whose finished rows are not computed -> its batch axis; None if it has none.
     """
 
     lengths: Array
     batch_axes: Mapping[str, int | None]
 
     def clear(self, stack: Array, batch_axis: int | None) -> None:
-        """Put zeros where a row of a blob is over, in an array of all its steps."""
+        """Set a blob to zero in finished rows. `stack` has all steps of the blob."""
         steps = np.arange(len(stack))
         if batch_axis is None:
             stack[steps >= self.lengths.max()] = 0
@@ -266,14 +271,15 @@ class PastEnd:
 
 @dataclass
 class ScanResiduals:
-    """Tensors over time that backward reads.
+    """The residuals of a forward pass: tensors over time that backward reads.
 
     Args:
         states: state input -> its tensor.
         outputs: step output that is not a state -> `[T, N, ...]`.
         kept: blob -> `[T, ...]`.
-        past_end: what of that is not there where a row is over.
-        borders: state input -> what it is before each segment, where nothing else is kept.
+        layouts: how tensors of states are laid out.
+        past_end: blobs of `kept` that are not computed in finished rows.
+        borders: with segments: state input -> its values before each segment. The other tables are empty then.
     """
 
     states: dict[str, Array]
@@ -285,11 +291,11 @@ class ScanResiduals:
     borders: dict[str, Array] = field(default_factory=dict)
 
     def arrays(self) -> list[Array]:
-        """The whole tensors held, which outputs of the forward pass may be views of."""
+        """The held tensors that outputs of the forward pass may be views of."""
         return [*self.states.values(), *self.outputs.values()]
 
     def named_arrays(self) -> dict[str, Array]:
-        """Every array held, by what it is."""
+        """Every array that is held, by name."""
         return {**self.states, **self.outputs, **self.kept, **self.borders}
 
     def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
@@ -330,7 +336,7 @@ class ForwardScan:
     def __call__(
         self, arrays: Sequence[Array], context: RunContext, carry: Carry | None = None, make: Memory | None = None
     ) -> tuple[object, ...]:
-        """All outputs of the op; unread ones are None."""
+        """All outputs of the op. Outputs that are not read may be None."""
         target = self.compiled.options.target
         make = make or target.memory
         bound = dict(zip(self._ports, arrays, strict=True))
@@ -342,7 +348,7 @@ class ForwardScan:
         references = run_prologue(self.hoisted, self.prologue, bound, target)
         try:
             sums = self.compiled.run(memory, references, context, carry, make)
-        except TypeRuleError:  # the reference says at which op, and what came
+        except TypeRuleError:  # the reference raises a better error, with the op and the value
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
         results = self.totals.results(sums, references, make, target) if self.recurrence.sums else {}
@@ -358,7 +364,7 @@ class ForwardScan:
 
     @cached_property
     def _states(self) -> list[tuple[TensorName, StateTensor, bool]]:
-        """With their names, and whether they roll."""
+        """(tensor name, state, True if its tensor holds only the last steps)."""
         tensors = self.compiled.scan.tensors
         return [(state.name, state, tensors[state.name].ring) for state in self.states]
 
@@ -368,7 +374,8 @@ class ForwardScan:
 
     @cached_property
     def _before(self) -> dict[str, tuple[StateTensor, int]]:
-        """Step outputs that are read, and are a state as each step read it: which, and which place of its window."""
+        """Step outputs that are read, and are a value that a state input sees -> the state, and the place in its
+        window."""
         states, before = {state.state.input: state for state in self.states}, self.recurrence.before.items()
         return {name: (states[s.input], place) for name, (s, place) in before if name in self.recurrence.read_outputs}
 
@@ -379,7 +386,7 @@ class ForwardScan:
 
     @cached_property
     def tensors(self) -> dict[TensorName, Buffer]:
-        """Memory for all steps of states, of what is kept, and of step outputs."""
+        """Memory for tensors of states, kept blobs and step outputs."""
         read, found = self._read_by_backward, {}
         for name, tensor in self.compiled.scan.tensors.items():
             if name.role is not Role.SEQUENCE:
@@ -403,7 +410,7 @@ class ForwardScan:
         )
 
     def beside(self) -> dict[str, Once]:
-        """Nets that run once, by when."""
+        """Nets that run once: time of the run, in words -> net."""
         return {**({BEFORE: self.prologue} if self.prologue else {}), **self.totals.beside()}
 
     def _results(
@@ -446,7 +453,7 @@ class ForwardScan:
 
 
 def run_prologue(hoisted: Hoisted, prologue: Once | None, bound: dict[str, Array], target: Target) -> dict[str, Array]:
-    """The references of a step: given ones, and what is computed from them once."""
+    """The references of a step: those that are given, and those that the prologue computes from them."""
     if prologue is None:
         return {name: bound[name] for name in hoisted.references}
     workspace = prologue(bound, target)
@@ -454,16 +461,16 @@ def run_prologue(hoisted: Hoisted, prologue: Once | None, bound: dict[str, Array
 
 
 def compile_forward(call: Call, options: Options, unseen: frozenset[TensorName] = frozenset()) -> ForwardScan:
-    """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form.
+    """Compile a RecurrentNetwork op. Raises UnsupportedError if an op of the cell has no compiled form.
 
     Args:
-        unseen: tensors that are not read in rows that are over.
+        unseen: tensors that are not read in finished rows.
     """
     return with_whole_tensors(lambda whole: _compile(call, options, unseen, whole))
 
 
 def _compile(call: Call, options: Options, unseen: frozenset[TensorName], whole: frozenset[TensorName]) -> ForwardScan:
-    """Compile with all steps of the tensors in `whole`."""
+    """Compile; tensors in `whole` hold all steps."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     blobs = recurrence.cell.output_blobs
@@ -481,8 +488,8 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
     """The steps of a RecurrentNetwork op as a scan.
 
     Args:
-        stored: tensor -> blob whose steps it holds, besides states.
-        rings: states with steps that are not read.
+        stored: tensor that is not a state -> the blob whose steps it holds.
+        rings: states whose tensors hold only the last steps.
     """
     recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
@@ -533,19 +540,19 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
 
 
 def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]:
-    """References that are inputs of the net whose values never change."""
+    """References that are inputs of the net with the same value at every call."""
     return frozenset(
         name for kind, name, outer in recurrence.bindings() if kind == "reference" and outer in options.fixed
     )
 
 
 def refuse_empty(call: Call, steps: int, step: Program) -> None:
-    """Raise NothingToDoError where there is no step, or a blob without elements: kernels are made for what has some."""
+    """Raise NothingToDoError if there is no step, or a blob has no elements. Kernels need at least one of each."""
     if steps == 0 or any(kind.size == 0 for kind in step.types.values() if kind.dtype != OPAQUE):
         raise NothingToDoError(f"{call.op.label}: no steps, or a blob without elements")
 
 
 def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[TensorName]:
-    """States with steps that are not read."""
+    """States whose tensors need to hold only the last steps, because no other steps are read."""
     whole = recurrence.whole_states
     return {state.name for state in states if state.state.input not in whole and state.can_roll()}

@@ -1,10 +1,10 @@
 /* -- a plan as a list of jobs ------------------------------------------------------------------------------------ */
-typedef struct { int base; size_t offset; } place; /* an address: bytes from the memory, the weights or what is given */
+typedef struct { int base; size_t offset; } place; /* an address: bytes from the memory, the weights or an argument */
 typedef void driver(int64_t *status, const int64_t *numbers, void *const *arrays);
 typedef struct { driver *run; const int64_t *numbers; const place *places; int count; } job; /* `count` places */
 
-/* Copy runs of bytes that lie apart. Numbers: bytes of a run; for each of three axes how many there are, and the bytes
-   from one to the next in the source and in the target. Arrays: target, source. */
+/* Copy runs of bytes. Numbers: bytes of a run; then for each of three axes the count of runs, and the bytes from one run
+   to the next in the source and in the target. Arrays: target, source. */
 static inline void copy_box(int64_t *status, const int64_t *n, void *const *arrays) {
     (void)status;
     for (int64_t i = 0; i < n[1]; i++)
@@ -20,14 +20,14 @@ static inline void clear(int64_t *status, const int64_t *numbers, void *const *a
     memset(arrays[0], 0, (size_t)numbers[0]);
 }
 
-/* Steps of a row: its length, which has so many bytes, but not more than `most`. */
+/* Steps of a row: its length, but at most `most`. A length is an integer of `bytes` bytes. */
 static inline int64_t lasting(const void *lengths, int64_t bytes, int64_t row, int64_t most) {
     const int64_t length = bytes == 4 ? ((const int32_t *)lengths)[row] : ((const int64_t *)lengths)[row];
     return length < most ? length : most;
 }
 
-/* The order of rows, and where each ends. Numbers: rows, bytes of a length, steps, the first timestep, how many steps a
-   row has at most. Arrays: lengths, order, ends, and where in the order the row lies that so many are longer than. */
+/* The order of rows, and where each ends. Numbers: count of rows, bytes of a length, steps, the first timestep, the most
+   steps of a row. Arrays: lengths, order, ends, and `places`: count of longer rows -> place in the order. */
 static inline void order_rows(int64_t *status, const int64_t *n, void *const *arrays) {
     const void *lengths = arrays[0];
     int64_t *order = (int64_t *)arrays[1], *ends = (int64_t *)arrays[2];
@@ -38,7 +38,7 @@ static inline void order_rows(int64_t *status, const int64_t *n, void *const *ar
         different = different || lasting(lengths, bytes, row, most) != lasting(lengths, bytes, 0, most);
     for (int64_t row = 0; row < rows; row++) {
         const int64_t own = lasting(lengths, bytes, row, most), left = own - n[3];
-        int64_t longer = 0; /* rows that come before this one when the longest come first, equals as they are */
+        int64_t longer = 0; /* rows before this one when the longest come first; equal rows keep their order */
         for (int64_t other = 0; other < rows && different; other++) {
             const int64_t length = lasting(lengths, bytes, other, most);
             longer += length > own || (length == own && other < row);
@@ -48,7 +48,7 @@ static inline void order_rows(int64_t *status, const int64_t *n, void *const *ar
     }
 }
 
-/* Do all jobs up to one without a driver; whether an index or a label was out of range. */
+/* Do all jobs up to the first one without a driver. Returns 1 if an index or a label was out of range, else 0. */
 static inline int perform(const job *jobs, char *const *bases) {
     int64_t status[4] = {0};
     for (; jobs->run; jobs++) {

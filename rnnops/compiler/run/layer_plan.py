@@ -1,16 +1,16 @@
 """A backward pass cut into steps, one for each layer, and how `pullback.layers` runs them.
 
-**The backward pass of a plan by layers**: which gradient op belongs to which layer, stacks split into theirs. It is the
-plan's backward net before fusion. Gradient ops belong to the layer of the op whose rule made them; sums of gradients
-and ops that run again belong to none yet.
+**The backward pass of a plan by layers** (`layered_backward`): which gradient op belongs to which layer. It is the
+plan's backward net before fusion, with stacks in one recurrence split. A gradient op belongs to the layer of the
+forward op whose gradient rule made it. Sums of gradients, and ops that run again, belong to no layer yet.
 
-**Cuts a backward pass into steps, one a layer, the last layer first**. An op runs with its layer, or before where a
-later layer needs it (layers that are opened twice); ops that run again run with the first layer that reads them, and
-their results stay for the others; gradients are added up as soon as they are there. A parameter leaves with the lowest
-layer that uses it. Ops are fused within a step, never across.
+**Steps** (`plan_layers`), one for each layer, the last layer first. An op runs in the step of its layer, or earlier if
+an earlier step needs it, as with a layer that is opened twice. Ops that run again do so in the first step that reads
+them; their results stay for later steps. Gradients are added up as soon as all of them are computed. The gradient of a
+parameter is returned with the lowest layer that uses it. Ops are fused within a step, never across steps.
 
-**Runs a backward pass layer by layer**: what `pullback.layers` iterates over. Between two layers it holds only what
-later ones read. What it yields it holds no more, and shares no memory with it.
+**Runs a backward pass layer by layer** (`run_steps`). Between two layers it holds only arrays that later steps read. It
+keeps no arrays that it has yielded, and shares no memory with them.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class LayeredBackward:
     """A backward pass whose ops know their layers.
 
     Args:
-        layers: the last one first.
-        program: all ops, the gradients of `wrt` its outputs.
+        layers: the layers, the last one first.
+        program: all ops; its outputs are the gradients of `wrt`.
         owners: blob -> the forward op, or part of one, that its gradient op belongs to.
-        kernels: blob -> what runs the op that makes it, in place of its reference.
-        numbers: forward op -> the place of its layer in `layers`.
-        contributions: (forward blob, key of a forward op that reads it, what that adds to the blob's gradient).
+        kernels: blob -> the runner of the op that makes it.
+        numbers: forward op -> the position of its layer in `layers`.
+        contributions: (forward blob, key of a forward op that reads it, blob that this op adds to the blob's gradient).
     """
 
     layers: tuple[NetLayer, ...]
@@ -73,7 +73,7 @@ class LayeredBackward:
     contributions: Sequence[tuple[str, str, str]]
 
     def layer_of(self, op: Op) -> int | None:
-        """The layer of a gradient op, None for sums and what runs again."""
+        """The layer of a gradient op; None for sums and for ops that run again."""
         owner = next((self.owners[name] for name in op.outputs if name in self.owners), None)
         return None if owner is None else self.numbers.get(owner)
 
@@ -84,7 +84,7 @@ class LayeredBackward:
 
 
 def layered_backward(plan: TrainingPlan) -> LayeredBackward:
-    """Find the layers of a plan and who belongs to them; made once for each plan."""
+    """The backward pass of a plan by layers. It is made once for each plan."""
     found: LayeredBackward = plan.derived.get("layers", lambda: _layered(plan))
     return found
 
@@ -121,7 +121,7 @@ def _may_split(call: Call) -> bool:
 
 
 def _split(net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan) -> tuple[Program, dict[str, OpPart]]:
-    """The backward net with recurrences as their parts, and which op each blob belongs to."""
+    """The backward net with recurrences split into parts; and blob -> the forward op that it belongs to."""
     ops: list[Op] = []
     owners: dict[str, OpPart] = {}
     for op in net.ops:
@@ -137,7 +137,8 @@ def _split(net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPla
 def _between_parts(
     net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan
 ) -> Iterator[tuple[str, str, str]]:
-    """Gradients of states that a part of a recurrence hands to the part below: goal, key of the op, blob."""
+    """Contributions between parts of a recurrence: (name of a state's result, key of the op, blob that a part above
+    adds to its gradient)."""
     forward = {call.op.key: call.op for call in plan.unfused.calls if call.op.key in parts}
     for op in net.ops:
         key = plan.gradient.origins.get(op.key, "")
@@ -149,10 +150,11 @@ def _between_parts(
 
 
 def _compile_parts(calls: Sequence[Call], whole: CompiledScan, options: Options) -> dict[str, Runner] | None:
-    """Kernels of the parts of a recurrence, by blob; None where they would read what the forward pass left out.
+    """Blob -> runner, for the parts of a recurrence; None if a part cannot be compiled, or would read values in
+    finished rows that the forward pass does not store.
 
     Args:
-        whole: the backward pass in one piece; past the end of a row the forward pass stores what that reads.
+        whole: the backward pass in one piece. In finished rows the forward pass stores only the values that it reads.
     """
     found: dict[str, Runner] = {}
     if whole.layouts.again is not None:
@@ -179,13 +181,13 @@ class LayerStep:
     """The part of a backward pass for one layer.
 
     Args:
-        program: its ops.
-        kernels: what runs an op in place of its reference, by the op's key.
-        stay: blobs that are there after the step.
-        gone: blobs that nothing reads after the step, and that its ops leave there.
-        params: (input of the net, blob of its gradient), which leave with this layer.
-        inputs: (blob that the layer reads, its gradient), where these are wanted.
-        steps_read: (op, its step workspaces, blobs of a step that later layers read), for recurrences.
+        program: the ops of the step.
+        kernels: key of an op -> its runner.
+        stay: blobs that stay in the workspace after the ops have run.
+        gone: blobs of the workspace that later steps do not read; they are dropped at the end of the step.
+        params: (input of the net, blob of its gradient), for gradients that are returned with this layer.
+        inputs: (blob that the layer reads, blob of its gradient), if these are wanted.
+        steps_read: for recurrences: (op, its step workspaces, blobs of a step that later layers read).
     """
 
     program: Program
@@ -201,8 +203,8 @@ def plan_layers(plan: TrainingPlan, output: Sequence[int], freeze: int | None) -
     """The steps of a backward pass; made once for each set of arguments.
 
     Args:
-        output: places, in backward order, of layers whose inputs' gradients are wanted.
-        freeze: the place of the last layer, None for all.
+        output: positions, in backward order, of layers whose inputs' gradients are wanted.
+        freeze: the position of the last layer to run; None for all.
 
     Raises GradientError for a layer without gradients of inputs.
     """
@@ -233,7 +235,7 @@ class _LayerCut:
         at: list[list[Op]] = [[] for _ in range(self.end + 1)]
         for op in pruned.ops:
             at[int(min(self.places[name] for name in op.outputs if name))].append(op)
-        needed: set[str] = set()  # by later steps, and of step workspaces
+        needed: set[str] = set()  # blobs that later steps read or return
         of_steps: dict[str, frozenset[str]] = {}
         steps: list[LayerStep] = []
         for k in reversed(range(self.end + 1)):
@@ -268,7 +270,7 @@ class _LayerCut:
         return program, {**kernels, **compile_groups(program, options, {})}
 
     def _params(self) -> dict[int, list[tuple[str, str]]]:
-        """Step -> inputs of the net whose gradients are complete and which no later step reads."""
+        """Step -> (input, gradient) of inputs whose gradients are complete and which no later step reads."""
         forward = self.layered.layers
         found: dict[int, list[tuple[str, str]]] = {}
         for name, grad in self.layered.program.net.output_blobs.items():
@@ -281,7 +283,8 @@ class _LayerCut:
         return found
 
     def _input_grads(self, number: int) -> list[tuple[str, str]]:
-        """Blobs that a layer reads and what it adds to their gradients; sums of several are appended as ops."""
+        """Blobs that a layer reads -> the blob that it adds to their gradients. If there are several, ops that add them
+        are appended."""
         layer, net = self.layered.layers[number], self.plan.unfused.net
         mine = {spec.name for spec in net.parameters} | layer.makes
         parts: dict[str, list[str]] = {}
@@ -308,7 +311,7 @@ class _LayerCut:
 
 
 def _places(ops: Sequence[Op], layered: LayeredBackward, given: set[str]) -> dict[str, float]:
-    """Blob that an op makes -> the step in which it runs, `inf` where nothing says."""
+    """Blob -> the step in which the op runs that makes it; `inf` if it is read in no step."""
     places: dict[str, float] = {}
     flows = set(given)  # blobs that depend on gradients from outside
     for op in ops:
@@ -328,7 +331,11 @@ def _places(ops: Sequence[Op], layered: LayeredBackward, given: set[str]) -> dic
 
 
 def _steps_read(ops: Sequence[Op], later: dict[str, frozenset[str]]) -> tuple[tuple[Op, str, frozenset[str]], ...]:
-    """For each gradient of a recurrence what later ones read of its steps; what these read is added to `later`."""
+    """For each gradient of a recurrence: the blobs of its steps that gradients of later layers read.
+
+    Args:
+        later: step workspaces -> blobs that later layers read. The reads of these ops are added.
+    """
     found = []
     for op in reversed(ops):
         if op.type == "RecurrentNetworkGradient":
@@ -348,7 +355,7 @@ def steps_of(plan: TrainingPlan, output: Any, freeze: Any) -> tuple[LayerStep, .
 
     Args:
         output: names of layers.
-        freeze: the name of a layer, None for all.
+        freeze: the name of the last layer to run; None for all.
     """
     layers, net = layered_backward(plan).layers, plan.program.net.name
     names = [output] if isinstance(output, str) else output
@@ -359,7 +366,7 @@ def steps_of(plan: TrainingPlan, output: Any, freeze: Any) -> tuple[LayerStep, .
     late = [name for name, number in zip(names, wanted, strict=True) if end is not None and number > end]
     if late:
         raise GradientError(
-            f"output names layer '{late[0]}', which comes after layer '{freeze}', where freeze stops the backward pass",
+            f"output names layer '{late[0]}', but freeze='{freeze}' stops the backward pass before it",
             net=net,
             hint="Leave it out of output, or name a lower layer in freeze.",
         )
@@ -372,9 +379,9 @@ def run_steps(
     """Run the backward pass, one layer at each iteration.
 
     Args:
-        workspace: holds the inputs of all steps; it is emptied on the way.
+        workspace: holds the inputs of all steps. Each is dropped after its last use.
         values: input of the net -> the array that was fed.
-        owner: the pullback; it stays alive until the pass is over, and lets go of what it was lent then.
+        owner: the pullback. It stays alive until the pass is over, and gives lent outputs back then.
     """
     try:
         borrowed = _Borrowed(workspace)
@@ -394,7 +401,7 @@ def run_steps(
 
 
 def _forget(held: Any, op: Op, read: Collection[str]) -> None:
-    """Let go of the values that a recurrence kept of its steps, except for those that layers below read."""
+    """Drop the values that a recurrence kept of its steps, except those that layers below read."""
     recurrence = Recurrence(op, "")
     blobs = recurrence.cell.output_blobs
     states = {state.input for state in recurrence.states if state.input in read or blobs[state.output] in read}
@@ -408,7 +415,7 @@ def _forget(held: Any, op: Op, read: Collection[str]) -> None:
 
 
 def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array], borrowed: _Borrowed) -> LayerGradients:
-    """The result for one layer, taken out of the workspace."""
+    """The result for one layer. Its arrays leave the workspace and are the consumer's own."""
     arrays = [workspace[grad] for _, grad in (*step.params, *step.inputs)]
     for name in step.gone:
         workspace.drop(name)
@@ -423,7 +430,7 @@ def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array],
 
 
 def _keep_from_changes(workspace: Workspace, params: Sequence[Array]) -> None:
-    """Copy what is still to be read of arrays that the consumer may now overwrite."""
+    """Copy arrays of the workspace that share memory with `params`, which the consumer may overwrite from now on."""
     for name in workspace:
         array = workspace[name]
         if isinstance(array, ARRAYS) and any(np.may_share_memory(array, param) for param in params):
@@ -435,13 +442,13 @@ def _arrays(workspace: Workspace) -> list[Array]:
 
 
 class _Borrowed:
-    """The arrays that a backward pass was given, without keeping them alive."""
+    """Knows the arrays that a backward pass was given, without keeping them alive."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._owners = [weakref.ref(_owner(array)) for array in _arrays(workspace)]
 
     def holds(self, array: Array) -> bool:
-        """True if somebody else may have the memory of an array."""
+        """True if an array shares memory with an array that the pass was given and that is still alive."""
         owners = (ref() for ref in self._owners)
         if isinstance(array, TwinArray):
             return any(owner is array.base for owner in owners)
@@ -449,7 +456,7 @@ class _Borrowed:
 
 
 def _owner(array: Any) -> Any:
-    """The array that an array is a view of; on another device, the memory that it lies in."""
+    """The array that owns an array's memory; on another device, the memory itself."""
     if isinstance(array, TwinArray):
         return array.base
     while isinstance(array.base, np.ndarray):

@@ -1,11 +1,14 @@
-"""Plans: everything about a net that follows from the types of its feeds.
+"""Plans: all facts about a net that follow from the types of its feeds.
 
-Plans are made once and kept in a bounded cache, those for new sizes by structure, with symbols for sizes, and filled in
-for each T and N. A structure is what feeds agree in: their dtypes and ranks, which sizes are 0, 1 or the same, and all
-sizes of inputs that are bound or declared with a shape. The first plan of a structure is made only for its sizes, as
-most runs see no others. The second is made with symbols (`rnnops/sizes.py`) for the sizes that have changed.
-It serves every size that leads to the same decisions: tiles, threads, what is kept, the order of ops. For others
-another is made.
+The order here: the two kinds of plan, the rewrites of nets, how a plan is made (`forward_structure`,
+`training_structure`), and caches of plans (`PlanCache`, `PlanTemplates`).
+
+A plan is made once for the types of its feeds and is kept in a bounded cache. Plans for new sizes are filled in from
+templates, by structure. Feeds have the same structure if their dtypes and ranks agree, if the same sizes are 0, 1 or
+equal to each other, and if all sizes of inputs agree that are bound or declared with a shape. The first plan of a
+structure is made only for its sizes, because most runs never have other sizes. The second plan is a template: it has
+symbols (`rnnops/sizes.py`) for the sizes that have changed. A template serves all sizes for which the compiler decides
+the same: tiles, threads, kept blobs, the order of ops. For other sizes another template is made.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ else:  # a plan of a forward pass does without
 
 @dataclass(frozen=True)
 class ForwardPlan:
-    """Forward only; fields as of a `TrainingPlan`."""
+    """A plan of a forward pass only. Its fields are as in a `TrainingPlan`."""
 
     program: Program
     compiled: Compiled = field(default_factory=Compiled)
@@ -62,18 +65,18 @@ class ForwardPlan:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Forward, what it keeps, and backward.
+    """A plan of a forward and a backward pass.
 
     Args:
         program: the forward net in training form.
-        gradient: what the inputs and outputs of the backward net stand for.
-        residuals: what is kept and what is run again.
-        backward: the ops to run again, then the gradient ops.
-        compiled: the ops that do not run in the interpreter.
-        unfused: the forward net in training form as it was before ops were fused.
-        options: of the device.
-        live_ranges: what may share memory within the forward pass, and within the backward pass.
-        derived: backward passes cut into layers, made when they are asked for.
+        gradient: the gradient net, and the meaning of its inputs and outputs.
+        residuals: the blobs that are kept, and the ops that run again.
+        backward: the backward net: ops that run again, and gradient ops.
+        compiled: the runners of ops that the interpreter does not run.
+        unfused: the forward net in training form, before ops were fused.
+        options: options of the device.
+        live_ranges: the arrays that may share memory, of the forward pass and of the backward pass.
+        derived: backward passes cut into layers, which are made when they are asked for.
     """
 
     program: Program
@@ -87,36 +90,36 @@ class TrainingPlan:
     derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
 
 
-REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
+REWRITES: tuple[Callable[[Net], Net], ...] = (  # rewrites of nets and of their cells
     number_random_ops,  # first: no later pass changes the numbers that are drawn
     merge_equal_ops,
     prune_cells,  # last: drops ops that the other passes left unread
 )
-REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
+REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # rewrites of outer nets whose types are known
     fold_constants,  # sizes and what follows from them become constants,
     sink_views,  # views of weights move to the ops that read them,
     lambda program: merge_equal_ops(program.net),  # equal ones become one,
-    lambda program: prune(program.net),  # and ops that are read no longer are dropped;
+    lambda program: prune(program.net),  # and ops that are no longer read are dropped;
     split_states,  # then layers in one state become states of their own;
     hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
-    merge_products,  # then products that share an operand become one, before gradients, so that these are merged too,
-    split_products,  # products of inputs and states at once become sums of two,
-    order_sums,  # and the other sums get their order, before the choice of what is kept
+    merge_products,  # then products that share an operand become one, before differentiation, so gradients do too;
+    split_products,  # products of joined inputs and states become sums of two products,
+    order_sums,  # and sums of products get their order, before residuals are chosen
 )
 
 
 def live_net(net: Net, operands: str = "") -> Net:
-    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
+    """The net with random ops numbered, equal ops merged, and unneeded ops dropped, in cells too.
 
     Args:
-        operands: what operands of products are rounded to, in gradients too; empty where they are not rounded.
+        operands: the format that operands of products are rounded to, in gradients too; empty for no rounding.
     """
     live = reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
     return round_products(live, operands) if operands else live
 
 
 def rewritten_program(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
-    """A live net once shapes are known, rewritten."""
+    """A live net after the rewrites that need known shapes."""
     program = prepare(net, types, float_dtype)
     for rewrite in REWRITES_OF_SHAPES:
         program = prepare_again(program, rewrite(program))
@@ -126,10 +129,10 @@ def rewritten_program(net: Net, types: Mapping[str, Type], float_dtype: str) -> 
 def forward_structure(
     net: Net, types: Mapping[str, Type], float_dtype: str, options: Options = REFERENCE
 ) -> ForwardPlan:
-    """Plan a forward pass of a live net, all but the offsets in memory, which `with_memory` adds.
+    """Plan a forward pass of a live net, without offsets in memory, which `with_memory` adds.
 
-    Sizes may be symbols here, so that one structure serves many sizes (`PlanTemplates`). Offsets need integers.
-    Raises OutOfMemoryError where a plan needs more memory than there is.
+    Sizes may be symbols here, so that one plan serves many sizes (`PlanTemplates`). Offsets need plain integers.
+    Raises OutOfMemoryError if planning needs more memory than there is.
     """
     with _planning(net, types, float_dtype):
         return _forward_plan(net, types, float_dtype, options)
@@ -154,7 +157,7 @@ def training_structure(
 ) -> TrainingPlan:
     """Plan a forward and a backward pass of a live net, as `forward_structure` does.
 
-    Raises CheckpointError where what is to be saved does not fit the net, else what `forward_structure` raises.
+    Raises CheckpointError if the policy does not fit the net, and the errors of `forward_structure`.
     """
     with _planning(net, types, float_dtype):
         return _training_plan(net, types, float_dtype, wrt, options, saving)
@@ -179,10 +182,10 @@ def _training_plan(
 
 
 def _decided(options: Options, live: Program) -> Options:
-    """The options with a choice of the ops around recurrences that are compiled, one choice for both passes.
+    """The options with a choice of `around`, one choice for both passes.
 
-    Calls of little work are replayed without Python, which needs all ops compiled. In other calls NumPy is as fast at
-    ops that do not work row by row. The choice depends on the live net only, not on what backward keeps.
+    Calls of little work are replayed without Python, which needs all ops compiled. In calls of much work, NumPy is as
+    fast as kernels at ops that do not work row by row. The choice depends only on the live net, not on kept blobs.
     """
     if options.around:
         return options
@@ -196,7 +199,8 @@ def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
 def _ordered(
     program: Program, runners: Runners, options: Options, keep: Collection[str] = (), given: Collection[str] = ()
 ) -> tuple[Program, LiveRanges]:
-    """The ops in an order in which little is alive, and what may share memory; nothing changes where nothing may."""
+    """The ops in an order in which little memory is alive, and the arrays that may share memory. Without `recycle` the
+    order stays, and no memory is shared."""
     if not options.recycle:
         return program, ()
     program = order_ops(program, demands_of(runners), keep, given)
@@ -207,7 +211,7 @@ AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
 
 
 def prepared(plan: AnyPlan) -> AnyPlan:
-    """The plan, with all that its runs read and that holds for symbols of sizes worked out beforehand."""
+    """The plan, after its cached values that do not depend on sizes have been computed."""
     for program in [plan.program, *([plan.backward] if isinstance(plan, TrainingPlan) else [])]:
         _ = program.steps, program.stays
     for kernel in plan.compiled.kernels:
@@ -217,16 +221,16 @@ def prepared(plan: AnyPlan) -> AnyPlan:
 
 
 def with_memory(plan: AnyPlan) -> AnyPlan:
-    """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
+    """The plan with offsets for all arrays that share memory within a pass, and one block of scratch for all scans."""
     return replace(plan, compiled=plan.compiled.sharing(plan.options.pool, *plan.live_ranges))
 
 
 @contextmanager
 def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator[None]:
-    """Where memory runs out, name the op with the largest result."""
+    """If memory runs out, raise an OutOfMemoryError that names the op with the largest result."""
     try:
         yield
-    except OutOfMemoryError:  # says what there is no room for
+    except OutOfMemoryError:  # it names an op already
         raise
     except MemoryError as error:
         calls = prepare(net, types, float_dtype).calls
@@ -237,7 +241,11 @@ def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator
 def saved_by(
     net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
 ) -> Callable[[Policy], Saved]:
-    """The residuals of a live net by each policy, floats of steps as `residuals`."""
+    """A function that returns the residuals of a live net for a policy.
+
+    Args:
+        residuals: how steps keep floats: `"float32"` or `"bfloat16"`.
+    """
     live, segments = rewritten_program(net, types, float_dtype), in_segments.SegmentPlans(options)
     return choose_saved.ByPolicy(live, types, wrt, residuals, segments.steps)
 
@@ -251,10 +259,10 @@ Plan = TypeVar("Plan")
 
 
 class PlanCache(Fresh, Generic[Plan]):
-    """The plans used last, by key; safe to use from several threads.
+    """The plans that were used last, by key. Several threads may use it.
 
-    There is no lock that a forked child could find taken: a table is replaced by another and never changed. Where two
-    threads do that at once, one of the plans may have to be made again.
+    It has no lock, which could stay taken in a forked child. Instead a table is replaced by a new one, never changed.
+    If two threads do this at once, one of their plans may be lost, and is made again later.
     """
 
     def __init__(self, limit: int = 32) -> None:
@@ -270,7 +278,7 @@ class PlanCache(Fresh, Generic[Plan]):
         plan = make() if found is None else found
         plans = dict(self._plans)
         plans.pop(key, None)
-        plans[key] = plan  # the last is the one used last
+        plans[key] = plan  # the most recently used plan is last
         if len(plans) > self._limit:
             del plans[next(iter(plans))]
         self._plans = plans
@@ -288,8 +296,8 @@ class PlanCache(Fresh, Generic[Plan]):
 
 Types = Mapping[str, Type]
 Make = Callable[[Types], AnyPlan]
-STRUCTURES, TEMPLATES = 32, 16  # that are kept of one run, and of one structure; a template takes a few megabytes
-IDLE = 8  # templates of a structure that are made at once before one has served other sizes than its own
+STRUCTURES, TEMPLATES = 32, 16  # structures kept for a run, templates kept for a structure; one has a few megabytes
+IDLE = 8  # after 8 templates of a structure that only served their own sizes, fewer and fewer are made
 
 
 class PlanTemplates(Generic[AnyPlan]):
@@ -302,9 +310,9 @@ class PlanTemplates(Generic[AnyPlan]):
         """A plan for feeds of certain types.
 
         Args:
-            key: what else plans depend on.
-            known: inputs whose sizes are always these.
-            make: makes a plan; sizes may be symbols.
+            key: all else that plans depend on.
+            known: inputs whose sizes never change.
+            make: makes a plan for types whose sizes may be symbols.
         """
         named, sizes = structure_of(types, known)
         structure = self._structures.get((key, named), _Structure)
@@ -313,30 +321,34 @@ class PlanTemplates(Generic[AnyPlan]):
 
 @dataclass(frozen=True)
 class _Made(Generic[AnyPlan]):
-    """A template, and the sizes that it is for; None where any will do."""
+    """A template with its sizes.
+
+    Args:
+        sizes: the sizes that it is only for; None for each size that has a symbol.
+    """
 
     sizes: tuple[int | None, ...]
     template: Template[AnyPlan]
 
     def at(self, sizes: tuple[int, ...]) -> AnyPlan | None:
-        """The plan for certain sizes, if it is of this template."""
+        """The plan for certain sizes; None if the template does not serve them."""
         if any(own is not None and own != size for own, size in zip(self.sizes, sizes, strict=True)):
             return None
         return self.template.at([size for own, size in zip(self.sizes, sizes, strict=True) if own is None])
 
 
 class _Structure(Generic[AnyPlan]):
-    """The templates of one structure, the one that served last first."""
+    """The templates of one structure, the most recently used one first."""
 
     def __init__(self) -> None:
         self.first: tuple[int, ...] | None = None  # sizes of the first plan
         self.templates: tuple[_Made[AnyPlan], ...] = ()
-        self.changed: frozenset[int] = frozenset()  # numbers of the sizes that have
-        self.unused = 0  # templates made since one was last used for other sizes than its own
-        self.waits = 0  # plans to make only for their sizes before a template is tried again
+        self.changed: frozenset[int] = frozenset()  # numbers of the sizes that were not always the same
+        self.unused = 0  # templates made since one last served other sizes than its own
+        self.waits = 0  # how many plans are made without a template before one is tried again
 
     def plan(self, types: Types, named: Structure, sizes: tuple[int, ...], make: Make[AnyPlan]) -> AnyPlan:
-        """A plan for sizes, from a template where one fits."""
+        """A plan for these sizes, from a template if one fits."""
         if self.first is None:
             self.first = sizes
             return make(types)
@@ -358,9 +370,9 @@ class _Structure(Generic[AnyPlan]):
     def _new(
         self, types: Types, named: Structure, sizes: tuple[int, ...], make: Make[AnyPlan]
     ) -> _Made[AnyPlan] | None:
-        """A template for the sizes that have changed; None where a plan cannot be made with symbols."""
+        """A template with symbols for the sizes that have changed; None if a plan cannot be made with symbols."""
         self.unused += 1
-        self.waits = max(0, self.unused - IDLE)  # where each size needs a template of its own, ever fewer are made
+        self.waits = max(0, self.unused - IDLE)  # if each size needs its own template, fewer and fewer are made
         numbers = sorted(self.changed)
         symbols, known = Symbols([sizes[i] for i in numbers]), list[Any](sizes)
         for number, i in enumerate(numbers):
@@ -372,20 +384,20 @@ class _Structure(Generic[AnyPlan]):
         free = tuple(None if i in self.changed else size for i, size in enumerate(sizes))
         try:
             return _Made(free, Template(prepared(make(kinds)), symbols))
-        except Exception:  # of whatever cannot be done with symbols, only a plan for these sizes says what is wrong
-            self.waits = 2**self.unused  # a net without a template at one size hardly has one at another: try rarely
+        except Exception:  # something cannot be done with symbols; a plan for plain sizes raises the error for people
+            self.waits = 2**self.unused  # it will probably fail for other sizes too, so try rarely
             return None
 
 
-Axes = tuple[int | tuple[int], ...]  # sizes, and numbers of symbols
-Structure = tuple[tuple[str, str, Axes], ...]  # name, dtype, and axes
+Axes = tuple[int | tuple[int], ...]  # for each axis its size, or (number of a symbol,)
+Structure = tuple[tuple[str, str, Axes], ...]  # name, dtype and axes of each input
 
 
 def structure_of(types: Types, known: Collection[str]) -> tuple[Structure, tuple[int, ...]]:
-    """The structure of feeds, and what its symbols stand for.
+    """The structure of feeds, and the size of each of its symbols.
 
     Args:
-        known: inputs whose sizes belong to the structure.
+        known: inputs whose sizes are part of the structure and get no symbols.
     """
     symbols: dict[int, int] = {}
     inputs = []

@@ -1,12 +1,12 @@
-"""Recording a plan: a call with placeholders for arrays becomes a list of jobs.
+"""Recording a plan: one run with placeholders for arrays becomes a list of jobs.
 
-One call of compiled code goes through the list. What the list needs (results between ops, scratch, packed weights,
-numbers) is its own and stays where it is; only addresses of feeds and of outputs are put in at each call. The first
-call packs what is the same at every call.
+**A list of jobs** (`Recorded`, `JobList`) is one call of compiled code, which does all jobs (kernels/cpu/threads.py).
+The list has its own memory for results between ops, scratch, packed weights and numbers. At each call only the
+addresses of feeds and outputs are filled in. The first call packs the matrices that are the same at every call.
 
-A plan is recorded by running it on a target that notes drivers and copies of memory instead of doing them, with arrays
-whose elements are not there yet: loops, views and calls of Python happen once, what is left is a list that compiled
-code goes through (kernels/cpu/threads.py). What looks at elements from Python is refused: `NotRecordedError`.
+**Recording** (`Recorder`): a plan runs on a target that notes drivers and copies of memory instead of doing them. Its
+arrays (`RecordedArray`) have no elements yet. So Python's loops, views and calls happen once, while recording. Python
+must not read elements (`NotRecordedError`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PACKS = tuple(name for name in (*PRODUCTS, *NAMES) if name.startswith("pack_"))
 
 
 def packed_once(module: ir.Module, to_pack: int) -> frozenset[str]:
-    """Names of arrays that are read where they are packed, and nowhere else.
+    """Names of arrays that a driver reads only to pack them, once and not in each call.
 
     Args:
-        to_pack: a bit for each packed matrix that is packed again in each call.
+        to_pack: bit mask of the packed matrices that are packed again in each call.
     """
     packs, others = dict[str, bool](), set[str]()
     for statement in ir.statements_of(module.driver.body):
@@ -62,13 +62,14 @@ class Recorded:
     """A recorded plan.
 
     Args:
-        jobs: in order.
-        outputs: name, dtype and shape of each.
-        sizes: that drivers are given: the array, its contents before the first call, its contents after it.
-        status: says after a call whether an index was out of range.
-        barrier: at which the threads of a driver meet.
-        given: how many arrays a caller gives, outputs among them.
-        checked: places among these, and the types that are wanted there.
+        jobs: the jobs, in order.
+        outputs: (name, dtype, shape) of each output.
+        sizes: the arrays of sizes that drivers are given: (array, its contents at the first call, its contents at later
+            calls).
+        status: not 0 after a call in which an index was out of range.
+        barrier: where the threads of a driver meet.
+        given: the number of arrays that a caller gives, outputs included.
+        checked: (number of a given array, the type that it must have).
     """
 
     jobs: tuple[Job, ...]
@@ -80,10 +81,10 @@ class Recorded:
     checked: tuple[tuple[int, Type], ...] = ()
 
     def without_copies(self) -> Recorded:
-        """The recording without final copies into arrays of the caller: jobs write into these arrays instead.
+        """The recording without final copies into arrays of the caller: jobs write into these arrays directly.
 
-        Only copies of a whole piece of memory are left out. This changes the memory that both recordings hold, so the
-        old one must not run again. An array that gets an output must not be one that is fed.
+        Only copies of a whole piece of memory are left out. The old recording must not be used any more, because both
+        share the memory that is changed here. An array for an output must not be an array of a feed.
         """
         last = len(self.jobs)
         while last and self.jobs[last - 1].driver == "copy_box":
@@ -92,7 +93,7 @@ class Recorded:
 
     @property
     def nbytes(self) -> int:
-        """Of the memory that it needs, weights included."""
+        """Bytes of all memory that it needs, weights included."""
         regions = {id(region): region for job in self.jobs for region, _ in job.places if region.given < 0}
         return sum(int(region.frame.nbytes) for region in regions.values())
 
@@ -100,9 +101,9 @@ class Recorded:
 class JobList:
     """A recorded plan in memory, for one caller at a time.
 
-    `perform(words)` does all jobs with the addresses of arrays that a caller gives: True, or False where an index or a
-    label was out of range. `answer(arrays)` does so with the arrays, and is False also where one that is checked has
-    another type, and before the first `perform`, which packs weights.
+    `perform(words)` does all jobs with the addresses of arrays that a caller gives. It returns False if an index or a
+    label was out of range, else True. The first `perform` packs weights. `answer(arrays)` does the same with the arrays
+    themselves, and checks their types. It also returns False if a type is wrong, or before the first `perform`.
     """
 
     def __init__(self, recorded: Recorded) -> None:
@@ -123,18 +124,18 @@ class JobList:
             array[:] = unpacked
 
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
-        """Outputs by name; None where an index or a label was out of range."""
+        """Outputs by name; None if an index or a label was out of range."""
         made = {name: np.empty(shape, dtype) for name, dtype, shape in self.recorded.outputs}
         return made if self.do([*feeds, *made.values()]) else None
 
     def do(self, arrays: list[Array], check: bool = False) -> bool:
-        """Do all jobs with arrays; False as `answer` where types are checked, else as `perform`."""
+        """Do all jobs: by `answer` if types are to be checked, else by `perform`."""
         return self.answer(arrays) if check else self.perform([*map(memory_address, arrays)])
 
     def _pack(self, words: list[int]) -> bool:
-        """The first call."""
+        """The first call, which packs weights."""
         right = self._method("perform")(words)
-        for array, _, packed in self.recorded.sizes:  # drivers pack before they look at an index, whatever comes of it
+        for array, _, packed in self.recorded.sizes:  # drivers pack before they check indices, even if the call fails
             array[:] = packed
         self.answer, self.perform = self._method("answer"), self._method("perform")
         return right
@@ -144,7 +145,8 @@ class JobList:
         return method if self.threads == 1 else partial(perform_together, self.threads, self._list, method)
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:
-        """A job for `kernels/cpu/threads.py`; threads meet between two jobs unless both are for one."""
+        """A job in the form of `kernels/cpu/threads.py`. Threads meet after a job unless this and the next job have one
+        thread."""
         job, following = self.recorded.jobs[number], self.recorded.jobs[number + 1 : number + 2]
         meets = self.threads > 1 and any(one.threads > 1 for one in (job, *following)) and bool(following)
         return _driver(job.driver), job.threads, _address(self._words[number]), meets
@@ -157,12 +159,13 @@ class JobList:
 
 
 def _kind(place: int, kind: Type) -> tuple[int, ...]:
-    """A type that is checked, for `kernels/cpu/threads.py`."""
+    """A type to be checked, in the form of `kernels/cpu/threads.py`."""
     return place, id(np.ndarray), id(np.dtype(kind.dtype)), len(kind.shape), *kind.shape
 
 
 def _made_there(copy: Job) -> bool:
-    """Let the memory that a job copies be the caller's from now on; False where it is not copied whole and once."""
+    """Let a copied piece of memory be the caller's array from now on. Returns False, and changes nothing, if the piece
+    is not copied as a whole, or is not the plan's own."""
     (target, into), (source, start) = copy.places
     run, *axes = copy.numbers
     whole = into == start == 0 and run == source.frame.nbytes and axes[::3] == [1] * BOX_AXES
@@ -172,11 +175,11 @@ def _made_there(copy: Job) -> bool:
     return True
 
 
-LARGE = 1 << 16  # bytes of an array that the free list is asked for
+LARGE = 1 << 16  # from this size in bytes on, arrays come from the free list
 
 
 def array_maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Array]:
-    """Makes new arrays: of the system's memory where that is little, else of memory that has pages already."""
+    """A function that makes new arrays: small ones by NumPy, large ones by `allocate`, from memory that has pages."""
     kind = np.dtype(dtype)
     if prod(shape) * kind.itemsize < LARGE:
         return partial(np.empty, shape, kind)
@@ -196,24 +199,27 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-BOX_AXES = 3  # that a job copies along, besides a run of bytes
+BOX_AXES = 3  # axes of a `copy_box` job, around its runs of bytes
 Note = Callable[..., None]
 
 
 class NotRecordedError(Exception):
-    """Something is done with an array that no job does."""
+    """A plan does something with an array for which there is no job."""
 
 
 class Region:
     """A piece of memory.
 
     Args:
-        frame: its bytes; they are not looked at while a plan is recorded, and where it is `given` never.
-        note: what notes jobs.
-        given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
-        made: whether it is written anew in each call.
-        scratch: whether it is of one driver at a time.
-        base: where it begins in that array, in bytes.
+        frame: its bytes. They are not read while a plan is recorded; those of a given array are never used.
+        note: notes jobs.
+        given: number of the caller's array that it stands for; -1 for memory of the plan's own.
+        made: whether each call writes it anew.
+
+    Attributes:
+        scratch: whether it is scratch of one driver at a time.
+        base: offset in the caller's array where it begins, in bytes.
+        start: its address.
     """
 
     def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
@@ -225,8 +231,8 @@ class RecordedArray(TwinArray):
     """An array whose elements are not there yet.
 
     Args:
-        memory: in which it will lie.
-        twin: a view of the memory's frame.
+        memory: the piece of memory that it is in.
+        twin: the array as a view of the memory's frame.
     """
 
     memory: Region
@@ -234,17 +240,17 @@ class RecordedArray(TwinArray):
 
     @property
     def place(self) -> tuple[Region, int]:
-        """The memory, and bytes from its beginning to the first element."""
+        """The memory, and the offset of the first element in bytes."""
         return self.memory, self.offset
 
     def assign(self, value: Any) -> None:
-        """Note that elements are copied from another array, or one number for all."""
+        """Note copies from another array, or of one number to all elements."""
         source = value if isinstance(value, RecordedArray) else held(np.asarray(value, self.dtype), self.memory.note)
         for target, part in boxes(self, source.broadcast_to(self.shape)):
             self.memory.note("copy_box", 1, (target.place, part.place), box_of(target.twin, part.twin))
 
     def fill(self, number: Any) -> None:
-        """Note that all elements become a number."""
+        """Note that all elements are set to a number."""
         if number == 0 and self.flags.c_contiguous:
             self.memory.note("clear", 1, (self.place,), (self.nbytes,))
         else:
@@ -256,8 +262,8 @@ class RecordedArray(TwinArray):
         return made
 
     def __getattr__(self, name: str) -> Any:
-        """Any other method of NumPy's arrays reads elements, and cannot be recorded."""
-        if name.startswith("__"):  # which NumPy asks for, to find out what this is
+        """Raise NotRecordedError: any other method of NumPy's arrays reads elements."""
+        if name.startswith("__"):  # NumPy asks for such names to find out what an object is
             raise AttributeError(name)
         raise NotRecordedError(f"NumPy's `{name}` is called from Python")
 
@@ -269,7 +275,7 @@ class RecordedArray(TwinArray):
 
 
 def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> RecordedArray:
-    """An array of new memory, or one that a caller gives."""
+    """An array in new memory, or, if `given` is not negative, an array that the caller gives."""
     kind = np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     frame = allocate(Buffer("recorded", SCRATCH, "uint8", (nbytes,))) if given < 0 else np.empty(nbytes, np.uint8)
@@ -277,20 +283,20 @@ def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> Recorde
 
 
 def held(array: Array, note: Note) -> RecordedArray:
-    """An array that lasts, as it is."""
+    """An array that the plan holds from call to call."""
     plain = np.asarray(array, order="C")
     return RecordedArray(Region(plain.reshape(-1).view(np.uint8), note), plain)
 
 
 def box_of(target: Array, source: Array) -> tuple[int, ...]:
-    """The numbers of `copy_box` (kernels/cpu/threads.py) for arrays of one shape."""
+    """The numbers of a `copy_box` job (kernels/cpu/threads.py) for two arrays of one shape."""
     run, axes = _run_and_axes(target, source)
     ones = [(1, 0, 0)] * (BOX_AXES - len(axes))
     return (run, *(number for axis in (*ones, *axes) for number in axis))
 
 
 def boxes(target: RecordedArray, source: RecordedArray) -> Iterator[tuple[RecordedArray, RecordedArray]]:
-    """Two arrays of one shape in parts that one job copies each."""
+    """Two arrays of one shape, cut into parts such that one job can copy a part."""
     if target.size == 0:
         return
     _, axes = _run_and_axes(target.twin, source.twin)
@@ -302,7 +308,8 @@ def boxes(target: RecordedArray, source: RecordedArray) -> Iterator[tuple[Record
 
 
 def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int, int, int]]]:
-    """Bytes that lie together in both, and outer axes as (count, stride in the source, stride in the target)."""
+    """The length in bytes of runs without gaps in both arrays; and the axes around them, each as (count, stride in the
+    source, stride in the target)."""
     run, axes = target.itemsize, list[tuple[int, int, int]]()
     for count, out, into in zip(target.shape[::-1], source.strides[::-1], target.strides[::-1], strict=True):
         if count == 1:
@@ -316,16 +323,16 @@ def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int
     return run, axes
 
 
-BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to so many, then halves by halves
+BLOCK, LONGEST = 8, 128  # NumPy adds up to 128 floats of a column in 8 lanes; more are halved first
 Body = tuple[ir.For | ir.Store, ...]
 
 
 def added_rows(dtype: str, rows: int, columns: int, goes_on: bool = False) -> ScanModule | None:
-    """The module that adds up `x [rows, columns]` as `y [columns]`, which may spoil x; None where NumPy would add in
-    another order.
+    """The module that adds up the rows of `x [rows, columns]` into `y [columns]`. It may overwrite x. None if NumPy
+    would add in another order.
 
     Args:
-        goes_on: whether rows are added to what y holds, one after the other.
+        goes_on: whether rows are added to the contents of y, one after the other.
     """
     by_eights = dtype in FLOATS and columns == 1 and rows >= BLOCK
     if dtype == "bool" or rows == 0 or (by_eights and rows > LONGEST):
@@ -340,12 +347,12 @@ def added_rows(dtype: str, rows: int, columns: int, goes_on: bool = False) -> Sc
 
 
 def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
-    """Rows, columns, and rows as far as they are whole blocks."""
+    """Rows, columns, and the number of rows in whole blocks."""
     return rows, columns, rows - rows % BLOCK
 
 
 def _by_rows(dtype: str, goes_on: bool) -> Body:
-    """Row after row."""
+    """Statements that add row after row."""
     row, column, width = Name("row"), Name("column"), Name("width")
     first = ir.Store("y", column, Load("x", column, dtype=dtype))
     more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
@@ -356,7 +363,7 @@ def _by_rows(dtype: str, goes_on: bool) -> Body:
 
 
 def _by_eights(dtype: str) -> Body:
-    """Eight sums side by side, these two by two, then what is left over."""
+    """Statements that add in eight lanes, then add the lanes two by two, then the rows that are left."""
     row, lane, zero, one, block = Name("row"), Name("lane"), Literal(0), Literal(1), Literal(BLOCK)
     more = Load("x", lane, dtype=dtype) + Load("x", row + lane, dtype=dtype)
     sums: list[Expr] = [Load("x", Literal(place), dtype=dtype) for place in range(BLOCK)]
@@ -376,14 +383,14 @@ TO_PACK = HEADER_SIZES.index("to_pack")
 
 @dataclass(frozen=True)
 class Job:
-    """A driver with what it is given.
+    """One job: a driver and its arguments.
 
     Args:
-        driver: a native function, or the name of one of the runtime's.
-        threads: that run it.
-        places: the memory of its arrays, and bytes from its beginning.
-        numbers: the words behind these.
-        unread: numbers of places that it reads only to pack what lies there, which is done once.
+        driver: a native function, or the name of a function of the runtime.
+        threads: the number of threads that run it.
+        places: its arrays, each as (memory, offset in bytes).
+        numbers: its numbers, which come after the arrays.
+        unread: numbers of places that it reads only to pack the array there, which is done once.
     """
 
     driver: Any
@@ -395,14 +402,15 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Recorder(Processor):
-    """Notes jobs.
+    """A target that notes jobs instead of doing them.
 
     Args:
-        jobs: in order.
-        sizes: the sizes that drivers among them are given.
-        status: where all drivers say that an index was out of range.
-        barrier: at which the threads of a driver meet.
-        modules: what drivers were made of.
+        jobs: the jobs so far, in order.
+        sizes: the arrays of sizes that drivers are given.
+        status: where drivers note that an index was out of range.
+        barrier: where the threads of a driver meet.
+        pool: scratch of drivers.
+        modules: driver -> the module that it was made from.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -417,7 +425,7 @@ class Recorder(Processor):
         self.jobs.append(Job(driver, threads, tuple(places), tuple(numbers)))
 
     def clear(self) -> None:
-        """Forget all jobs; memory that lasts from run to run stays."""
+        """Forget all jobs. Memory that lasts from run to run stays."""
         self.jobs.clear()
         self.sizes.clear()
 
@@ -480,7 +488,7 @@ class Recorder(Processor):
 
 
 class RecordedMemory(Memory):
-    """Each buffer by itself, scratch one behind the other in the same memory."""
+    """Makes new memory for each buffer. Drivers use the same scratch, one after the other."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -501,14 +509,14 @@ class RecordedMemory(Memory):
 
 
 class RecordedBlock:
-    """Scratch of one driver at a time."""
+    """A block of scratch, which one driver at a time uses."""
 
     def __init__(self, nbytes: int) -> None:
         self.memory = made_array((nbytes,), "uint8", _unknown)
         self.memory.memory.scratch = True
 
     def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, RecordedArray]:
-        """The buffers that a user wants, side by side from an offset on."""
+        """The wanted buffers, one after the other from an offset on."""
         parts = {}
         for name, buffer in wanted.items():
             parts[name] = self.memory[offset : offset + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
@@ -518,9 +526,9 @@ class RecordedBlock:
 
 @dataclass(frozen=True)
 class RecordedReference:
-    """Notes what an op does that is not compiled.
+    """Notes the work of an op that is not compiled.
 
-    Raises NotRecordedError where it is more than moving elements.
+    Raises NotRecordedError if the op does more than move elements.
     """
 
     call: Call

@@ -1,10 +1,12 @@
 """Recurrences that keep their states only at borders of segments, and run each segment again on the backward pass.
 
-Where a state is a matrix, keeping all steps takes longer than computing them again: memory beyond the cache is written
-and read. The backward pass goes row by row, segment by segment: steps up, then steps down, all within the cache
-(`scan_module.py`). Gradients have the bits that they have where all steps are kept.
+If a state is a matrix, to keep all steps takes longer than to compute them again, because memory beyond the cache is
+written and read. The backward pass goes row by row, and segment by segment within a row. It runs the steps of a segment
+forward, then backward; all their values stay in the cache (`scan_module.py`). Gradients have the same bits as if all
+steps were kept.
 
-Limits: elementwise steps whose rows are independent, states that see the step before; else all steps are kept.
+Limits: steps must be elementwise, rows independent, and a state must be read only at the next step. All other
+recurrences keep all steps.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ from rnnops.recurrent.recurrence import Recurrence, input_types
 from rnnops.types import Array
 
 CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
-LEAST_STEPS = 8  # of a segment
+LEAST_STEPS = 8  # the least number of steps of a segment
 WHY = "to write and read all of them takes longer than to compute them again"
-STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # what backward reads of forward steps
+STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # roles of the values of forward steps that backward reads
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of one direction and their plan.
+    """The steps of one pass, and their plan.
 
     Args:
-        hoisted: what is left of the cell, and what runs once.
+        hoisted: the step without the ops that run once, and these ops.
     """
 
     hoisted: Hoisted
@@ -50,14 +52,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """All three passes of a recurrence that goes in segments.
+    """The three passes of a recurrence that runs in segments.
 
     Args:
-        segment: steps of one.
-        forward: keeps states only at borders.
-        again: the same steps, which leave what backward reads in segments.
-        down: backward steps.
-        gradients: these as they are where all steps are kept.
+        segment: steps of a segment.
+        forward: the forward pass, which keeps states only at borders.
+        again: the forward steps as the backward pass runs them again; they store the values of one segment.
+        down: the backward steps.
+        gradients: the backward steps as they are without segments.
     """
 
     segment: int
@@ -67,7 +69,7 @@ class SegmentPlan:
     gradients: GradientSteps
 
     def of(self, segment: int) -> SegmentPlan:
-        """The plan with segments of so many steps."""
+        """The plan with segments of `segment` steps."""
         forward, again, down = (_with_segment(one, segment) for one in (self.forward, self.again, self.down))
         return SegmentPlan(segment, forward, again, down, self.gradients)
 
@@ -83,7 +85,7 @@ def _with_segment(steps: Steps, segment: int) -> Steps:
 
 @dataclass
 class SegmentPlans:
-    """The plans of recurrences in segments, made once each, when what is saved is chosen; then they are compiled."""
+    """The plans of recurrences in segments. Each is made when residuals are chosen, and is compiled later."""
 
     options: Options
     known: dict[str, tuple[tuple[object, ...], SegmentPlan | None]] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class SegmentPlans:
         return self._steps if self.options.target.compacts and not self.options.interpreted else None
 
     def of(self, call: Call, backward_call: Call) -> SegmentPlan | None:
-        """The plan of a RecurrentNetwork op and its gradient, None where they do not fit this."""
+        """The plan of a RecurrentNetwork op and its gradient; None if they cannot run in segments."""
         what = _decides(call.op, backward_call.op)
         known, plan = self.known.get(call.op.key, (None, None))
         if known is None or not _same(known, what):
@@ -114,7 +116,7 @@ class SegmentPlans:
 
 
 def _decides(*ops: Op) -> tuple[object, ...]:
-    """The key of a plan: the nets of two ops, and which of their inputs and outputs exist."""
+    """The key of a plan: the nets of the ops, and which inputs and outputs they have."""
     nets = (op.attributes[name] for op in ops for name in ("cell", "backward"))
     return (*nets, *(tuple(map(bool, names)) for op in ops for names in (op.inputs, op.outputs)))
 
@@ -126,7 +128,7 @@ def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
 def compile_in_segments(
     call: Call, backward_call: Call, options: Options, plan: SegmentPlan
 ) -> tuple[ForwardScan, BackwardScan]:
-    """Compile a RecurrentNetwork op and its gradient."""
+    """Compile a RecurrentNetwork op and its gradient by their plan."""
     forward = _forward(call, options, plan)
     again, down = plan.again, plan.down
     notes = (f"segments of {plan.segment} steps run again from their borders, within the cache: {WHY}",)
@@ -138,7 +140,7 @@ def compile_in_segments(
 
 
 def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentPlan:
-    """Plan a RecurrentNetwork op and its gradient in segments. Raises UnsupportedError where steps do not fit this."""
+    """Plan a RecurrentNetwork op and its gradient in segments. Raises UnsupportedError if this is not possible."""
     if call.op.attributes.get("sums"):
         raise UnsupportedError("sums over steps")
     parts = scan_of_gradients(backward_call, frozenset())
@@ -156,7 +158,7 @@ def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentP
 
 
 def segment_steps(scan: Scan, plan: StepPlan) -> int:
-    """Steps of a segment: the largest power of two whose values for backward, of one row, fit the cache."""
+    """Steps of a segment: the largest power of two such that one row's values for backward fit into `CACHE`."""
     rows = scan.batch * plan.heads
     tensors = [tensor for tensor in scan.tensors.values() if tensor.segment]
     row = sum(prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in tensors) // rows
@@ -167,7 +169,7 @@ def segment_steps(scan: Scan, plan: StepPlan) -> int:
 
 
 def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
-    """The steps of the forward pass, from the states at borders, which leave the values for backward in segments."""
+    """The forward steps that run again: they begin with the states at a border, and store values of one segment."""
     _check_states(call)
     stored = {name: name.blob for name in read if name.role is not Role.STATE}
     hoisted, scan = scan_of_steps(call, stored, frozenset())
@@ -178,10 +180,10 @@ def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
 
 
 def _with_borders(ahead: Scan, forward: Scan, back: Scan) -> Scan:
-    """Steps that run again, with the borders that the forward pass leaves. Raises UnsupportedError where one misses."""
+    """The steps that run again, with the borders of the forward pass. Raises UnsupportedError if one is missing."""
     borders = {name: tensor for name, tensor in forward.tensors.items() if name.role is Role.BORDER}
     if any(blob in back.reads and Role.BORDER.of(blob) not in borders for blob in _state_inputs(back)):
-        raise UnsupportedError("backward reads a state that no forward step does")
+        raise UnsupportedError("backward reads a state that no forward step reads")
     return replace(ahead, tensors={**ahead.tensors, **borders})
 
 
@@ -190,7 +192,7 @@ def _state_inputs(scan: Scan) -> list[str]:
 
 
 def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
-    """A tensor for each state that steps read, which holds it before each segment."""
+    """For each state that steps read, a tensor for its values before each segment."""
     read = {slot.tensor for slot in scan.reads.values() if slot.tensor.role is Role.STATE}
     count = -(-scan.steps // segment)
     return {
@@ -201,16 +203,16 @@ def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
 
 
 def _check_states(call: Call) -> None:
-    """Raise UnsupportedError where a state is not a plain one, or all its steps are wanted anyway."""
+    """Raise UnsupportedError if a state is read other than at the next step, or all its steps are a result."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     every = call.op.outputs[: 2 * len(states) : 2]
     if not states or any(every) or not all(state.is_plain() for state in states):
-        raise UnsupportedError("all steps of a state are wanted, or seen by other steps than the next one")
+        raise UnsupportedError("all steps of a state are a result, or a step reads more than the state before it")
 
 
 def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
-    """The plan of a scan as a loop over rows around one over steps. Raises UnsupportedError where there is more."""
+    """The plan of a scan as a loop over rows around a loop over steps. Raises UnsupportedError if it needs more."""
     target = options.target
     try:
         plan = plan_step(scan, target.compacts, target.in_place, target.calls)
@@ -222,7 +224,7 @@ def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
 
 
 def _with_segments(scan: Scan, ahead: Scan) -> Scan:
-    """The backward steps, which find what they read of forward steps in segments."""
+    """The backward steps, which read the values of forward steps from segments."""
     tensors = {
         name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
     }
@@ -231,14 +233,15 @@ def _with_segments(scan: Scan, ahead: Scan) -> Scan:
 
 
 def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
-    """The backward plan with what forward steps read that all steps share. Raises UnsupportedError for unlike rows."""
+    """The backward plan, with the constants and references of forward steps added. Raises UnsupportedError if rows or
+    heads of both passes differ."""
     if plan.heads != again.heads:
         raise UnsupportedError("heads that are independent only in one direction")
     if again.lengths not in ("", plan.lengths):
         raise UnsupportedError("rows that end only in one direction")
     both = plan.constants.keys() & again.constants.keys()
     if any(not np.array_equal(plan.constants[name], again.constants[name]) for name in both):
-        raise UnsupportedError("constants of one name")
+        raise UnsupportedError("different constants with one name")
     constants: dict[str, Array] = {**again.constants, **plan.constants}
     types = {**{name: again.types[name] for name in again.invariant if name in again.types}, **plan.types}
     invariant = frozenset({*plan.invariant, *again.invariant})
@@ -260,7 +263,7 @@ def _steps_forward(call: Call, options: Options, again: StepPlan, segment: int) 
 
 
 def _forward(call: Call, options: Options, planned: SegmentPlan) -> ForwardScan:
-    """The forward pass."""
+    """The runner of the forward pass."""
     recurrence, steps, segment = Recurrence(call.op, call.net), planned.forward, planned.segment
     states, fixed = state_tensors(recurrence, input_types(recurrence, call)), fixed_references(recurrence, options)
     notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)

@@ -217,8 +217,8 @@ def test_the_axis_of_rows() -> None:
     stream = run.stream({"h_out": "h"}, rows=4)
     stream(np.ones((2, 4, 3), "float32"), rows=2)
     assert stream.states["h"].any(axis=(0, 2)).tolist() == [False, False, True, False]
-    rejects(ro.StreamError, stream.join, "blob 'h'", "declares", "wanted 4", "got 5")
-    rejects(ro.StreamError, lambda: stream.copy([0]), "blob 'h'", "declares")
+    rejects(ro.StreamError, stream.join, "blob 'h'", "fixes the number of rows", "wanted 4", "got 5")
+    rejects(ro.StreamError, lambda: stream.copy([0]), "blob 'h'", "fixes the number of rows")
     assert stream.copy([3, 2, 1, 0]).states["h"].any(axis=(0, 2)).tolist() == [False, True, False, False]
     rejects(ro.StreamError, lambda: run.stream({"h_out": "h"}, rows=5), "blob 'h'", "no axis", "[2, 4, 3]")
     rejects(ro.StreamError, lambda: run.stream({"h_out": "h"}, shapes={"h": (2, "N", 3)}), "declared", "(2, 4, 3)")
@@ -249,7 +249,7 @@ def test_a_state_of_a_recurrence_that_goes_backwards_is_refused(tmp_path: Path) 
     run = ro.compile(net).bind(**ro.init_params(net, 0))
     shapes = {"ahead": (1, "N", H), "back": (1, "N", H)}
     assert run.stream({"first": "ahead"}, rows=1, shapes=shapes)
-    words = "net 'both'", "blob 'back'", "RecurrentNetwork -> r/", "goes backwards"
+    words = "net 'both'", "blob 'back'", "RecurrentNetwork -> r/", "reversed recurrence"
     rejects(ro.StreamError, lambda: run.stream({"second": "back"}, rows=1, shapes=shapes), *words)
     sizes = {"x": (1, 1, D), "ahead": (1, 1, H), "back": (1, 1, H)}
     rejects(ro.FeedError, lambda: run.export_native(tmp_path, states={"second": "back"}, **sizes), *words)
@@ -267,7 +267,7 @@ def test_what_no_stream_can_be_opened_with() -> None:
     rejects(ro.StreamError, opened(shapes={"h": (1,)}), "blob 'h'", "shapes=")
     rejects(ro.StreamError, opened(shapes={**SHAPES, "h_in": (None, "N", H)}), "blob 'h_in'", "several axes")
     for shape in ((1, "N", -1), (1, True, H), (1, 2.0, H), 5, "N"):
-        rejects(ro.StreamError, opened(shapes={**SHAPES, "h_in": shape}), "blob 'h_in'", "no shape")
+        rejects(ro.StreamError, opened(shapes={**SHAPES, "h_in": shape}), "blob 'h_in'", "not a shape")
     rejects(ro.StreamError, opened(shapes={"h_in": (1, 3, H), "c_in": (1, 3, H)}), "rows=")
     for rows in (-1, True, 1.0, "2"):
         rejects(ro.StreamError, opened(rows=rows), "rows")

@@ -109,7 +109,7 @@ def test_a_stream_that_ends_within_a_window_or_a_cut() -> None:
         check(net, frames=least)
         stream = on_device(net).stream(shapes=X, steps="T", rows=2, dtype="float64")
         for tail in range(least if least > 1 else 0):
-            words = ("net 'ended', blob 'x': the stream ends within", f"wanted {least} frames or more; got {tail}")
+            words = ("net 'ended', blob 'x': the stream is shorter than", f"wanted {least} frames or more; got {tail}")
             rejects(ro.StreamError, lambda tail=tail: stream.finish(feeds_of(X, tail)), *words)
 
     check_each(ENDED, check_ended)
@@ -214,7 +214,7 @@ def test_shapes_that_inputs_declare_and_no_rows() -> None:
     net.outputs(y=x[1:] * 2.0)
     run = on_device(net)
     rejects(
-        ro.StreamError, lambda: run.stream(steps="T", shapes={"x": (5, 3)}), "blob 'x'", "no input has the size", "'T'"
+        ro.StreamError, lambda: run.stream(steps="T", shapes={"x": (5, 3)}), "blob 'x'", "no input has an axis", "'T'"
     )
     stream = run.stream(steps="T", shapes={"x": ("T", 3)}, dtype="float64")
     x = random_arrays(x=(5, 3))["x"]
@@ -276,16 +276,16 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "cumsum": (lambda net, x: ro.cumsum(x, 2), "CumSum", ""),
     "attention": (lambda net, x: ro.transpose(x, [0, 2, 1]) @ x, "MatMul", "along different axes"),
     "context": (lambda net, x: x @ ro.transpose(x, [0, 2, 1]), "MatMul", "sums over frames"),
-    "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks some frames up"),
-    "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "follow from their number"),
-    "the first frames": (lambda net, x: x[:, :, :2], "Slice", "follow from their number"),
-    "the first hundred": (lambda net, x: x[:, :, :100], "Slice", "follow from their number"),
-    "the last hundred": (lambda net, x: x[:, :, -100:], "Slice", "follow from their number"),
-    "a multiple of frames": (filled_up, "Pad", "follow from their number"),
+    "the last frame": (lambda net, x: ro.gather(x, 0, axis=2), "Gather", "looks up single frames"),
+    "the last frames": (lambda net, x: x[:, :, -2:], "Slice", "by their total number"),
+    "the first frames": (lambda net, x: x[:, :, :2], "Slice", "by their total number"),
+    "the first hundred": (lambda net, x: x[:, :, :100], "Slice", "by their total number"),
+    "the last hundred": (lambda net, x: x[:, :, -100:], "Slice", "by their total number"),
+    "a multiple of frames": (filled_up, "Pad", "by their total number"),
     "strides over the same": (
         lambda net, x: ro.max_pool(x, [3], strides=[2], auto_pad="SAME_UPPER"),
         "MaxPool",
-        "its pads follow",
+        "its pads depend",
     ),
     "windows over merged frames": (
         lambda net, x: ro.max_pool(ro.reshape(ro.transpose(x, [0, 2, 1]), [0, 1, -1]), [3], strides=[3]),
@@ -307,9 +307,9 @@ REFUSED: dict[str, tuple[Callable[[ro.Net, ro.Blob], ro.Blob], str, str]] = {
     "the state before": (lambda net, x: earlier(net, x, offset=1), "RecurrentNetwork", "before the last one"),
     "lengths": (lambda net, x: cut_short(net, x, lengths=np.array([3, 2], "int32")), "RecurrentNetwork", "lengths="),
     "truncate": (lambda net, x: cut_short(net, x, truncate=2), "RecurrentNetwork", "truncate="),
-    "frames from 20 000 on": (lambda net, x: x[:, :, 20_000:], "Slice", "follow from their number"),
+    "frames from 20 000 on": (lambda net, x: x[:, :, 20_000:], "Slice", "by their total number"),
     "a table": (lambda net, x: x + ro.slice(net.parameter("p", (99999,)), 0, ro.shape(x)[2:3], [0]), "Add", "number"),
-    "context of the end": (at_the_end, "Add", "known at the end only"),
+    "context of the end": (at_the_end, "Add", "known only at the end"),
     "twice": (lambda net, x: ro.concat(x, x, axis=2), "Concat", "joins frames"),
     "norm": (lambda net, x: ro.global_max_pool(x) + x, "GlobalMaxPool", "folds all frames"),
     "short means": (lambda net, x: ro.average_pool(x, [3], pads=[1, 1]), "AveragePool", "count_include_pad=1"),
@@ -335,7 +335,7 @@ def test_shapes_and_chunks_that_do_not_fit() -> None:
         ro.StreamError,
         lambda: run.stream(steps="T", shapes={"x": ("N", "F", "T")}),
         "blob 'x'",
-        "several sizes",
+        "several names",
         "F, N",
     )
     rejects(ro.StreamError, lambda: run.stream(steps="T", shapes=("N", 3, "T")), "shapes= is not a dict")
@@ -345,14 +345,19 @@ def test_shapes_and_chunks_that_do_not_fit() -> None:
     stream = run.stream(steps="T", shapes={"x": (1, 3, "T")}, dtype="float64")
     assert stream.chunk == 2
     rejects(
-        ro.StreamError, lambda: stream(np.ones((1, 3, 3))), "no chunk of frames", "a multiple of 2", "got 3", "finish"
+        ro.StreamError,
+        lambda: stream(np.ones((1, 3, 3))),
+        "wrong number of frames",
+        "a multiple of 2",
+        "got 3",
+        "finish",
     )
-    rejects(ro.StreamError, lambda: stream(np.ones((1, 3, 0))), "no chunk of frames")
+    rejects(ro.StreamError, lambda: stream(np.ones((1, 3, 0))), "wrong number of frames")
     rejects(ro.FeedError, lambda: stream(z=np.ones((1, 3, 2))), "blob 'z'")
     assert stream.finish(np.ones((1, 3, 5)))["y"].shape == (1, 3, 2)
     plain = run.stream({"y": "x"}, shapes={"x": (1, 3, 2)})
     assert plain.delay == {}
-    rejects(ro.StreamError, plain.finish, "knows of no frames", "steps=")
+    rejects(ro.StreamError, plain.finish, "opened without steps=")
     net = ro.Net("two")
     a, b = net.inputs("a", "b")
     net.outputs(y=a + b)
@@ -377,7 +382,7 @@ def test_names_of_sizes_and_outputs() -> None:
     ):
         net = ro.Net("merged")
         net.outputs(y=build(net.input("x")))
-        rejects(ro.StreamError, lambda net=net: ro.streamed_net(net, "T", X), "number of frames, or has them merged")
+        rejects(ro.StreamError, lambda net=net: ro.streamed_net(net, "T", X), "number of frames, or has frames merged")
 
 
 def test_rows_that_are_mixed_are_refused() -> None:
@@ -480,7 +485,7 @@ def test_states_without_counters_that_do_not_follow_are_refused() -> None:
     stream, states = opened_spotter(spotter(lookahead=1))
     stream.load(states)  # after frames, the counters are there
     stream.reset()
-    wrong = "without those that say where it is", "stream/position"
+    wrong = "without its counters of frames", "stream/position"
     rejects(ro.StreamError, lambda: stream.load(states), *wrong)
     shapes = {"x": (1, 3, 1), "stream/fed": (1,), **{name: array.shape for name, array in stream.states.items()}}
     links = {f"{name}_next": name for name in stream.states}
@@ -536,12 +541,12 @@ def test_errors_say_which_sizes_a_stream_reads() -> None:
     bound = ro.compile(net).bind(**params_of(net, "float32"))
     stream = bound.stream(shapes=X, steps="T", rows=2)
     for shape in ((2, 2, 1), (1, 3, 1), (3,), (2, 3)):
-        wrong = f"blob 'x': a feed of another shape; wanted [2, 3, T], of T frames; got {[*shape]}"
+        wrong = f"blob 'x': a feed has another shape; wanted [2, 3, T], of T frames; got {[*shape]}"
         rejects(ro.StreamError, lambda shape=shape: stream(np.zeros(shape, "float32")), wrong)
         rejects(ro.StreamError, lambda shape=shape: stream.finish(np.zeros(shape, "float32")), wrong)
-    wrong = "no input has the size of frames; wanted 'time'; got x [N, 3, T]. Name the axis of frames 'time' in shapes="
+    wrong = "no input has an axis of frames; wanted 'time'; got x [N, 3, T]. Name the axis of frames 'time' in shapes="
     rejects(ro.StreamError, lambda: bound.stream(shapes=X, steps="time"), wrong)
-    wrong = "channels do not fit the weights; wanted 3; got 7680. Are frames the axis that shapes= says? An unrolled"
+    wrong = "channels do not fit the weights; wanted 3; got 7680. Does shapes= name the right axis? An unrolled"
     rejects(ro.StreamError, lambda: bound.stream(shapes={"x": ("N", "T", 3)}, steps="T"), "Conv", wrong)
     wrong = "no state has an axis of rows; got 1. Leave rows= out, or"
     rejects(ro.StreamError, lambda: bound.stream(shapes={"x": (1, 3, "T")}, steps="T", rows=1), wrong)

@@ -34,11 +34,11 @@ def test_floats_are_what_is_asked_for_or_float32() -> None:
     [
         ({"x": (2, 3)}, None, "an input is left out"),
         ({"x": (2, 3), "i": (1,), "z": (1,)}, None, "'z'"),
-        ({"x": (2, -3), "i": (1,)}, None, "no shape"),
-        ({"x": (2, True), "i": (1,)}, None, "no shape"),
+        ({"x": (2, -3), "i": (1,)}, None, "not a shape"),
+        ({"x": (2, True), "i": (1,)}, None, "not a shape"),
         ({"x": (2**40, 2**40), "i": (1,)}, None, "no memory can hold"),
-        ({"x": (2, 3), "i": (1,)}, "int32", "no dtype of floats"),
-        ({"x": (2, 3), "i": (1,)}, "nonsense", "no dtype of floats"),
+        ({"x": (2, 3), "i": (1,)}, "int32", "is not a float dtype"),
+        ({"x": (2, 3), "i": (1,)}, "nonsense", "is not a float dtype"),
         ({"x": np.zeros((2, 3)), "i": (1,)}, "float32", "another dtype than dtype="),
     ],
 )

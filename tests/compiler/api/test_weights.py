@@ -39,7 +39,7 @@ def test_what_is_bound_later_is_kept_so_too() -> None:
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_what_is_refused(device: str) -> None:
     run = ro.compile(model(), device)
-    with pytest.raises(FeedError, match="no such way to keep weights; wanted 'int8', or None; got 'int4'"):
+    with pytest.raises(FeedError, match="no such format of weights; wanted 'int8', or None; got 'int4'"):
         run.bind(w=W, weights="int4")
     with pytest.raises(FeedError, match="no bound input is a weight of a product"):
         run.bind(b=W[0], weights="int8")
@@ -49,9 +49,9 @@ def test_what_is_refused(device: str) -> None:
         run.bind(w=W.astype("d"), weights="int8")
     with pytest.raises(FeedError, match="bind names no input"):
         run.bind(u=W, weights="int8")
-    with pytest.raises(DeviceError, match="weights of int8 are for products that round nothing else"):
+    with pytest.raises(DeviceError, match="weights of int8 do not go with another precision"):
         ro.compile(model(), device, precision="bfloat16").bind(w=W, weights="int8")
-    with pytest.raises(DeviceError, match=r"weights= is of the CUDA device.*run\.bind\(\*\*params, weights='int8'\)"):
+    with pytest.raises(DeviceError, match=r"weights= is only for the CUDA.*run\.bind\(\*\*params, weights='int8'\)"):
         ro.compile(model(), device, weights="int8")
 
 
@@ -59,7 +59,7 @@ def test_what_is_refused(device: str) -> None:
 def test_there_are_no_gradients(device: str) -> None:
     run = ro.compile(model(), device).bind(w=W, b=W[0], weights="int8")
     for work in (run.vjp, run.plan, run.saved_residuals, run.memory_estimates, run.profile):
-        with pytest.raises(GradientError, match="weights that are kept as int8 are only for calls"):
+        with pytest.raises(GradientError, match="weights that are kept as int8 have no gradient"):
             work(x=X)
 
 

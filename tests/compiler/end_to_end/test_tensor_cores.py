@@ -162,7 +162,7 @@ def test_what_goes_without_precision() -> None:
         ro.compile(net, "cuda", precision="bfloat16", weights="float16")
     with pytest.raises(DeviceError, match=r"net 'net': .* take whole warps; wanted a multiple of 32; got 3"):
         ro.compile(net, "cuda", precision="float16", tuning=Options(device=Cuda(net="net")))(feeds_of(net, 2))
-    with pytest.raises(DeviceError, match=r"rounds what would be float32; wanted feeds of float32; got float64"):
+    with pytest.raises(DeviceError, match=r"rounds only float32; wanted feeds of float32; got float64"):
         ro.compile(net, "cuda", precision="float16")(in_float64(feeds_of(net, 2)))
 
 
