@@ -1,9 +1,9 @@
 """Arguments of a scan: structures of tensors, their layout, and stand-ins for traced tensors.
 
-**Layout**: what the tensors of a recurrence look like, and how they lie in the net that runs it. Where all states and
-inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the result is the same,
-but rows are not shared out among threads. The batch axis of a state is one of the size that inputs `[T, N, ...]` have;
-where several are, the step decides (`prepare.py`).
+**Layout**: shapes and dtypes of a recurrence's tensors, and their batch axes. If all states and inputs have a batch
+axis of one size, it becomes the batch of the recurrence. Else the recurrence has a batch of one row that holds
+everything. The result is the same, but threads cannot share out rows. The batch axis of a state has the size N of the
+inputs `[T, N, ...]`. If several axes have this size, the step decides (`prepare.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class TensorKind:
-    """Dtype and shape of one step's tensor, and the axis of its batch, if it has one."""
+    """Dtype and shape of a tensor in one step, and its batch axis, if there is one."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -42,22 +42,22 @@ class TensorKind:
 
     @property
     def batch(self) -> int | None:
-        """The size of the batch."""
+        """Batch size; None without a batch axis."""
         return None if self.batch_axis is None else self.shape[self.batch_axis]
 
     def to_front(self) -> list[int]:
-        """The order of axes that puts the batch first."""
+        """Order of axes that moves the batch axis to the front."""
         assert self.batch_axis is not None
         others = [axis for axis in range(len(self.shape)) if axis != self.batch_axis]
         return [self.batch_axis, *others]
 
     def back(self) -> list[int]:
-        """The order of axes that undoes `to_front`."""
+        """Order of axes that undoes `to_front`."""
         order = self.to_front()
         return [order.index(axis) for axis in range(len(order))]
 
     def of_batch(self, size: int) -> TensorKind:
-        """The same with a batch of another size."""
+        """The same kind with another batch size."""
         shape = tuple(size if axis == self.batch_axis else own for axis, own in enumerate(self.shape))
         return replace(self, shape=shape)
 
@@ -67,7 +67,7 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """States and inputs of a recurrence, as one step sees them, and the device of tensors that the step makes."""
+    """States and inputs of a recurrence as one step sees them. `device` is where the step makes new tensors."""
 
     states: tuple[TensorKind, ...]
     inputs: tuple[TensorKind, ...]
@@ -75,12 +75,12 @@ class TensorLayout:
 
     @cached_property
     def batch(self) -> int | None:
-        """The size of the batch; None where a step is one row."""
+        """Batch size; None if the recurrence has one row that holds everything."""
         sizes = {kind.batch for kind in (*self.states, *self.inputs)}
         return sizes.pop() if len(sizes) == 1 else None
 
     def rows(self) -> list[tuple[torch.dtype, int | None, tuple[int, ...]]]:
-        """The layout without the batch size."""
+        """The layout without its batch size."""
         return [
             (
                 kind.dtype,
@@ -95,26 +95,27 @@ class TensorLayout:
         return (*self.states, *self.inputs)
 
     def of_batch(self, size: int) -> TensorLayout:
-        """The layout with a batch of another size."""
+        """The layout with another batch size."""
         states, inputs = (tuple(kind.of_batch(size) for kind in kinds) for kinds in (self.states, self.inputs))
         return replace(self, states=states, inputs=inputs)
 
 
-TRIED = 4  # layouts at most
+TRIED = 4  # number of layouts at most
 
 
 def layouts_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int | None) -> list[TensorLayout]:
-    """The layouts that states, and inputs `[T, N, ...]`, may have; the last one makes a step one row, if any does.
+    """Layouts that the states and the inputs `[T, N, ...]` may have. A layout of one row comes last, if there is any.
 
     Args:
-        batch_axis: of the states, if it is known. Else states of one shape have one of the axes that are as long as N.
+        batch_axis: axis of the states, if it is known. Else each axis of length N is a candidate. States of one shape
+            have the same axis.
 
-    Raises StepError where no state has the axis that is said to be the batch's.
+    Raises StepError if no state has the given axis.
     """
     ranks = sorted({state.dim() for state in states})
     if batch_axis and not any(-rank <= batch_axis < rank for rank in ranks):  # scalars have no axis 0
         wanted = f"an axis of states with {' or '.join(map(str, ranks))} axes"
-        raise StepError("batch_axis= is an axis of no state", wanted=wanted, came=batch_axis)
+        raise StepError("no state has the axis of batch_axis=", wanted=wanted, came=batch_axis)
     shapes = dict.fromkeys(tuple(state.shape) for state in states)
     batches = {sequence.shape[1] if sequence.dim() > 1 else None for sequence in inputs}
     fit = [[n for n, size in enumerate(shape) if {size} == batches] or [0] for shape in shapes]
@@ -126,7 +127,7 @@ def layouts_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: i
 
 
 def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tuple[int, ...], int]) -> TensorLayout:
-    """The layout with a batch axis for each shape of a state; a tensor with too few axes has no batch."""
+    """The layout with the given batch axis for each shape of a state. Tensors with too few axes have no batch."""
 
     def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> TensorKind:
         rank = len(shape)
@@ -141,7 +142,7 @@ def _layout(states: Sequence[Tensor], inputs: Sequence[Tensor], axes: Mapping[tu
 
 LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
-OF_CALLS = ("init", "lengths", "steps")  # which people give when they make the module
+OF_CALLS = ("init", "lengths", "steps")  # arguments of calls, which people give to `RNN` by mistake
 
 
 PLAIN = (Tensor, Parameter)
@@ -149,37 +150,40 @@ LEAF = pytree.tree_structure(0)
 
 
 class TensorTree(NamedTuple):
-    """The tensors of a nested structure, and the structure."""
+    """The tensors of a nested structure, and the structure itself."""
 
     leaves: list[Tensor]
     tree: Any
 
 
 class Uneven(NamedTuple):
-    """A structure in which some leaves are None, and some are complex tensors, which have two real ones.
+    """A structure with a leaf that is None (no tensor), or a complex tensor (two real tensors).
 
     Args:
-        counts: how many tensors each leaf has.
+        counts: number of real tensors of each leaf.
     """
 
     tree: Any
     counts: tuple[int, ...]
 
     def all_leaves(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
-        """The leaves of the structure."""
+        """The leaves of the structure, made from its real tensors."""
         found = iter(leaves)
         return [joined([next(found) for _ in range(count)]) for count in self.counts]
 
 
 def joined(tensors: Sequence[Tensor], is_complex: bool = True) -> Any:
-    """The leaf of these real tensors; two are the parts of a complex one, or of one of pairs `[..., 2]`."""
+    """Makes a leaf of its real tensors.
+
+    Two tensors are the parts of a complex leaf, or of a real one of pairs `[..., 2]`.
+    """
     if len(tensors) == 2:
         return torch.complex(*tensors) if is_complex else torch.stack(list(tensors), -1)
     return tensors[0] if tensors else None
 
 
 def _split(leaf: Tensor | None) -> list[Tensor]:
-    """The real tensors of a leaf."""
+    """Splits a leaf into its real tensors: none for None, two for a complex leaf."""
     if leaf is None or not leaf.is_complex():
         return [] if leaf is None else [leaf]
     leaf = leaf.resolve_conj()
@@ -187,8 +191,8 @@ def _split(leaf: Tensor | None) -> list[Tensor]:
 
 
 def nested(leaves: list[Tensor], tree: Any) -> Any:
-    """Tensors in a structure."""
-    if tree is LEAF:  # most are, and calls are frequent
+    """Puts tensors into a structure."""
+    if tree is LEAF:  # the most frequent case
         return leaves[0]
     if isinstance(tree, Uneven):
         return pytree.tree_unflatten(tree.all_leaves(leaves), tree.tree)
@@ -210,7 +214,7 @@ def tuple_of(count: int) -> Any:
 
 
 def tensors_of(what: str, tree: Any) -> TensorTree:
-    """The real tensors of a nested structure. Raises StepError where it holds something else, except for None."""
+    """The real tensors of a nested structure. Raises StepError for a leaf that is neither a tensor nor None."""
     kind = type(tree)
     if kind in PLAIN and not tree.is_complex():
         return TensorTree([tree], LEAF)
@@ -219,7 +223,7 @@ def tensors_of(what: str, tree: Any) -> TensorTree:
     leaves, structure = pytree.tree_flatten(tree, is_leaf=is_packed)
     for leaf in leaves:
         if not isinstance(leaf, Tensor) and leaf is not None:
-            raise StepError(f"{what} are tensors, and one is not", came=f"{type(leaf).__name__} {leaf!r}"[:60])
+            raise StepError(f"{what} must be tensors or None", came=f"{type(leaf).__name__} {leaf!r}"[:60])
     parts = [_split(leaf) for leaf in leaves]
     counts = tuple(map(len, parts))
     is_even = {*counts} <= {1}
@@ -230,23 +234,23 @@ NO_INPUT = Uneven(LEAF, (0,))
 
 
 def check_complex(carry: Any, after: Any) -> None:
-    """Raise StepError where the structures of a carry differ only in which states are complex."""
+    """Raise StepError if two structures of a carry differ only in which states are complex."""
     (before, counts), (tree, found) = (x if isinstance(x, Uneven) else (x, (1,) * x.num_leaves) for x in (carry, after))
     for number, (count, now) in enumerate(zip(counts, found, strict=False) if before == tree else ()):
         if {count, now} == {1, 2}:
             wanted, came = ("a real tensor", "a complex one") if now == 2 else ("a complex tensor", "a real one")
             hint = "Begin with the dtype that the step gives: torch.zeros(N, H, dtype=torch.cfloat)."
-            raise StepError(f"state {number} is not what it was after a step", wanted=wanted, came=came, hint=hint)
+            raise StepError(f"state {number} changes its kind in a step", wanted=wanted, came=came, hint=hint)
 
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
 class FlatStep:
-    """A step of nested structures as a function of tensors.
+    """A step of nested structures, as a function of flat tensors.
 
     Args:
-        wide: the dtype in which it computes with narrower floats, if any.
+        wide: the dtype to which narrower floats are widened within the step; None for no widening.
     """
 
     def __init__(self, step: StepFunction, carry: TensorTree, xs: TensorTree, wide: torch.dtype | None) -> None:
@@ -280,7 +284,7 @@ class FlatStep:
 
 
 def inputs_of(xs: Any, steps: Any) -> TensorTree:
-    """Inputs of a scan. Raises StepError where neither they nor `steps=` say T, or both do and differ."""
+    """Inputs of a scan. Raises StepError if neither the inputs nor `steps=` give T, or if they differ."""
     inputs = tensors_of("inputs", xs)
     checked_count("steps", steps, 0)
     if not inputs.leaves and steps is None:
@@ -293,9 +297,9 @@ def inputs_of(xs: Any, steps: Any) -> TensorTree:
 
 
 def with_steps(inputs: TensorTree, carry: TensorTree, steps: Any, batch_axis: int | None) -> TensorTree:
-    """Inputs that say T and N: where there are none, integers [T, N] that the step does not see.
+    """Inputs that give T and N. Without inputs, the result is integers [T, N] that the step does not see.
 
-    N is as long as an axis of the states: `batch_axis`, else the first one of the state with the fewest axes.
+    N is then the size of a state's axis: of `batch_axis`, else of the first axis of the state with the fewest axes.
     """
     if inputs.leaves:
         return inputs
@@ -308,7 +312,7 @@ def with_steps(inputs: TensorTree, carry: TensorTree, steps: Any, batch_axis: in
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a scan. Raises StepError for those that it does not have."""
+    """Options of a scan. Raises StepError for an unknown option."""
     for name in options:
         if name not in OPTIONS:
             hint = f"It is an argument of the call: rnn(xs, {name}=...)." if name in OF_CALLS else None
@@ -317,28 +321,28 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_answers(assume: Any) -> tuple[bool, ...]:
-    """Answers to `if tensor:`. Raises StepError for what is not a list of them."""
+    """Answers to `if tensor:`. Raises StepError if `assume` is not a sequence of bools."""
     if not isinstance(assume, Sequence) or not all(isinstance(answer, bool) for answer in assume):
         raise StepError("assume= is not a list of answers", wanted="True and False, in order", came=repr(assume)[:60])
     return tuple(assume)
 
 
 def checked_axis(axis: Any) -> int | None:
-    """The axis of the batch, None for one to be found. Raises StepError for what is neither."""
+    """The batch axis; None if it has to be found. Raises StepError for other values."""
     if axis is not None and (not isinstance(axis, int) or isinstance(axis, bool)):
         raise StepError("batch_axis= is not an axis", wanted="an integer", came=repr(axis)[:60])
     return axis
 
 
 def checked_count(name: str, count: Any, least: int = 1) -> Any:
-    """A number of steps or calls, or None. Raises StepError for what is neither."""
+    """A number of steps or calls, or None. Raises StepError for other values."""
     if count is None or (isinstance(count, int | SymInt) and not isinstance(count, bool) and count >= least):
         return count
     raise StepError(f"{name}= must be an integer of {least} or more", came=repr(count)[:60])
 
 
 def repeatable(xs: Any, init: Any, lengths: Any, steps: Any) -> Any:
-    """The sequence, or T without one, of a call that may be as one before; None for others."""
+    """The inputs of a call that may repeat an earlier one (T if there are no inputs). None for other calls."""
     if steps is None:
         return xs if lengths is None and type(xs) in PLAIN else None
     return steps if xs is None and init is not None and lengths is None and type(steps) is int else None
@@ -350,9 +354,9 @@ def is_packed(xs: Any) -> bool:
 
 
 def padded(xs: PackedSequence, lengths: Any) -> tuple[Tensor, Tensor]:
-    """Inputs [T, N, ...] and lengths [N] of packed rows, in the caller's order of rows.
+    """Pads a PackedSequence. Returns inputs [T, N, ...] and lengths [N], in the caller's order of rows.
 
-    Raises StepError where there are lengths already.
+    Raises StepError if the caller gave lengths too.
     """
     if lengths is not None:
         raise StepError("a PackedSequence has lengths already", blob="lengths", hint="Leave lengths= out.")
@@ -360,7 +364,7 @@ def padded(xs: PackedSequence, lengths: Any) -> tuple[Tensor, Tensor]:
 
 
 def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
-    """Results [T, N, ...] of all steps, packed as the inputs are. Raises StepError for results without rows."""
+    """Packs results [T, N, ...] as the inputs are packed. Raises StepError for results without rows."""
     order = xs.sorted_indices
 
     def packed(y: Tensor) -> PackedSequence:
@@ -369,7 +373,8 @@ def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
             raise StepError("a result without rows cannot be packed", wanted=wanted, came=[*y.shape])
         y = y if order is None else y.index_select(1, order)
         ends = lengths if order is None else lengths[order.cpu()]
-        data = pack_padded_sequence(torch.view_as_real(y) if y.is_complex() else y, ends).data  # has their gradients
+        # `.data` has the gradients of y
+        data = pack_padded_sequence(torch.view_as_real(y) if y.is_complex() else y, ends).data
         data = torch.view_as_complex(data) if y.is_complex() else data
         return PackedSequence(data, xs.batch_sizes, order, xs.unsorted_indices)
 
@@ -377,11 +382,11 @@ def packed_as(xs: PackedSequence, ys: Any, lengths: Tensor) -> Any:
 
 
 def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
-    """Lengths as int32, of a list of integers or a tensor of any integer type, one for each row of `x [T, N, ...]`.
+    """Lengths as int32, one for each row of `x [T, N, ...]`. Takes a list of integers, or a tensor of any integer type.
 
-    They may be on another device than the inputs, and are copied then.
+    Lengths may lie on another device than the inputs. They are copied then.
 
-    Raises StepError for others.
+    Raises StepError for other values.
     """
     if lengths is None:
         return None
@@ -395,13 +400,13 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
 
 
 def is_in_graph(tensors: Sequence[Tensor]) -> bool:
-    """True if a graph is being made of what is done with these tensors."""
+    """True if a graph is being made of the ops on these tensors."""
     return any(isinstance(tensor, FakeTensor | FunctionalTensor) for tensor in tensors)
 
 
 @contextmanager
 def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
-    """Ops run at once in here, and parameters and buffers without values have random ones."""
+    """Within this context ops run at once. Parameters and buffers without values get random values."""
     with ExitStack() as stack:
         while torch._C._len_torch_function_stack():
             stack.enter_context(_pop_mode_temporarily())
@@ -423,13 +428,14 @@ def with_values(modules: Sequence[Module]) -> Iterator[None]:
                     if id(tensor) not in made and tensor is not None and _has_no_value(tensor):
                         made[id(tensor)] = _value_of(tensor)
                 others = {name: made[id(x)] for name, x in held.items() if id(x) in made}
-                stack.enter_context(swapped(held, others) if others else nullcontext())  # scripted modules have no dict
+                # scripted modules have no dict to change
+                stack.enter_context(swapped(held, others) if others else nullcontext())
         yield
 
 
 @contextmanager
 def given_tensors(cell: Module | None, named: Mapping[str, Tensor]) -> Iterator[None]:
-    """A module has a graph's parameters and buffers."""
+    """A module gets the parameters and buffers of a graph."""
     with ExitStack() as stack:
         for name, child in cell.named_modules() if named and cell is not None else ():
             for held in (child._parameters, child._buffers):
@@ -440,7 +446,7 @@ def given_tensors(cell: Module | None, named: Mapping[str, Tensor]) -> Iterator[
 
 @contextmanager
 def swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None]:
-    """A dict has other tensors under its names."""
+    """A dict gets other tensors under its names."""
     before = dict(held)
     held.update(others)
     try:

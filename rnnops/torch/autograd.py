@@ -1,10 +1,10 @@
-"""A recurrence in PyTorch's autograd: one node of its graph, with tangents in forward mode, over mapped rows in vmap.
+"""A recurrence in PyTorch's autograd: a node of the graph, tangents in forward mode, and vmap.
 
-Forward mode is `torch.autograd.forward_ad` or `torch.func.jvp`. `grad` and `vjp` of `torch.func` have graphs of their
-own, whose backward pass is the gradient net. Transforms may be nested.
+Forward mode is `torch.autograd.forward_ad` or `torch.func.jvp`. `grad` and `vjp` of `torch.func` record graphs of their
+own. Their backward pass is the gradient net. Transforms may be nested.
 
-**Mapped tensors** of `torch.func.vmap`: the mapped axis is folded into the batch, or gone along place by place.
-`torch.autograd.grad(..., is_grads_batched=True)` maps gradients in the same way.
+**Mapped tensors** of `torch.func.vmap`: the mapped axis is folded into the batch, or there is one call for each place
+on that axis. `torch.autograd.grad(..., is_grads_batched=True)` maps gradients in the same way.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ class Mapped:
     """The tensors of a call as they are outside of a vmap.
 
     Args:
-        axes: the axis of each that is mapped, None in those that are the same at all places.
-        places: how long that axis is.
-        level: of the vmap among transforms, infinite for those of `torch.autograd`, which are in backward passes.
+        axes: the mapped axis of each tensor; None for a tensor that is the same at all places.
+        places: length of the mapped axis.
+        level: number of the vmap among the transforms. It is infinite for a vmap of `torch.autograd`, which occurs only
+            in backward passes.
         randomness: the argument of `torch.vmap`.
-        outside: a context in which the vmap is not there.
-        again: makes an axis of a result the mapped one.
+        outside: makes a context in which the vmap is off.
+        again: takes a result and an axis, and makes this axis the mapped one.
     """
 
     tensors: tuple[Any, ...]
@@ -67,14 +68,14 @@ class Mapped:
         return all(axis is None for axis in self.axes)
 
     def once(self, call: Callable[..., Any]) -> Any:
-        """Results of a call that all places have."""
+        """Results of one call that serves all places."""
         with self.outside():
             return call(*self.tensors)
 
     def one_by_one(self, call: Callable[[int, Sequence[Any]], Sequence[Any]]) -> list[Any]:
-        """Results of a call for each place of the mapped axis, mapped again; None where a result is None.
+        """Results of one call for each place of the mapped axis, stacked and mapped again. A result stays None.
 
-        Raises StepError for no places.
+        Raises StepError if the mapped axis has length 0.
         """
         if not self.places:
             raise StepError("torch.vmap maps an axis without places", wanted="1 or more", came=0)
@@ -93,7 +94,7 @@ class Mapped:
         """Results of one call in which the mapped axis is a part of the batch.
 
         Args:
-            inputs, outputs: the axis of rows. Behind outputs are their tangents, of those that are floats.
+            inputs, outputs: axes of rows. Tangents of float outputs come after the outputs.
         """
         with self.outside():
             made = call([*map(self._fold, self.tensors, self.axes, inputs)])
@@ -103,7 +104,7 @@ class Mapped:
         return [self.again(x, axis) for x, axis in zip(apart, axes, strict=True)]
 
     def batches(self, inputs: Sequence[int | None]) -> tuple[int, int]:
-        """The size of the batch, and that of the batch into which the mapped axis is folded."""
+        """Size of the batch, and of the batch with the mapped axis folded in."""
         x, at, axis = next(found for found in zip(self.tensors, self.axes, inputs, strict=True) if found[2] is not None)
         own = [size for place, size in enumerate(x.shape) if place != at][axis or 0]
         return own, own * self.places
@@ -116,10 +117,10 @@ class Mapped:
 
 
 def axes_of_all(outputs: Sequence[int], floats: Sequence[bool]) -> list[int]:
-    """The axis of rows of outputs, and of their tangents behind them.
+    """Axes of rows: of outputs, then of their tangents.
 
     Args:
-        floats: which of all these are floats, and have a tangent if any has.
+        floats: for each output and tangent, True if it is a float. If any float has a tangent, all have.
     """
     axes = [*outputs]
     while len(axes) < len(floats):
@@ -128,7 +129,7 @@ def axes_of_all(outputs: Sequence[int], floats: Sequence[bool]) -> list[int]:
 
 
 def at_each_place(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward pass that takes gradients that are mapped, too: it runs for each place of the mapped axis."""
+    """Lets a backward pass take mapped gradients: it runs for each place of the mapped axis."""
 
     @wraps(backward)
     def run(ctx: Any, *grads: Tensor | None) -> Any:
@@ -141,13 +142,13 @@ def at_each_place(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def innermost() -> Any:
-    """The innermost transform of torch.func around a call, None where there is none."""
+    """The innermost transform of torch.func around a call; None if there is none."""
     is_any = torch._C._are_functorch_transforms_active()
     return retrieve_current_functorch_interpreter() if is_any else None
 
 
 def mapped_of(tensors: Sequence[Tensor | None]) -> Mapped | None:
-    """Tensors outside of the innermost transform, if that is a vmap."""
+    """The tensors outside of the innermost transform, if this is a vmap; else None."""
     vmap = innermost()
     if not isinstance(vmap, VmapInterpreter):
         return None
@@ -156,16 +157,18 @@ def mapped_of(tensors: Sequence[Tensor | None]) -> Mapped | None:
     return Mapped(found, axes, vmap.batch_size(), vmap.level(), vmap.randomness(), vmap.lower, again)
 
 
-DEEPEST = 16  # such vmaps in vmaps; a backward pass on a CUDA device cannot ask how many there are
+# depth of nested vmaps of `torch.autograd` that is searched; a backward pass on CUDA cannot ask for the depth
+DEEPEST = 16
 
 
 def mapped_by_autograd(tensors: Sequence[Tensor | None]) -> Mapped | None:
-    """Tensors outside of the innermost vmap of `torch.autograd`, which has tensors and levels of its own."""
+    """The tensors outside of the innermost vmap of `torch.autograd`, which has tensor types and levels of its own."""
     if not any(x is not None and is_legacy_batchedtensor(x) for x in tensors):
         return None
     for level in range(DEEPEST, 0, -1):
         found = tuple(None if x is None else torch._remove_batch_dim(x, level, 0, 0) for x in tensors)
-        axes = tuple(0 if x is not None and len(x) else None for x in found)  # 0 long if it is not mapped here
+        # length 0 if the tensor is not mapped at this level
+        axes = tuple(0 if x is not None and len(x) else None for x in found)
         if 0 in axes:
             given = tuple(x if axis is None else y for x, y, axis in zip(tensors, found, axes, strict=True))
             places = max(len(x) for x in found if x is not None)
@@ -178,7 +181,7 @@ def _again(add: Callable[..., Tensor], level: int, x: Tensor, axis: int) -> Tens
 
 
 def check_tangents(call: TensorCall, grads: Grads) -> None:
-    """Raise StepError where gradients would have tangents: a backward pass in forward mode."""
+    """Raise StepError for a backward pass in forward mode, whose gradients would need tangents."""
     tangents = [forward_ad.unpack_dual(grad).tangent for grad in grads if grad is not None]
     if call.run.kind == "t" or any(tangent is not None for tangent in tangents):
         hint = "Take gradients of tangents after dual_level ends, or use torch.autograd.grad with create_graph=True."
@@ -186,10 +189,10 @@ def check_tangents(call: TensorCall, grads: Grads) -> None:
 
 
 class RecurrenceFunction(torch.autograd.Function):
-    """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
+    """Runs a compiled recurrence. The pullback holds what backward reads, and lives as long as the graph.
 
-    Where backward runs again (`retain_graph`, mapped gradients), or a tensor has moved since (`fully_shard` frees and
-    gathers parameters between the passes), the forward pass runs again.
+    The forward pass runs again if backward runs again (`retain_graph`, mapped gradients), or if a tensor has moved
+    since. `fully_shard` moves tensors: it frees and gathers parameters between the passes.
     """
 
     @staticmethod
@@ -198,7 +201,7 @@ class RecurrenceFunction(torch.autograd.Function):
         outputs, ctx.pull = call.vjp(tensors, seed, words)
         held = (*tensors, *outputs)
         ctx.how = call, seed, [x.data_ptr() for x in held]
-        ctx.save_for_backward(*held)  # which tells where one was changed in place meanwhile
+        ctx.save_for_backward(*held)  # `saved_tensors` raises an error if a tensor was changed in place meanwhile
         ctx.set_materialize_grads(False)
         if False in [output.is_floating_point() for output in outputs]:
             ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
@@ -225,14 +228,19 @@ class RecurrenceFunction(torch.autograd.Function):
 
 
 class Gradients(torch.autograd.Function):
-    """Gradients of a recurrence as they are; what they are differentiated by is the gradient net, made when asked for.
+    """Gradients of a recurrence, as values that are known.
+
+    Differentiating them runs the gradient net, which is made when it is first needed.
 
     Its run is a node of autograd's graph, so that there are derivatives of every order.
     """
 
     @staticmethod
     def forward(ctx: Any, call: TensorCall, seed: int, grads: Grads, count: int, *tensors: Tensor) -> Any:
-        """The gradients, which are the first `count` tensors; behind them are the inputs, then gradients of outputs."""
+        """Returns the gradients, which are the first `count` tensors.
+
+        After them come the inputs, then gradients of outputs.
+        """
         names = [name for name, grad in zip(call.run.run.net.output_blobs, grads, strict=True) if grad is not None]
         ctx.how = call, seed, names, count
         ctx.save_for_backward(*tensors[count:])
@@ -245,7 +253,7 @@ class Gradients(torch.autograd.Function):
         (call, seed, names, count), held, deeper = ctx.how, ctx.saved_tensors, torch.is_grad_enabled()
         check_order(call.run, True)
         with torch.enable_grad():
-            held = [x.view_as(x) for x in held]  # as gradients of outputs may themselves depend on inputs
+            held = [x.view_as(x) for x in held]  # gradients of outputs may themselves depend on inputs
             run = call.run.gradient(call.wanted, names, held[: len(call.wanted)])
             outputs = with_gradients(run.call_for(held, wanted_of(held)), seed, None, *held)[-count:]
             pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
@@ -257,7 +265,7 @@ class Gradients(torch.autograd.Function):
 
 
 def outputs_of(run: TensorRun, seed: int | None, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Outputs of a recurrence, in the net's order; without a seed nothing in it is random."""
+    """Outputs of a recurrence, in the net's order. `seed` is None if the recurrence draws no random numbers."""
     call = run.call_for(tensors, wanted_of(tensors))
     if not call.wanted:
         return call.outputs(tensors, seed)
@@ -266,25 +274,26 @@ def outputs_of(run: TensorRun, seed: int | None, tensors: Sequence[Tensor]) -> S
 
 
 def wanted_of(tensors: Sequence[Tensor]) -> tuple[bool, ...]:
-    """Which tensors' gradients are wanted; empty where none is."""
+    """For each tensor, True if its gradient is wanted. Empty if none is."""
     wanted = tuple([x.requires_grad for x in tensors]) if torch.is_grad_enabled() else ()
     return wanted if True in wanted else ()
 
 
-# Makes outputs a node of autograd's graph, by a call, a seed, addresses of tensors that kernels read as they are, and
-# tensors. `Function.apply` is this behind a search for torch.func's tensors, which are unwrapped before.
+# Makes outputs a node of autograd's graph. Arguments are a call, a seed, addresses of the tensors that kernels read
+# directly, and tensors. `Function.apply` does the same after a search for torch.func's tensors, which are unwrapped
+# earlier here.
 with_gradients = super(Function, RecurrenceFunction).apply
 
 
 @dataclass(frozen=True)
 class RowAxes:
-    """Where rows of the batch lie in tensors of a recurrence that keeps them apart.
+    """Axes of the batch's rows in the tensors of a recurrence that keeps rows apart.
 
     Args:
-        inputs: the axis in each input of the net, None in those without rows.
+        inputs: the axis in each input of the net; None for inputs without rows.
         outputs: the axis in each output.
-        fits: whether rows are computed in the same way where there is another number of them.
-        resized: the run for a number of rows.
+        fits: takes a number of rows; True if rows are then computed in the same way.
+        resized: takes a number of rows; returns the run for it.
     """
 
     inputs: tuple[int | None, ...]
@@ -299,8 +308,8 @@ def run_recurrence(
     """Outputs of a recurrence, in the net's order.
 
     Args:
-        tensors: of the net's inputs, in its order.
-        rows: where they are, None where a step may mix them.
+        tensors: one for each input of the net, in its order.
+        rows: returns the axes of rows; None if a step may mix rows.
     """
     if forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active():
         return outputs_of(run, _new_seed(run.side) if is_random else None, tensors)
@@ -317,12 +326,12 @@ def run_recurrence(
 
 @dataclass(frozen=True)
 class Surrounded:
-    """A call of a recurrence within transforms. The innermost one is taken off first.
+    """A call of a recurrence within transforms. Each method takes off the innermost transform first.
 
     Args:
-        derive: the run for tensors without transforms: nets of tangents are made for sizes.
-        seed: None where nothing in it is random.
-        drawn: the level of transforms from which on all places of a vmap have the same random numbers.
+        derive: makes the run for tensors without transforms. Nets of tangents are made for given sizes.
+        seed: None if the recurrence draws no random numbers.
+        drawn: level of transforms from which on all places of a vmap have the same random numbers.
     """
 
     derive: Callable[[Sequence[Tensor]], TensorRun]
@@ -343,9 +352,9 @@ class Surrounded:
         return self._moved(transform, primals, tangents)
 
     def _moved(self, jvp: Any, primals: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
-        """Outputs with tangents, where a tensor has one, by the run of the tangent net.
+        """Outputs with tangents, by the run of the tangent net. Tensors without a tangent are constant.
 
-        They are nodes of autograd's graph like any others, so that tangents have gradients.
+        Outputs and tangents are nodes of autograd's graph, so that tangents have gradients too.
         """
         given = [*primals, *(tangent for tangent in tangents if tangent is not None)]
         if any(map(is_legacy_batchedtensor, given)):
@@ -361,7 +370,7 @@ class Surrounded:
         if call is self:
             return made
         floats = [x.is_floating_point() for x in made]
-        count = (len(made) + floats.count(False)) // 2  # as each float has a tangent
+        count = (len(made) + floats.count(False)) // 2  # each float has a tangent
         moved = iter(made[count:])
         return [forward_ad.make_dual(x, next(moved)) if x.is_floating_point() else x for x in made[:count]]
 
@@ -371,7 +380,7 @@ class Surrounded:
         """Outputs as a node of the graph of `torch.func.grad`.
 
         Args:
-            known: these outputs, if they are known.
+            known: the outputs, if they were computed before.
         """
         lifted, _ = grad.lift((*tensors,), {})
         with enable_single_level_autograd_function():
@@ -379,7 +388,7 @@ class Surrounded:
         return made
 
     def _tangent(self, moving: tuple[bool, ...]) -> Surrounded:
-        """The call of the tangent net, which takes tangents of those tensors that move behind all tensors."""
+        """The call of the tangent net. It takes all tensors, then the tangents of those that move."""
         count = len(moving)
 
         def rows() -> RowAxes | None:
@@ -389,12 +398,12 @@ class Surrounded:
         return replace(self, derive=lambda given: self.derive(given[:count]).tangent(moving, given[:count]), rows=rows)
 
     def gradient(self, wanted: Sequence[bool], floats: Sequence[bool], given: Sequence[bool]) -> Surrounded:
-        """The call of the gradient net, which takes gradients of outputs behind all tensors.
+        """The call of the gradient net. It takes all tensors, then gradients of outputs.
 
         Args:
-            wanted: which tensors' gradients are.
-            floats: which outputs are floats.
-            given: which outputs have a gradient.
+            wanted: for each tensor, True if its gradient is wanted.
+            floats: for each output, True if it is a float.
+            given: for each output, True if it has a gradient.
         """
         count = len(wanted)
 
@@ -413,7 +422,10 @@ class Surrounded:
         return replace(self, derive=derive, rows=rows)
 
     def _mapped(self, mapped: Mapped) -> Sequence[Tensor]:
-        """Outputs for all places of the mapped axis: at once where it can be folded into the batch, else one by one."""
+        """Outputs for all places of the mapped axis.
+
+        One call serves them if the axis can be folded into the batch; else there is one call for each place.
+        """
         is_same = self.seed is None or mapped.randomness == "same" or mapped.level >= self.drawn
         if mapped.is_same and is_same:
             return mapped.once(lambda *given: self.outputs(given))
@@ -430,7 +442,7 @@ class Surrounded:
         return mapped.one_by_one(at)
 
     def _foldable(self, mapped: Mapped) -> RowAxes | None:
-        """Where rows lie, if the mapped axis can be folded into them: only what has rows is mapped."""
+        """Axes of rows if the mapped axis can be folded into them: each mapped tensor needs rows. Else None."""
         rows = self.rows() if self.seed is None else None
         if rows is None:
             return None
@@ -440,10 +452,10 @@ class Surrounded:
 
 
 class TransformNode(_SingleLevelFunction):
-    """Runs a recurrence as a node of the graph of `torch.func.grad` or `vjp`; its backward pass is the gradient net.
+    """A recurrence as a node of the graph of `torch.func.grad` or `vjp`. Its backward pass is the gradient net.
 
-    That is a call like any other, which transforms around it map, move and differentiate. Where there are none the
-    numbers of a first backward pass come from a graph of autograd, which runs nothing again.
+    The gradient net is a call like any other, so outer transforms can map and differentiate it. Without outer
+    transforms a first backward pass uses a graph of autograd, which need not run the forward pass again.
     """
 
     @staticmethod
@@ -482,7 +494,7 @@ class TransformNode(_SingleLevelFunction):
 
 
 def _pulled(graph: Any, wanted: Sequence[bool], given: Sequence[bool], grads: Any) -> list[Tensor] | None:
-    """Outputs and gradients by a graph of autograd; None where transforms are around more than its backward pass.
+    """Outputs and gradients by a graph of autograd. None if other transforms surround the backward pass.
 
     Args:
         graph: its inputs and its outputs.
@@ -500,7 +512,7 @@ def _pulled(graph: Any, wanted: Sequence[bool], given: Sequence[bool], grads: An
 
 
 def _is_plain(tensors: Sequence[Tensor]) -> bool:
-    """True if no transform is around a call, and none of its tensors has a gradient."""
+    """True if no transform surrounds a call, and none of its tensors has a gradient."""
     is_moved = forward_ad._current_level >= 0 or any(x.requires_grad or is_legacy_batchedtensor(x) for x in tensors)
     return not is_moved and innermost() is None
 
@@ -525,14 +537,18 @@ def check_surroundings() -> None:
 
 
 def outside_of_transforms() -> AbstractContextManager[object]:
-    """A step is traced and compared without tangents, and outside of `torch.func`, whose tensors have no data."""
+    """A context without tangents and outside of `torch.func`, in which steps are traced and compared.
+
+    Tensors of `torch.func` have no data.
+    """
     is_plain = forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
     return nullcontext() if is_plain else _outside()
 
 
 @contextmanager
 def _outside() -> Iterator[None]:
-    refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()  # of torch.func.grad
+    # `torch.func.grad` sets this message
+    refusal = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     with forward_ad._set_fwd_grad_enabled(False), temporarily_clear_interpreter_stack():
         torch._C._autograd._saved_tensors_hooks_enable()
         try:
@@ -543,8 +559,8 @@ def _outside() -> Iterator[None]:
 
 
 def check_traceable() -> None:
-    """Raise StepError for a step that fails because it reads tensors of `torch.func`."""
+    """Raise StepError for a step that failed because it reads tensors of `torch.func`."""
     check_surroundings()
     if torch._C._are_functorch_transforms_active():
         hint = "Call it once outside of torch.func: the trace is kept."
-        raise StepError("a step that reads tensors of torch.func was not traced before", hint=hint)
+        raise StepError("a step reads tensors of torch.func and was not traced before", hint=hint)

@@ -1,11 +1,11 @@
 """The reads of a step's code: found in its bytecode, recorded while it runs, read again later.
 
-Bytecode of the functions that ran gives the names of attributes, globals and imports. Names are collected for all code
-together: more than each object is asked for may be watched, and no name is missed. Code that asks for attributes by
-names of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
+Bytecode of the functions that ran gives names of attributes, globals and imports. All names are put together, so more
+attributes of an object may be watched than needed, and none is missed. Code that computes attribute names
+(`getattr(self, name)`, `vars(config)`) may read all attributes.
 
-While a step is traced, each code object is recorded before its first instruction: `sys.setprofile` tells of each call
-of this thread. PyTorch's own functions are left out: it is off within them.
+While a step is traced, each code object is recorded before its first instruction: `sys.setprofile` reports each call of
+this thread. Recording is off within PyTorch's own functions.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MISSING = object()
 
 
 def several(getter: Any, keys: Sequence[Any]) -> Callable[[Any], Iterable[Any]]:
-    """A getter of a tuple, also for one key, which then comes twice."""
+    """A getter of a tuple. With one key the key is given twice, so that the result is still a tuple."""
     fetch: Callable[[Any], Iterable[Any]] = getter(*keys) if len(keys) > 1 else getter(keys[0], keys[0])
     return fetch
 
 
 class AsOneOfSeveral:
-    """A getter of one thing as one of several."""
+    """Makes a getter of one value return a tuple of one."""
 
     __slots__ = ("_get",)
 
@@ -66,7 +66,7 @@ class names_in_class:  # noqa: N801 - used as the getters of `operator` are
 
 
 class items_of_dict:  # noqa: N801
-    """Items of a dict, whatever its class makes of `[]`."""
+    """Gets items of a dict, even if its class overrides `[]`."""
 
     def __init__(self, *keys: Any) -> None:
         self._keys = keys
@@ -92,11 +92,11 @@ def elements(value: Any) -> list[Any]:
 
 
 def bytes_of(value: Any) -> Any:
-    """The contents of an array, to compare."""
+    """Contents of an array, for comparison."""
     if not isinstance(value, np.ndarray):
         return bytes(value)
     mask = np.ndarray.tobytes(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else b""
-    return np.ndarray.tobytes(value), mask, value.shape, value.dtype  # `np.ma.masked` has no `tobytes` that works
+    return np.ndarray.tobytes(value), mask, value.shape, value.dtype  # `np.ma.masked` has no working `tobytes`
 
 
 def keys_of_class(value: type) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def slots_of(kind: type) -> list[str]:
 def is_filled(cell: types.CellType) -> bool:
     try:
         _ = cell.cell_contents
-    except ValueError:  # a name that has no value yet
+    except ValueError:  # the name of this cell has no value yet
         return False
     return True
 
@@ -158,17 +158,19 @@ OWN = str(Path(__file__).parents[1]) + os.sep
 LIBRARY = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 PACKAGES = (
     *("numpy", "sympy", "mpmath", "networkx", "functorch", "torchgen", "typing_extensions", "numba", "llvmlite"),
-    *("_pytest", "pytest", "pluggy"),  # asserts that pytest rewrites refer to them
+    *("_pytest", "pytest", "pluggy"),  # asserts that pytest has rewritten refer to these
 )
-UNREAD = ("torch", "rnnops", "builtins", *PACKAGES, *sys.stdlib_module_names)  # packages whose own values stay
+# packages whose own values count as constants
+UNREAD = ("torch", "rnnops", "builtins", *PACKAGES, *sys.stdlib_module_names)
 SITES = ("site-packages", "dist-packages")
-ANY_NAME = {"getattr", "hasattr", "attrgetter"}  # with a constant name they read that one
+ANY_NAME = {"getattr", "hasattr", "attrgetter"}  # with a constant name, these read only that name
 ALL_NAMES = {
     *("vars", "dir", "__dict__", "__getattribute__", "eval", "exec", "getattr_static", "getmembers", "asdict"),
     *("str", "repr", "format", "format_map", "dumps", "pformat", "print"),
     *("astuple", "copy", "deepcopy", "__getstate__", "__reduce_ex__"),
 }
-LOOKUP = torch.nn.Module.__getattr__.__code__, torch.nn.Module.__setattr__.__code__  # which read what is named
+# these functions read any name that they are asked for
+LOOKUP = torch.nn.Module.__getattr__.__code__, torch.nn.Module.__setattr__.__code__
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class CodeReads:
     """Names in one piece of code.
 
     Args:
-        all_names: whether it may read attributes by names that it makes itself.
+        all_names: True if the code may read attributes by names that it computes.
     """
 
     attributes: frozenset[str]
@@ -187,7 +189,7 @@ class CodeReads:
 
 @lru_cache(4096)
 def kind_of(filename: str) -> str:
-    """Whose code a file is."""
+    """Whose code a file is: the user's, a package's or PyTorch's."""
     if filename.startswith(MODULE_CODE):
         return MODULES
     if filename.startswith((TORCH, OWN, "<eval_with_key")):
@@ -200,14 +202,14 @@ def kind_of(filename: str) -> str:
 
 
 def is_unread(module: Any) -> bool:
-    """True if the values of a module or a class of this module name count as constants."""
+    """True if values in modules and classes of this package count as constants."""
     name = module if isinstance(module, str) else ""
     return name.partition(".")[0] in UNREAD
 
 
 @lru_cache(4096)
 def reads_of(code: CodeType) -> CodeReads:
-    """Names that a piece of code reads or sets, without those of functions in it."""
+    """Names that a piece of code reads or sets, without those of its inner functions."""
     instructions = list(dis.get_instructions(code))
     named_globals = {i.argval for i in instructions if i.opname.endswith(("_GLOBAL", "_NAME")) and i.opname[0] != "I"}
     imports = {str(i.argval) for i in instructions if i.opname == "IMPORT_NAME"}
@@ -231,7 +233,7 @@ def _texts(constants: tuple[Any, ...] | frozenset[Any]) -> Iterator[str]:
 
 
 def _is_dynamic(instructions: list[dis.Instruction], i: int) -> bool:
-    """True if an instruction is of a call such as `getattr(self, name)`, whose name is not a constant."""
+    """True if an instruction belongs to a call like `getattr(self, name)`, whose name is not a constant."""
     if instructions[i].argval not in ANY_NAME or not instructions[i].opname.startswith("LOAD"):
         return False
     pushed: list[Any] = []
@@ -253,10 +255,10 @@ class Reads:
     """Names in all code that ran.
 
     Args:
-        codes: by id; they are kept alive.
-        names: of attributes.
-        globals: by id, dicts of globals with the names that are read there.
-        imports: modules that are read by their names.
+        codes: code objects by id, which are kept alive.
+        names: names of attributes.
+        globals: by id of a dict of globals: the dict, and the names that are read in it.
+        imports: modules that the code imports by name.
     """
 
     codes: dict[int, CodeType] = field(default_factory=dict)
@@ -268,7 +270,7 @@ class Reads:
     reads_environment: bool = False
 
     def add(self, code: CodeType, its_globals: dict[str, Any]) -> bool:
-        """Add what code reads. Tells whether it is new."""
+        """Adds the names in a piece of code. Returns True if the code is new."""
         if id(code) in self.codes:
             return False
         self.codes[id(code)] = code
@@ -298,7 +300,7 @@ ENVIRONMENT = [part.__code__ for part in vars(type(os.environ)).values() if hasa
 
 
 CLOCK = "the clock"
-OUTSIDE = {  # modules of C functions that read what no object of Python holds
+OUTSIDE = {  # modules of C functions that read state outside of Python objects
     "time": CLOCK,
     "_random": "Python's random numbers",
     "random": "Python's random numbers",
@@ -311,23 +313,25 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
 SEEDING = {"manual_seed", "seed", "set_state", "set_offset"}  # methods of a torch.Generator
 SETTERS = {getattr(torch.Tensor, name).__set__ for name in ("data", "grad")}
-BETWEEN = (".random", "contextlib", "torch._compile", "torch._dynamo.eval_frame")  # modules between one and the user
+# modules between a random function and the user's code
+BETWEEN = (".random", "contextlib", "torch._compile", "torch._dynamo.eval_frame")
 CALL, GRAD = Module._call_impl.__code__, torch.autograd.grad.__code__
 TRANSFORMS = {made.__code__ for made in (eager_transforms.grad_and_value_impl, eager_transforms._vjp_with_argnums)}
 OLD_NORMS = WeightNorm, SpectralNorm
 IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
-OutsideRead = tuple[str, str]  # a function's name, what it reads
+OutsideRead = tuple[str, str]  # name of a function, description of the state that it reads
 
 
-class FirstImport(BaseException):  # no error: no handler of a step should catch it
+class FirstImport(BaseException):  # derived from BaseException, so that no handler of a step catches it
     """A step imports a module for the first time: a trace would leave the module with its own tensors."""
 
 
 class CodeRecorder(TorchFunctionMode):
-    """Tells of code that runs within, and of functions that read what cannot be checked.
+    """Reports code that runs within, and functions that read state that cannot be compared.
 
     Args:
-        imported: names of modules whose first import was tried outside of a trace; another one is a `FirstImport`.
+        imported: modules whose first import was already tried outside of a trace. The import of another module raises
+            `FirstImport`.
     """
 
     def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object], imported: Collection[str] = ()) -> None:
@@ -353,7 +357,7 @@ class CodeRecorder(TorchFunctionMode):
             _check_module(module)
 
     def _pause_other(self, pause: bool) -> None:
-        """A profiler that is at work is stopped meanwhile."""
+        """Stops another profiler meanwhile."""
         switch = getattr(self._before, "disable" if pause else "enable", None)
         if switch is not None:  # cProfile's
             switch()
@@ -382,7 +386,7 @@ class CodeRecorder(TorchFunctionMode):
             if code in TRANSFORMS or (
                 code is GRAD and frame.f_locals["create_graph"] and kind_of_caller(frame) == USER
             ):
-                raise StepError("a step takes a gradient of its own, which would have a gradient", hint=BY_HAND)
+                raise StepError("a step takes a gradient, which would need a gradient itself", hint=BY_HAND)
             if id(code) not in self._done:
                 self._on_call(frame, code)
         elif event == "c_call":
@@ -412,11 +416,11 @@ class CodeRecorder(TorchFunctionMode):
 
 
 def _refuse_seeding(frame: FrameType | None, name: str) -> None:
-    """Raise StepError where the user seeds random numbers, by a generator or by a function of `torch.random`."""
+    """Raise StepError if the user's code seeds random numbers, by a generator or by a function of `torch.random`."""
     while frame is not None and frame.f_globals["__name__"].endswith(BETWEEN):
         is_whole = frame.f_globals["__name__"].endswith(".random")
         name, frame = frame.f_code.co_name if is_whole else name, frame.f_back
-    if kind_of_caller(frame, itself=True) == USER:  # and not PyTorch itself, as in checkpoint
+    if kind_of_caller(frame, itself=True) == USER:  # PyTorch itself may seed, as in checkpoint
         raise StepError("a step seeds random numbers", op=name, hint=SEED_OUTSIDE)
 
 
@@ -428,7 +432,7 @@ def refuse_scripted(module: Module) -> None:
 
 
 def _check_module(module: Module) -> None:
-    """Raise StepError for modules that a graph would not show as they are."""
+    """Raise StepError for modules whose effect a graph would not show."""
     refuse_scripted(module)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, OLD_NORMS):
@@ -444,7 +448,7 @@ def _check_module(module: Module) -> None:
 
 
 def kind_of_caller(frame: FrameType | None, itself: bool = False) -> str:
-    """Whose code called, looking past the standard library's."""
+    """Whose code called. Frames of the standard library are skipped."""
     frame = frame if itself else frame and frame.f_back
     while frame is not None:
         kind = kind_of(frame.f_code.co_filename)

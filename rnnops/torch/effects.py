@@ -1,11 +1,11 @@
 """Effects of a step besides its results: found by a journal, carried as states or counted where that is possible.
 
-The journal holds copies of all that a step could change, made before its code runs. Everything is put back at the end,
-so that a trace and the self-check leave no mark.
+The journal holds copies of everything that a step could change, made before its code runs. All is put back at the end,
+so that a trace and a self-check leave no mark.
 
-A tensor that a step assigns (`self.mem = ...`), or changes in place, becomes a state of the recurrence, and is written
-back after a call. An attribute that code only adds to (`self.t += 1`) cannot decide anything: it is added up. All else
-that a step changes may decide how its next step goes, so that such a step runs by PyTorch's own loop.
+A tensor that a step assigns (`self.mem = ...`) or changes in place becomes a state of the recurrence, and is written
+back after a call. An attribute that code only adds to (`self.t += 1`) cannot decide anything: the sum is added after a
+call. Any other change may decide how the next step goes, so such a step runs by PyTorch's own loop.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Change(NamedTuple):
     """One thing that a step changed.
 
     Args:
-        holder: what it is in: a dict of attributes, items or globals, a class, a closure's cell, a list, ...
-        key: where in the holder; None where only the whole of it can be compared.
-        before, after: MISSING where there was nothing, or nothing is left.
-        where: the way to it, for messages.
+        holder: the object that holds it: a dict of attributes, items or globals, a class, a closure's cell, a list, ...
+        key: place in the holder; None if only the whole holder can be compared.
+        before, after: values; MISSING if there was no value, or none is left.
+        where: the path to it, for messages.
     """
 
     holder: Any
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """Copies of what a step could change: of all that code reads which is known, and of what new code names.
+    """Copies of everything that a step could change: what is known to be read, and what newly met code names.
 
     Args:
         before: a walk over what the step could read.
@@ -64,7 +64,7 @@ class Journal:
         self._add(before)
 
     def on_code(self, code: types.CodeType, its_globals: dict[str, Any]) -> None:
-        """Copy what new code could change, before it runs."""
+        """Copies what new code could change, before it runs."""
         if self._reads.add(code, its_globals):
             self._add(walk_all(self._roots, self._reads, tensor_parts=False))
 
@@ -84,16 +84,16 @@ class Journal:
         self.restore()
 
     def changes(self) -> list[Change]:
-        """The changes of known values."""
+        """The changes of values that were copied."""
         return [change for known in self._copies.values() for change in _changes_of(*known)]
 
     def changed_tensors(self) -> list[str]:
-        """The ways to tensors that were changed in place."""
+        """Paths to tensors that were changed in place."""
         known = self._tensors.values()
         return [text_of(path) for tensor, version, path in known if tensor._version != version]
 
     def forget_versions(self) -> None:
-        """Tensors count as they are now."""
+        """Tensors count as unchanged from here on."""
         known = self._tensors.items()
         self._tensors = {number: (tensor, tensor._version, path) for number, (tensor, _, path) in known}
 
@@ -115,7 +115,7 @@ def _copied(holder: Any) -> Any:
     if isinstance(holder, np.ndarray):
         return holder.copy()
     if isinstance(holder, dict):
-        return dict(dict.items(holder))  # whatever its class makes of `[]`
+        return dict(dict.items(holder))  # even if its class overrides `[]`
     if isinstance(holder, array):
         return array(holder.typecode, holder.tolist())
     if isinstance(holder, list | deque | set | bytearray) and len(holder) <= MOST_ELEMENTS:
@@ -149,7 +149,7 @@ def _changes_of(holder: Any, before: Any, path: Path) -> Iterator[Change]:
         for place, (one, other) in enumerate(zip(before, holder, strict=True)):
             if not is_same(one, other):
                 yield Change(holder, place, one, other, f"{where}[{place}]")
-    elif isinstance(holder, set):  # a copy may have another order
+    elif isinstance(holder, set):  # the copy of a set may have another order
         if set(map(id, before)) != set(map(id, holder)):
             yield Change(holder, None, before, holder, where)
     elif len(before) != len(holder) or not all(map(is_same, before, holder)):
@@ -209,7 +209,7 @@ def _replace_contents(holder: Any, before: Any) -> None:
 
 
 def _restore_order(holder: Any, before: Any) -> None:
-    """The keys of a dict in the order that they had."""
+    """Restores the order of a dict's keys."""
     if isinstance(holder, dict) and list(dict.keys(holder)) != list(before):
         for key in before:
             dict.__setitem__(holder, key, dict.pop(holder, key))
@@ -223,12 +223,12 @@ class CarriedTensor:
     """A tensor that a step sets besides its carry.
 
     Args:
-        slots: all places that hold it; all are set.
-        kind: of the tensor.
-        is_read: whether the value before a call counts.
-        in_place: whether the tensor itself is changed, and stays the same object.
-        grows: whether it comes to need a gradient where others do.
-        is_used: whether results depend on the value before; its shape may count all the same.
+        slots: all places that hold the tensor. All of them are set.
+        kind: dtype, shape and batch axis of the tensor.
+        is_read: True if the value before a call matters.
+        in_place: True if the step changes the tensor itself, which stays the same object.
+        grows: True if the tensor comes to need a gradient when other tensors do.
+        is_used: True if results depend on the value before a call. Its shape may matter even if this is False.
     """
 
     slots: tuple[Slot, ...]
@@ -241,11 +241,11 @@ class CarriedTensor:
     is_used: bool = True
 
     def after(self) -> Tensor:
-        """The tensor that a step left."""
+        """The tensor that a step left in its place."""
         holder, key, read = self.slots[0]
         found = read(holder, key)
         if not isinstance(found, Tensor):
-            raise StepError(f"a step sets {self.where} to a tensor only at times", came=type(found).__name__)
+            raise StepError(f"a step sets {self.where} to a tensor in some steps only", came=type(found).__name__)
         return found
 
     def as_change(self) -> Change:
@@ -253,20 +253,20 @@ class CarriedTensor:
         return Change(holder, key, self.before, None, self.where)
 
     def now(self, device: torch.device, rows: int) -> Tensor:
-        """The value before a call; zeros for the rows of the inputs, on their device, where it does not count."""
+        """The value before a call. If it does not matter: zeros with the rows of the inputs, on their device."""
         holder, key, read = self.slots[0]
         if self.is_read and (self.is_used or self.in_place):
             found: Tensor = read(holder, key)
-            return found.clone() if self.in_place else found  # its own memory is written at the end
+            return found.clone() if self.in_place else found  # the tensor's own memory is written at the end
         return torch.zeros(self.kind.of_batch(rows).shape, dtype=self.kind.dtype, device=device)
 
     def set(self, value: Any) -> None:
-        """Put a tensor where the step puts it."""
+        """Puts a tensor into all its places."""
         for holder, key, _ in self.slots:
             put(holder, key, value)
 
     def write_back(self, last: Tensor) -> None:
-        """Leave what a loop leaves."""
+        """Leaves the tensor as PyTorch's loop would leave it."""
         holder, key, read = self.slots[0]
         before = read(holder, key) if self.is_read else None
         if not self.grows and (before is None or not before.requires_grad):
@@ -279,7 +279,7 @@ class CarriedTensor:
 
 @dataclass(frozen=True)
 class Counted:
-    """An attribute that each step adds the same number to."""
+    """An attribute to which each step adds the same number."""
 
     holder: Any
     key: Any
@@ -301,7 +301,7 @@ class Effects:
     """Side effects of a step.
 
     Args:
-        others: what may decide how the next step goes.
+        others: changes that may decide how the next step goes.
     """
 
     carried: tuple[CarriedTensor, ...] = ()
@@ -310,43 +310,43 @@ class Effects:
 
     @property
     def where(self) -> str:
-        """The ways to what may decide, or else to all of it, for messages."""
+        """Paths, for messages: of changes that may decide, else of all effects."""
         others = [change.where for change in self.others]
         known = [*(c.where for c in self.carried), *(c.where for c in self.counted)]
         return ", ".join(dict.fromkeys(others or known))
 
     def full(self, layout: TensorLayout) -> TensorLayout:
-        """A layout with the tensors that are carried besides."""
+        """A layout with the carried tensors as extra states."""
         kinds = (_for_batch(carried, layout) for carried in self.carried)
         return TensorLayout((*layout.states, *kinds), layout.inputs, layout.device)
 
     def knows(self, change: Change) -> bool:
-        """True if a change is one of a tensor that is carried, or of a counter."""
+        """True if a carried tensor or a counter describes this change."""
         place = id(change.holder), change.key
         counted = ((id(c.holder), c.key) for c in self.counted)
         return place in counted or any((id(h), k) == place for c in self.carried for h, k, _ in c.slots)
 
     def deciding(self, others: Sequence[Change]) -> Effects:
-        """The same where more may decide how the next step goes."""
+        """These effects with more changes that may decide."""
         return Effects(self.carried, self.counted, (*self.others, *others))
 
     def growing(self, grown: Sequence[bool], used: Sequence[bool]) -> Effects:
-        """The same where it is known which carried tensors come to need a gradient, and which are used."""
+        """These effects, with the knowledge which carried tensors come to need a gradient and which are used."""
         known = zip(self.carried, grown, used, strict=True)
         carried = (replace(c, grows=grows, is_used=is_used) for c, grows, is_used in known)
         return Effects(tuple(carried), self.counted, self.others)
 
     def all_changes(self) -> tuple[Change, ...]:
-        """All of it as changes that may decide."""
+        """All effects as changes that may decide."""
         counted = (Change(c.holder, c.key, 0, 0, c.where) for c in self.counted)
         return (*self.others, *(c.as_change() for c in self.carried), *counted)
 
     def holders(self) -> list[Any]:
-        """The objects that a call sets something in."""
+        """Objects in which a call sets something."""
         return [*(holder for c in self.carried for holder, _, _ in c.slots), *(c.holder for c in self.counted)]
 
     def ignored(self) -> set[tuple[int, Any]]:
-        """Places whose values before a call do not count, as keys of `Walk`."""
+        """Places whose values before a call do not matter, in the form that `Walk` takes."""
         slots = {(id(holder), key) for c in self.carried if not c.is_read for holder, key, _ in c.slots}
         counted = {(id(c.holder), c.key) for c in self.counted}
         others = {
@@ -358,18 +358,18 @@ class Effects:
 
 
 def _for_batch(carried: CarriedTensor, layout: TensorLayout) -> TensorKind:
-    """Its kind for the batch size of a layout, where the value before does not matter."""
+    """The carried tensor's kind for the batch size of a layout, if its value before does not matter."""
     return carried.kind if carried.is_read or layout.batch is None else carried.kind.of_batch(layout.batch)
 
 
 def effects_of(
     changes: Sequence[Change], mutated: Sequence[Tensor], walk: Walk, layout: TensorLayout, codes: Sequence[CodeType]
 ) -> Effects:
-    """Effects by what one step changed.
+    """Finds the effects of a step from the changes that one step made.
 
     Args:
         mutated: tensors that were changed in place.
-        walk: over all that the step reads.
+        walk: a walk over everything that the step reads.
     """
     carried, counted, others = [], [], []
     for change in changes:
@@ -402,7 +402,7 @@ def _reader(holder: Any) -> Any:
 
 
 def _mutated(tensor: Tensor, walk: Walk, layout: TensorLayout) -> CarriedTensor:
-    """The tensor that was changed in place, by itself or through a view."""
+    """The tensor that was changed in place, directly or through a view."""
     memory = tensor.untyped_storage().data_ptr()
     found = walk.tensors()
     places = [n for n, other in enumerate(found) if other is tensor]
@@ -421,7 +421,7 @@ def _kind(tensor: Tensor, layout: TensorLayout) -> TensorKind:
 
 
 def _is_counter(change: Change, codes: Sequence[CodeType]) -> bool:
-    """True if code does nothing with an attribute but adding numbers to it."""
+    """True if all code only adds numbers to an attribute."""
     before, after = change.before, change.after
     is_number = type(before) is type(after) and type(before) in (int, float)
     if not is_number or not isinstance(change.key, str) or isinstance(change.holder, NO_ATTRIBUTES):
@@ -453,7 +453,7 @@ def _follows_addition(instructions: list[dis.Instruction], number: int) -> bool:
 
 
 class Mutations(TorchDispatchMode):
-    """Tensors that live outside of a trace and are changed in place within: they get their values back at the end."""
+    """Notes tensors from outside of a trace that are changed in place within it, and restores them at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -478,5 +478,6 @@ class Mutations(TorchDispatchMode):
 
     def restore(self) -> None:
         with torch.no_grad():
-            for tensor, before in reversed(self._before.values()):  # views of one tensor may overlap
+            # in reverse order, as views of one tensor may overlap
+            for tensor, before in reversed(self._before.values()):
                 tensor.detach().copy_(before)

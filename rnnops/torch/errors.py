@@ -1,6 +1,6 @@
 """Errors of the PyTorch front end.
 
-**Package.** The door to the package `torch`: a clear error where it is missing.
+**Package.** Importing this module raises a clear error if the package `torch` is missing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 BY_HAND = 'Write the inner gradient by hand, as ops of the step: docs/pytorch.md, "Gradients within a step".'
 GIVE_INIT = "Give the call init=, tensors [N, ...]: rnn(xs, init)."
-IN_PLACE = "A step changes no state or input in place: write h = 0.5 * h, or h = h.clone() first."
+IN_PLACE = "A step must not change a state or an input in place: write h = 0.5 * h, or h = h.clone() first."
 SEED_OUTSIDE = "Seed by torch.manual_seed before the call, or give the noise as an input."
 ONE_DTYPE = "Give states, inputs and parameters one float dtype, and convert outside of the step."
 SHARDED = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
 
 
 class StepError(RnnopsError):
-    """A step does what cannot be translated, or is called with tensors that it cannot take.
+    """A step does something that cannot be translated, or is called with tensors that it cannot take.
 
     Example:
         >>> import torch
@@ -36,9 +36,9 @@ class StepError(RnnopsError):
 
 
 class SelfCheckError(StepError):
-    """The translated step and PyTorch's own do not agree: the step does what its graph does not show.
+    """The translated step and PyTorch's own differ: the step does something that its graph does not show.
 
-    It is raised before first use, in place of a wrong number, and names the output or the gradient.
+    It is raised before the step's first use, so that no wrong number comes out. It names the output or the gradient.
 
     Example:
         >>> issubclass(ro.torch.SelfCheckError, ro.torch.StepError)
@@ -49,7 +49,7 @@ class SelfCheckError(StepError):
 class UnseenWarning(UserWarning):
     """A step reads something that rnnops cannot compare before each call, such as a file or the clock.
 
-    It is given once for each thing that is read. `RNN(..., recheck=n)` looks whether results are still right.
+    It is given once for each thing that is read. `RNN(..., recheck=n)` repeats the self-check at every n-th call.
 
     Example:
         >>> issubclass(ro.torch.UnseenWarning, UserWarning)
@@ -66,11 +66,11 @@ except ImportError as error:
 def failed_step(
     error: Exception, states: Sequence[Tensor], inputs: Sequence[Tensor], cell: Module | None, is_left_out: bool
 ) -> StepError:
-    """The error for a step that fails: the sizes that it got, dtypes where these do not fit, and what to do.
+    """The error for a step that fails. It says the sizes that the step got, dtypes if these do not fit, and what to do.
 
     Args:
         inputs: of all steps, [T, N, ...].
-        is_left_out: whether states are zeros, as init is left out.
+        is_left_out: True if init is left out, so that states are zeros.
     """
     text = str(error).partition("\n")[0].removesuffix(".")
     if "data-dependent" in text or "SymInt" in text:
@@ -101,9 +101,9 @@ def _what_to_do(
     width, batches = getattr(cell, "hidden_size", None), {state.shape[0] for state in states if state.dim() > 1}
     if "leaf Variable that requires grad is being used in an in-place operation" in str(error):
         return IN_PLACE
-    if "does not require grad and does not have a grad_fn" in str(error):  # of torch.autograd.grad
+    if "does not require grad and does not have a grad_fn" in str(error):  # raised by torch.autograd.grad
         return BY_HAND
-    if is_left_out:  # a RuntimeError is of sizes
+    if is_left_out:  # a RuntimeError comes from sizes
         return None if type(error) is RuntimeError else GIVE_INIT
     if inputs and all(x.dim() > 2 and {x.shape[0]} == batches != {x.shape[1]} for x in inputs):
         N, T = inputs[0].shape[:2]

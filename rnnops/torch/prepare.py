@@ -1,4 +1,4 @@
-"""Steps made ready to run: traced, translated and compiled, or PyTorch's own loop."""
+"""Makes steps ready to run: traces, translates and compiles them, or lets PyTorch's own loop run them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def run_plainly(
     reverse: bool,
     axes: Sequence[int | None],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Last states, and results of all steps.
+    """Runs the step by PyTorch's own loop. Returns the last states, and the results of all steps.
 
     Args:
-        axes: of the batch, for each state.
+        axes: batch axis of each state.
     """
     carried, rows, steps = list(states), [], inputs[0].shape[0]
     if not steps:
-        raise StepError("PyTorch's own loop runs no step, so that its results have no shape", wanted="1 step or more")
+        raise StepError("PyTorch's own loop has no step to run, so results have no shape", wanted="1 step or more")
     for t in reversed(range(steps)) if reverse else range(steps):
         results = list(function(*carried, *[sequence[t] for sequence in inputs]))
         found, ys = results[: len(states)], results[len(states) :]
@@ -67,21 +67,21 @@ def _where(live: Tensor, new: Tensor, old: Tensor, axis: int | None) -> Tensor:
     return torch.where(live.reshape(shape), new, old)
 
 
-PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is the process's
+PREPARING = threading.RLock()  # Tracing changes PyTorch for the whole process, so only one thread may prepare a step.
 util.wait_for(PREPARING)
-ROWS = 3  # at which a step is traced again that was traced at one
+ROWS = 3  # A step that was first called with one row is traced again with this number of rows.
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
-KEPT_TRACES = 8  # other values of what a step reads, and other ways that it takes by sizes
+KEPT_TRACES = 8  # traces that are kept for other values that a step reads, and for other decisions by sizes
 
 
 class ScanSettings(NamedTuple):
-    """How a recurrence runs.
+    """Settings of a recurrence.
 
     Args:
-        options: what `rnnops.compile` takes besides.
-        threads: as many as PyTorch uses if None.
-        truncate: after how many steps gradients of states end, if they do.
-        cast: the dtype to which autocast rounds operands of products, which does not reach complex numbers.
+        options: other options of `rnnops.compile`.
+        threads: None means as many as PyTorch uses.
+        truncate: number of steps after which gradients of states end; None for no end.
+        cast: the dtype to which autocast rounds operands of products. It is ignored for nets with complex numbers.
     """
 
     reverse: bool
@@ -96,12 +96,12 @@ class ScanSettings(NamedTuple):
         return ({"precision": str(self.cast).removeprefix("torch.")} if is_cast else {}) | dict(self.options)
 
     def now(self) -> ScanSettings:
-        """These settings with the number of threads that PyTorch uses now."""
+        """These settings, with PyTorch's present number of threads if none was given."""
         return self if self.threads else self._replace(threads=torch.get_num_threads())
 
 
 def settings_of(reverse: bool, truncate: Any, options: Mapping[str, Any]) -> ScanSettings:
-    """Settings of a recurrence by its options."""
+    """Settings of a recurrence, from its options."""
     check_flags("rnnops.torch", reverse=reverse)
     others = {name: value for name, value in options.items() if name != "threads"}
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in others.items()}
@@ -114,10 +114,11 @@ class CompiledStep:
     """A step compiled for a batch size.
 
     Args:
-        numbers: for each tensor that it closes over, its place among those that the trace reads; None for a constant.
-        outputs: which output of the run each last state and each result of the steps is.
-        resized: the run of the same trace for another batch size.
-        of_rows: the step compiled for more rows than one, by a trace of its own; None where it has none.
+        numbers: for each tensor that the step closes over, its place among the tensors that the trace reads; None for a
+            constant.
+        outputs: numbers of the run's outputs: first for each last state, then for each result of the steps.
+        resized: returns the run of the same trace for another batch size.
+        of_rows: returns the step compiled for several rows, from a trace of its own; None if it has none.
     """
 
     traced: TracedStep
@@ -135,7 +136,7 @@ class CompiledStep:
 
     @cached_property
     def rows(self) -> RowAxes | None:
-        """Where rows of the batch lie; None where a state or result has none."""
+        """Axes of the rows; None if a state or result has no rows."""
         trace, layout = self.trace, self.trace.layout
         batch = layout.batch
         if batch == 1:
@@ -156,7 +157,7 @@ class CompiledStep:
 
     @cached_property
     def _rows_of_one(self) -> RowAxes | None:
-        """Where rows of the batch lie if one row is computed by the ops that more rows are."""
+        """Axes of the rows, if one row is computed by the same ops as several rows; else None."""
         more = self.of_rows()
         if more is None or more.rows is None or not self._is_alike(more):
             return None
@@ -164,7 +165,7 @@ class CompiledStep:
         return replace(rows, fits=lambda _, other: other > 1 and rows.fits(own, other))
 
     def _is_alike(self, other: CompiledStep) -> bool:
-        """True if two steps have the same ops, which read the same tensors."""
+        """True if two steps have the same ops and read the same tensors."""
         mine, theirs = self.translation, other.translation
         if (self.numbers, self.outputs) != (other.numbers, other.outputs):
             return False
@@ -173,7 +174,7 @@ class CompiledStep:
         return is_same and _without_sizes(mine.cell) == _without_sizes(theirs.cell)
 
     def _fits(self, batch: int, other: int) -> bool:
-        """True if rows of another batch are computed as those of a batch: apart, by ops without a size in them."""
+        """True if rows of both batch sizes are computed alike: rows are apart, and no op contains a size."""
         layouts = [self.trace.layout.of_batch(size) for size in (batch, other)]
         if not all(map(self.trace.fits, layouts)):
             return False
@@ -181,7 +182,7 @@ class CompiledStep:
         return _without_sizes(here.cell) == _without_sizes(there.cell) and there.keeps_rows_apart(layouts[1])
 
     def step_again(self, leaves: list[Tensor], reached: Sequence[Tensor]) -> RepeatedStep | None:
-        """A call that was just made, to be made again; None where more than a list of jobs has a part in it.
+        """The fast path for a repetition of this call. None if the call needs more than a list of jobs.
 
         Args:
             leaves: states and inputs.
@@ -211,10 +212,10 @@ class CompiledStep:
         return self.traced.trace
 
     def closed_over(self, reached: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors that the step closes over, as they are now.
+        """The present tensors that the step closes over.
 
         Args:
-            reached: those that its trace reads, at this call.
+            reached: the tensors that the trace reads, at this call.
         """
         now, made = [], self.translation
         for name, tensor, number in zip(made.closed_over_names, made.closed_over, self.numbers, strict=True):
@@ -224,7 +225,7 @@ class CompiledStep:
         return now
 
     def closed_over_now(self, place: int) -> Tensor:
-        """One of them, read where it is held, or computed."""
+        """One tensor that the step closes over, read from its place or computed."""
         slots, number = self.traced.watch.slots, self.numbers[place]
         if number is None:
             return self.translation.closed_over[place]
@@ -244,9 +245,12 @@ class CompiledStep:
     def over_time(
         self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Last states, and results of all steps; what else the step sets is left as by a loop."""
+        """Runs the compiled step over time. Returns the last states, and the results of all steps.
+
+        Tensors and counters that the step sets get the values that a loop would leave.
+        """
         effects = self.traced.effects
-        if not (effects.carried or effects.counted):  # most steps
+        if not (effects.carried or effects.counted):  # true for most steps
             return self(states, inputs, lengths, reached)
         if effects.carried and torch._C._are_functorch_transforms_active():
             hint = "Carry it as a state: torch.func wants functions that change nothing."
@@ -264,12 +268,12 @@ class CompiledStep:
     def __call__(
         self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Last states, and results of all steps."""
+        """Calls the compiled net. Returns the last states, and the results of all steps."""
         named = () if lengths is None else (lengths,)
         tensors = (*states, *inputs, *named, *self.closed_over(reached))
         out = run_recurrence(self.tensor_run, self.is_random, tensors, lambda: self.rows)
         results = [out[place] for place in self.outputs]
-        if self._has_copies:  # results are tensors of their own, as those of a loop are
+        if self._has_copies:  # Results must be tensors of their own, as the results of a loop are.
             results = [
                 x.clone() if self.outputs.index(p) < i else x
                 for i, (x, p) in enumerate(zip(results, self.outputs, strict=True))
@@ -278,26 +282,27 @@ class CompiledStep:
 
 
 def _without_sizes(cell: Net) -> str:
-    """A step as text, without shapes of Reshape: they say the batch size, and change no number."""
+    """Text of a step without the shapes of Reshape ops. These contain the batch size but do not change numbers."""
     ops = [replace(op, attributes={}) if op.type == "Reshape" else op for op in cell.ops]
     return str(cell.with_ops(ops))
 
 
-TensorGuards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)  # private: it is only fast
+# private to PyTorch; only the fast path needs it
+TensorGuards: Any = getattr(getattr(torch._C._dynamo, "guards", None), "TensorGuards", None)
 
 
 class RepeatedStep:
-    """The fast path of a call that repeats the one before: the step reads the same objects, and tensors of equal kinds.
+    """The fast path of a call that repeats an earlier one: the step reads the same objects, and tensors of equal kinds.
 
-    One native call of PyTorch compares types, dtypes, devices, shapes, strides, whether gradients are wanted, and what
-    surrounds the call (autocast, torch.func, inference mode).
+    One native call of PyTorch compares types, dtypes, devices, shapes, strides, whether gradients are wanted, and the
+    surroundings of the call (autocast, torch.func, inference mode).
 
     Args:
         numbers: for each tensor that the step closes over, its place among the tensors that the trace reads.
-        every: all tensors that are compared, each once.
+        every: all tensors that are compared, without repetitions.
 
     Attributes:
-        counted: the integers that say T and N where there is no sequence.
+        counted: the integers that say T and N if the call has no inputs.
     """
 
     counted: Tensor | None = None
@@ -311,7 +316,7 @@ class RepeatedStep:
         self._fits = TensorGuards(*every, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
     def outputs(self, roots: Mapping[str, Any], leaves: list[Tensor]) -> Sequence[Tensor] | None:
-        """Last states, then results of all steps; None where something is another than at the call before."""
+        """Last states, then results of all steps. None if anything differs from the earlier call."""
         reached = self._same_tensors(roots)
         if reached is None:
             return None
@@ -329,7 +334,7 @@ class PlainLoop:
     """A step that runs by PyTorch's own loop, because values that it changes may decide how it goes on.
 
     Args:
-        axes: of the batch, for each state.
+        axes: batch axis of each state.
     """
 
     traced: TracedStep
@@ -337,7 +342,7 @@ class PlainLoop:
     axes: tuple[int | None, ...]
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise StepError for what there is only for a step that is compiled."""
+        """Raise StepError for a feature that needs a compiled step."""
         hint = "Carry it as a state, or count by an attribute that the step only adds to."
         came = f"it reads or changes {self.traced.effects.where}"
         raise StepError(f"{what}: the step runs by PyTorch's own loop", came=came, hint=hint)
@@ -347,23 +352,24 @@ TraceOfLayout: TypeAlias = tuple[TracedStep, list[Tensor], TensorLayout]
 
 
 def keeps_rows_apart(traced: TracedStep, layout: TensorLayout) -> bool:
-    """True if it is known that the step does not mix rows of the batch."""
+    """True if the step is known to keep rows of the batch apart."""
     full = traced.effects.full(layout)
     return traced.trace is not None and translate(traced.trace, full, False, False).keeps_rows_apart(full)
 
 
 @dataclass
 class Prepared:
-    """All that was made of one step with one structure of states and inputs.
+    """All results of preparing one step with one structure of states and inputs.
 
     Args:
-        side: where its tensors lie.
-        code: of the step, which stays alive as long as others are told apart from it.
-        traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
-        compiled: by sizes and the trace's id.
-        runs: by the net's text, and whether it has custom functions and complex numbers. Steps of other sizes often
-            have one net, whose plans are filled in then.
-        loop_dtypes: of the results that PyTorch's own loop has, by the dtypes that it begins with.
+        side: the device side on which its tensors lie (`sides.py`).
+        code: the step's code. It is kept alive because its id is a part of the key of this entry.
+        traces: the trace that was used last comes first. Others hold for other values that a step reads, or for other
+            sizes.
+        compiled: compiled steps by sizes and by the trace's id.
+        runs: keys are the net's text, and whether it has custom functions and complex numbers. Steps of other sizes
+            often have the same net. Its plans are then filled in with the sizes.
+        loop_dtypes: dtypes of the results of PyTorch's own loop, by the dtypes of its arguments.
     """
 
     settings: ScanSettings
@@ -377,11 +383,11 @@ class Prepared:
     def for_shapes(
         self, step: TorchStep, shapes: Any, lengths: bool, layouts: Callable[[], Sequence[TensorLayout]]
     ) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
-        """The step compiled for sizes of one step, and the tensors that its trace reads, as they are now.
+        """The step compiled for the sizes of one step, and the present tensors that its trace reads.
 
         Args:
-            shapes: what the layouts follow from.
-            layouts: those that these sizes may have, the likeliest first.
+            shapes: a key that decides the layouts.
+            layouts: makes the layouts that these sizes may have, the likeliest first.
         """
         key = (shapes, lengths)
         for place, traced in enumerate(self.traces):
@@ -397,9 +403,9 @@ class Prepared:
     def check_again(
         self, step: TorchStep, layouts: Sequence[TensorLayout], compiled: CompiledStep, reached: Sequence[Tensor]
     ) -> None:
-        """The self-check of a step that is compiled, with what it reads now.
+        """Repeats the self-check of a compiled step with the present values that it reads.
 
-        Raises SelfCheckError, and forgets the trace, where the step does something else now.
+        Raises SelfCheckError, and forgets the trace, if the step behaves differently now.
         """
         traced = compiled.traced
         full = map(traced.effects.full, layouts)
@@ -418,7 +424,7 @@ class Prepared:
                 raise
 
     def forget(self, traced: TracedStep) -> None:
-        """Trace again at the next call."""
+        """Drops a trace, so that the next call makes a new one."""
         self.traces = [other for other in self.traces if other is not traced]
         self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not traced}
         self.loop_dtypes.clear()
@@ -437,7 +443,10 @@ class Prepared:
         return made, tensors
 
     def _known_trace(self, step: TorchStep, layout: TensorLayout) -> TraceOfLayout | None:
-        """A trace that holds for these sizes and for the values that the step reads now, if there is one already."""
+        """Finds a trace that holds for these sizes and for the present values that the step reads.
+
+        None if there is none.
+        """
         for traced in self.traces:
             tensors = traced.watch.tensors_now(step.roots) if traced.fits(layout) else None
             if tensors is not None:
@@ -445,14 +454,15 @@ class Prepared:
         return None
 
     def _best_trace(self, step: TorchStep, layouts: Sequence[TensorLayout]) -> TraceOfLayout:
-        """A new trace: of the first layout in which the step keeps rows apart, else of the first that has a trace."""
+        """A trace for the first layout in which the step keeps rows apart, else for the first that can be traced."""
         found, of_rows = list[TraceOfLayout](), sum(layout.batch is not None for layout in layouts)
         for layout in layouts:
             if found and layout.batch is None:
                 break
             try:
                 found.append((*self._trace(step, layout), layout))
-            except Exception:  # this layout fails where a step needs N as a plain number; the next one has it
+            # A step that needs N as a plain number cannot be traced in this layout. The next layout has N as a number.
+            except Exception:
                 if not found and layout is layouts[-1]:
                     raise
                 continue
@@ -473,7 +483,7 @@ class Prepared:
         full = traced.effects.full(layout)
         if traced.trace is None or (
             lengths and full.batch != layout.batch
-        ):  # or tensors that the step sets have no axis of rows
+        ):  # with lengths, each tensor that the step sets needs an axis of rows
             loop = PlainLoop(traced, self.settings.reverse, tuple(kind.batch_axis for kind in layout.states))
             return loop.refuse("truncate= needs a step that is compiled") if self.settings.truncate else loop
         reverse, truncate = self.settings.reverse, self.settings.truncate
@@ -492,7 +502,7 @@ class Prepared:
             try:
                 traced, _, _ = self._known_trace(step, more) or (*self._trace(step, more), more)
                 made = self._compile(traced, more, lengths)
-            except Exception:  # of a step that takes one row only
+            except Exception:  # a step that takes one row only
                 return None
         return made if isinstance(made, CompiledStep) else None
 
@@ -512,7 +522,7 @@ class Prepared:
         return self.runs[key]
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
-        """A new trace that has passed the self-check."""
+        """Makes a new trace, which has passed the self-check."""
         with with_values(static_walk(step.roots).modules):
             traced = traced_step(step, layout)
         self.traces.insert(0, traced)

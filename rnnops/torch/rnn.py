@@ -1,8 +1,8 @@
 """`scan` and `RNN`, and deep copies of models whose steps are functions.
 
-Deep copies of step functions: `copy.deepcopy` does not copy functions. A step that closes over modules would go on
-using those of the original. Here its copy closes over copies. A global module, and what cannot be copied, stays the
-original's, and a warning names it.
+Deep copies of step functions: `copy.deepcopy` does not copy functions, so a copied step that closes over modules would
+go on using the original's modules. Here the copied step closes over copies. Global modules, and objects that cannot be
+copied, stay shared with the original, and a warning names them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def copied_step(step: Any, memo: dict[int, Any]) -> Any:
     """A step of a copied module.
 
     Args:
-        memo: copies that were made before, by the ids of the originals, as `copy.deepcopy` has it.
+        memo: copies that were made before, by the ids of the originals. It is the `memo` of `copy.deepcopy`.
     """
     if isinstance(step, types.FunctionType):
         return _copied_function(step, memo)
@@ -80,7 +80,7 @@ def _copied_function(function: types.FunctionType, memo: dict[int, Any]) -> type
     if id(function) in memo:
         found: types.FunctionType = memo[id(function)]
         return found
-    memo[id(function)] = function  # where it closes over itself
+    memo[id(function)] = function  # before the closure is copied, as the function may close over itself
     _warn_of_globals(function, memo)
     names = function.__code__.co_freevars
     cells = [_copied_cell(name, cell, memo) for name, cell in zip(names, function.__closure__ or (), strict=True)]
@@ -98,10 +98,10 @@ def _copied_function(function: types.FunctionType, memo: dict[int, Any]) -> type
 
 
 def _copied_cell(name: str, cell: types.CellType, memo: dict[int, Any]) -> types.CellType:
-    """A cell with a copy; the same one where its content is copied as itself."""
+    """Copies a closure's cell. Returns the same cell if its content needs no copy."""
     try:
         content = cell.cell_contents
-    except ValueError:  # a name that has no value yet
+    except ValueError:  # the name of this cell has no value yet
         return cell
     made = _copied(f"'{name}'", content, memo)
     return cell if made is content else types.CellType(made)
@@ -129,32 +129,37 @@ def _warn_of_globals(function: types.FunctionType, memo: dict[int, Any]) -> None
 
 
 OWN_CELLS = (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell)
-KEPT = 64  # steps that `scan` remembers, with what they close over
+KEPT = 64  # number of steps that `scan` remembers. Each is kept with the objects that it closes over.
 _known: dict[Any, Prepared] = {}
-_recent: dict[Any, tuple[Any, dict[Any, Any]]] = {}  # by id of code: the code, kept so that no other has its id; calls
+# id of the step's code -> (the code, the calls). The code is kept alive, so that no other code gets its id.
+_recent: dict[Any, tuple[Any, dict[Any, Any]]] = {}
 
 
 class RNN(Module):
-    """A cell module of PyTorch over time, compiled, and joined to PyTorch's autograd: `ys, carry = rnn(xs, init)`.
+    """A PyTorch cell module that is run over time, compiled and joined to PyTorch's autograd:
 
-    The step is traced once without data, and before first use two steps are compared with PyTorch's own, gradients
-    included. The module has the cell as a child, so that optimizers, `state_dict` and `train` work as before.
+    `ys, carry = rnn(xs, init)`.
+
+    The step is traced once, without data. Before its first use, two steps and their gradients are compared with
+    PyTorch's own. The module has the cell as a child, so that optimizers, `state_dict` and `train` work as before.
 
     Args:
         cell: any module, unmodified.
-        step: `step(cell, carry, x) -> (carry, y)`; left out, `cell(x, carry)` is called, which gives the carry, or an
-            output and the carry, and y is the first state, or the output.
-        batch_first: whether inputs and results are [N, T, ...].
-        reverse: from the last step to the first.
-        batch_axis: of the states; left out, the first of the inputs' batch size along which the step keeps rows apart.
-        truncate: gradients of states do not flow back over the start of step k, 2k, ..., as if they were detached.
+        step: `step(cell, carry, x) -> (carry, y)`. If left out, `cell(x, carry)` is called. It returns the carry, or
+            (output, carry). y is then the first state, or the output.
+        batch_first: True if inputs and results are [N, T, ...].
+        reverse: True to go from the last step to the first.
+        batch_axis: batch axis of the states. If left out, it is the first axis that has the inputs' batch size and
+            along which the step keeps rows apart.
+        truncate: number of steps k after which gradients of states end. The states at steps k, 2k, ... act as if they
+            were detached.
         assume: answers to `if tensor:` in the step, in order.
-        recheck: run the self-check again at every n-th call, for steps that read what cannot be compared.
-        **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
+        recheck: run the self-check again at every n-th call. Use it for steps that read values that cannot be compared.
+        **options: options of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 
     Raises:
-        StepError: the cell is not a module, an option is unknown, or, when it is called, the step cannot be translated.
-        SelfCheckError: when it is called, the translated step is not PyTorch's own.
+        StepError: the cell is not a module, an option is unknown, or (in a call) the step cannot be translated.
+        SelfCheckError: (in a call) the translated step differs from PyTorch's own.
 
     Example:
         >>> import torch
@@ -195,8 +200,8 @@ class RNN(Module):
         self._assume, self._settings = checked_answers(assume), settings
         self._recheck, self._calls = checked_count("recheck", recheck), 0
         self._prepared: dict[Any, Prepared] = {}
-        self._made: ScanRequest | None = None  # of the last call
-        self._taken: tuple[Module, Any, int] | None = None  # a cell, a step, and how many states these take
+        self._made: ScanRequest | None = None  # the request of the last call
+        self._taken: tuple[Module, Any, int] | None = None  # a cell, its step, and the number of states that they take
         self._number = _number(self)
 
     def forward(
@@ -205,23 +210,23 @@ class RNN(Module):
         """Results of all steps, and the last carry.
 
         Args:
-            xs: a tensor [T, N, ...], or nested tuples, lists and dicts of such; [N, T, ...] with `batch_first`. None
-                may be among them. A PackedSequence is taken as `torch.nn.LSTM` takes it.
-            init: states, [N, H], nested as the step takes them; zeros if left out, for a cell that has
-                `hidden_size` and takes one tensor or a tuple of two.
-            lengths: integers [N]; past a row's end its results are zero and its state stays.
-            steps: T, where xs is None: the step gets None as x.
+            xs: a tensor [T, N, ...], or nested tuples, lists and dicts of such tensors. Leaves may be None. With
+                `batch_first`, tensors are [N, T, ...]. A PackedSequence is treated as `torch.nn.LSTM` treats it.
+            init: states [N, H], nested as the step takes them. If left out, they are zeros. The cell then needs an
+                attribute `hidden_size`, and takes one tensor or a tuple of two.
+            lengths: integers [N]. After a row's end its results are zero and its state stays.
+            steps: T, if xs is None. The step then gets None as x.
 
         Returns:
-            What the step gives as y, stacked over time, and the carry. Results of a PackedSequence are packed.
+            The step's y, stacked over time, and the carry. For a PackedSequence the results are packed too.
 
         Raises:
-            StepError: tensors that kernels cannot take, or a step that cannot be translated.
-            SelfCheckError: the translated step is not PyTorch's own.
+            StepError: kernels cannot take a tensor, or the step cannot be translated.
+            SelfCheckError: the translated step differs from PyTorch's own.
         """
         if "_is_replica" in self.__dict__:
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
-            raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
+            raise StepError("rnnops.torch.RNN does not support torch.nn.DataParallel", hint=hint)
         if torch.jit.is_tracing():
             hint = "ro.onnx.export(rnn, path, shapes=...) writes a file, after a call."
             raise StepError("torch.jit.trace, and torch.onnx.export by it, do not take an rnnops.torch.RNN", hint=hint)
@@ -231,17 +236,18 @@ class RNN(Module):
             if is_between and not torch.compiler.is_exporting():
                 return between_graphs(self, xs, init, lengths, steps)
             if torch.compiler.is_exporting():
-                torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
+                torch._dynamo.graph_break("torch.export needs strict=False for an rnnops.torch.RNN")
             named = self.cell.named_parameters(remove_duplicate=False), self.cell.named_buffers(remove_duplicate=False)
             held = {name: tensor for tensors in named for name, tensor in tensors}
             _guard_values(self.cell)
             given = {"xs": xs, "init": init, "lengths": lengths, "steps": steps}
-            present = {name: value for name, value in given.items() if value is not None}  # None is not a value there
+            # `torch.compile` lets a value here be missing, but not None
+            present = {name: value for name, value in given.items() if value is not None}
             return in_graph(self._number, present, held)
         return self.over_time(xs, init, lengths, steps)
 
     def forget(self) -> None:
-        """Drop all traces: the next call traces the step again, and checks it.
+        """Drop all traces. The next call traces and checks the step again.
 
         Example:
             >>> import torch
@@ -256,18 +262,18 @@ class RNN(Module):
 
     @property
     def net(self) -> ro.Net:
-        """The net that a step was translated to last. Parameters are inputs with the names of `state_dict`.
+        """The net of the step that was translated last. Parameters are inputs, with their names in `state_dict`.
 
         Raises:
-            StepError: before the first use.
+            StepError: no step was translated yet.
         """
         return self._last().translation.net
 
     def get_params(self) -> dict[str, Array]:
-        """Values of all tensors that the step of `net` closes over, by their inputs of the net.
+        """Values of all tensors that the step of `net` closes over. Keys are the names of the net's inputs.
 
         Raises:
-            StepError: before the first use.
+            StepError: no step was translated yet.
 
         Example:
             >>> import torch
@@ -293,14 +299,14 @@ class RNN(Module):
     def plan(
         self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True, steps: int | None = None
     ) -> PlannedRun:
-        """The plan of a call with such tensors: loops, memory, generated source. Only their shapes are read.
+        """The plan of a call with such tensors: loops, memory and generated source. Only the tensors' shapes are read.
 
         Args:
-            xs, init, lengths, steps: as `forward`'s.
-            backward: whether the plan is of training.
+            xs, init, lengths, steps: as in `forward`.
+            backward: True for the plan of training.
 
         Raises:
-            StepError: as `forward`.
+            StepError: as in `forward`.
         """
         check_flags("plan", backward=backward)
         if is_packed(xs):
@@ -317,14 +323,14 @@ class RNN(Module):
     def over_time(
         self, xs: Any, init: Any, lengths: Any, steps: Any, held: Mapping[str, Tensor] | None = None
     ) -> tuple[Any, Any]:
-        """`forward` where no compiler reads it.
+        """`forward`, for calls that no graph compiler traces.
 
         Args:
-            xs, init, lengths, steps: as `forward`'s.
-            held: what a graph has in place of the cell's parameters and buffers, by name.
+            xs, init, lengths, steps: as in `forward`.
+            held: the tensors of a graph that stand for the cell's parameters and buffers, by name.
 
         Raises:
-            StepError: as `forward`.
+            StepError: as in `forward`.
         """
         if is_packed(xs):
             rows, ends = padded(xs, lengths)
@@ -337,22 +343,22 @@ class RNN(Module):
         return self._turned(ys), carry
 
     def _turned(self, tree: Any) -> Any:
-        """Inputs as time-major ones, and results as the caller's."""
+        """Swaps the axes N and T if `batch_first` is set: inputs become time-major, results batch-major."""
         if not self.batch_first:
             return tree
-        is_one = isinstance(tree, Tensor)  # most are
+        is_one = isinstance(tree, Tensor)  # most trees are one tensor
         return _turned(tree) if is_one else pytree.tree_map_only(Tensor, _turned, tree, is_leaf=is_packed)
 
     def _over_rows(
         self, xs: Any, init: Any, lengths: Any, steps: Any, held: Mapping[str, Tensor] | None
     ) -> tuple[Any, Any]:
-        """The last carry, and results of all steps, for time-major inputs."""
+        """Returns the last carry and the results of all steps. Inputs and results are time-major."""
         step, given, made = self._asked(xs, init, lengths, steps, held)
         return run_scan(step, given, made, self._prepared)
 
     def _repeated(self, xs: Any, init: Any) -> tuple[Any, Any] | None:
-        """The results of a call as one before; None for others."""
-        cell: Any = self._modules["cell"]  # sooner than through `__getattr__`
+        """Returns the results if this call repeats an earlier one, else None."""
+        cell: Any = self._modules["cell"]  # faster than `self.cell`, which goes through `__getattr__`
         made = self._known_request(cell)
         if made is None or not made.recent:
             return None
@@ -367,13 +373,14 @@ class RNN(Module):
         return self._one_step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
 
     def _zeros(self, cell: Any, inputs: TensorTree, made: ScanRequest) -> Any:
-        """States of zeros for a cell that says H. Raises StepError for others."""
+        """Makes states of zeros for a cell with `hidden_size`. Raises StepError for other cells."""
         width = getattr(cell, "hidden_size", None)
         if not inputs.leaves:
             raise StepError("init is left out, and there are no inputs to tell N", hint=GIVE_INIT)
         if not isinstance(width, int):
             raise StepError("init is left out, and the cell does not say what its states are", hint=GIVE_INIT)
-        if isinstance(cell, OWN_CELLS) or _has_hooks(cell):  # most are; hooks would see the trial
+        # No trial is needed for most cells. A trial would also call hooks.
+        if isinstance(cell, OWN_CELLS) or _has_hooks(cell):
             count = 2 if isinstance(cell, torch.nn.LSTMCell) else 1
         else:
             count = self._states_taken(cell, inputs, width, made)
@@ -381,7 +388,7 @@ class RNN(Module):
         return zeros if count == 1 else (zeros,) * count
 
     def _states_taken(self, cell: Module, inputs: TensorTree, width: int, made: ScanRequest) -> int:
-        """How many states a cell takes, which is tried once."""
+        """Returns the number of states that a cell takes. The cell is tried once."""
         known = self._taken
         if known is None or known[0] is not cell or known[1] is not self.step:
             count = states_taken(self._one_step, inputs, width, made)
@@ -392,7 +399,7 @@ class RNN(Module):
         return self.step(self.cell, carry, x)
 
     def _known_request(self, cell: Module) -> ScanRequest | None:
-        """How the call before was asked for, if this one is asked for so."""
+        """Returns the request of the call before if this call has the same cell, step and settings, else None."""
         made = self._made
         if made is None or made.roots["cell"] is not cell or made.roots["step"] is not self.step:
             return None
@@ -438,23 +445,23 @@ def _number(rnn: RNN) -> int:
 
 @torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN of CUDA tensors into no graph")
 def between_graphs(rnn: RNN, xs: Any, init: Any, lengths: Any, steps: Any) -> tuple[Any, Any]:
-    """The result of a module, outside of graphs that Dynamo makes of what is around it."""
+    """Runs a module between two graphs of Dynamo."""
     return rnn.over_time(xs, init, lengths, steps)
 
 
 @torch._dynamo.nonstrict_trace
 def in_graph(number: int, given: dict[str, Any], held: dict[str, Tensor]) -> tuple[Any, Any]:
-    """The result of a module whose parameters and buffers are a graph's; Dynamo does not look inside.
+    """Runs a module inside a graph. The graph holds its parameters and buffers, and Dynamo does not trace into it.
 
     Args:
-        given: arguments of `forward`, where they are not None.
+        given: arguments of `forward` that are not None.
     """
     named = {name: given.get(name) for name in ("xs", "init", "lengths", "steps")}
     return _modules[number].over_time(**named, held=held)
 
 
 def _guard_values(cell: Module) -> None:
-    """Read the plain values that a cell holds, so that Dynamo makes a graph anew where one changes."""
+    """Reads the plain values that a cell holds. Dynamo then makes a new graph if a value changes."""
     for module in cell.modules():
         for value in module.__dict__.values():
             if type(value) in (bool, int, float, str):
@@ -473,7 +480,7 @@ RETURNED = "its state, or (output, state)"
 
 
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
-    """One call of a cell that takes `(x, carry)` and gives the carry, or `(output, carry)`."""
+    """Calls a cell as `cell(x, carry)`. The cell returns the carry, or `(output, carry)`."""
     result = cell(x, carry)
     if result is None:
         raise StepError("the cell returns None", wanted=RETURNED, hint="Has forward a return?")
@@ -486,7 +493,7 @@ def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
 
 
 def _refuse_whole(cell: Module) -> None:
-    """Raise StepError for a module that goes over time itself."""
+    """Raise StepError for a module that loops over time itself."""
     if not isinstance(cell, torch.nn.RNNBase):
         return
     kind, sizes = type(cell).__name__, f"({cell.input_size}, {cell.hidden_size})"
@@ -500,10 +507,10 @@ OF_STATES, OF_INPUTS = {"h", "hx", "hidden", "state", "states", "carry"}, {"x", 
 
 
 def _refuse_order(cell: Module) -> None:
-    """Raise StepError for a cell whose arguments' names say that its state comes first."""
+    """Raise StepError if the argument names of a cell say that its state comes first."""
     try:
         names = [*inspect.signature(cell.forward).parameters][:2]
-    except (TypeError, ValueError):  # of C code
+    except (TypeError, ValueError):  # `forward` is C code and has no signature
         return
     if len(names) == 2 and names[0] in OF_STATES and names[1] in OF_INPUTS:
         step = f"step=lambda cell, {names[0]}, x: (cell({names[0]}, x),) * 2"
@@ -513,13 +520,13 @@ def _refuse_order(cell: Module) -> None:
 
 
 def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:
-    """The step itself. Raises StepError for what is not a function."""
+    """Returns the step. Raises StepError if it is not a function."""
     if not callable(step):
         raise StepError("the step is not a function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
     return cast(Callable[..., tuple[Any, Any]], step)
 
 
-@torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN into its graph, and no rnnops.torch.scan")
+@torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN into its graph, but not rnnops.torch.scan")
 def scan(
     step: StepFunction,
     init: Any,
@@ -533,28 +540,30 @@ def scan(
     assume: Sequence[bool] = (),
     **options: Any,
 ) -> tuple[Any, Any]:
-    """Step a function of PyTorch code over time, compiled, and joined to autograd: `carry, y = step(carry, x)`.
+    """Run a step function of PyTorch code over time, compiled and joined to autograd: `carry, y = step(carry, x)`.
 
-    Tensors that the step closes over get gradients, too, and may be others at each call.
+    Tensors that the step closes over get gradients too. They may differ from call to call.
 
     Args:
-        step: `step(carry, x) -> (carry, y)`; carry, x and y are tensors, None, or nested tuples, lists and dicts.
+        step: `step(carry, x) -> (carry, y)`. carry, x and y are tensors, None, or nested tuples, lists and dicts.
         init: the carry before the first step, [N, ...].
-        xs: [T, N, ...], or a PackedSequence; results are packed, too, then.
-        lengths: integers [N]; past a row's end its results are zero and its carry stays.
-        steps: T, where xs is None: the step gets None as x.
-        reverse: from the last step to the first.
-        batch_axis: of the carry; left out, the first of the inputs' batch size along which the step keeps rows apart.
-        truncate: gradients of the carry do not flow back over the start of step k, 2k, ..., as if it were detached.
+        xs: [T, N, ...], or a PackedSequence. Results of a PackedSequence are packed too.
+        lengths: integers [N]. After a row's end its results are zero and its carry stays.
+        steps: T, if xs is None. The step then gets None as x.
+        reverse: True to go from the last step to the first.
+        batch_axis: batch axis of the carry. If left out, it is the first axis that has the inputs' batch size and along
+            which the step keeps rows apart.
+        truncate: number of steps k after which gradients of the carry end. The carry at steps k, 2k, ... acts as if it
+            were detached.
         assume: answers to `if tensor:` in the step, in order.
-        **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
+        **options: options of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 
     Returns:
         The last carry, and the results of all steps, [T, ...].
 
     Raises:
         StepError: the step is not a function or cannot be translated, an option is unknown, or tensors do not fit.
-        SelfCheckError: the translated step is not PyTorch's own.
+        SelfCheckError: the translated step differs from PyTorch's own.
 
     Example:
         >>> import torch

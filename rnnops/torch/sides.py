@@ -1,9 +1,9 @@
-"""Where the tensors of a recurrence lie, and its runs there.
+"""The device side of a recurrence's tensors, host or CUDA, and runs there.
 
-**CUDA tensors**: kernels read tensors where they are, without a copy. PyTorch lends all memory that a call takes, so
-that outputs and gradients are its own tensors: nothing goes through an exchange protocol, whose read-only arrays
-PyTorch refuses. Work goes into the stream that is current, for which PyTorch's pool lends, without a wait. So
-`torch.cuda.graph` captures a call like any other work, once one has run before.
+**CUDA tensors**: kernels read tensors where they are, without a copy. PyTorch lends all memory that a call needs, so
+outputs and gradients are PyTorch's own tensors. No exchange protocol is involved, whose read-only arrays PyTorch would
+refuse. Work goes into the current stream, for which PyTorch's pool lends memory, so nothing waits. `torch.cuda.graph`
+can capture a call like any other work, once a call has run before.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.kernels.cuda import memory as lenders, simulated as simulated
-else:  # which load numba
+else:  # these modules load numba
     lenders = LazyModule("rnnops.kernels.cuda.memory")
     simulated = LazyModule("rnnops.kernels.cuda.simulated")
 
-TYPES = {  # as NumPy calls them
+TYPES = {  # names of the dtypes in NumPy
     getattr(torch, name): np.dtype(name).str
     for name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 }
@@ -49,16 +49,16 @@ TYPES = {  # as NumPy calls them
 class HostSide:
     """Runs for tensors on the CPU."""
 
-    kind = "cpu"  # as autocast calls it
+    kind = "cpu"  # autocast's name of the device
     captures = False
 
     def compile(self, net: Net, threads: int | None, options: Mapping[str, Any]) -> Run:
-        """Compile for the threads of the pool that PyTorch has, where its runtime is one that is known."""
+        """Compiles a net. It uses the threads of PyTorch's pool if PyTorch's runtime is a known one."""
         tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
         return ro.compile(net, tuning=tuning, threads=threads, **options)
 
     def call(self, run: Run, feeds: Mapping[str, Tensor], seed: int | None) -> list[Tensor]:
-        """Outputs of a net, in its order; without a seed nothing in it is random."""
+        """Outputs of a net, in its order. `seed` is None if the net draws no random numbers."""
         arrays = _arrays(feeds)
         out = run(arrays) if seed is None else run(arrays, seed=seed, training=True)
         return [as_tensor(array) for array in out.values()]
@@ -66,12 +66,12 @@ class HostSide:
     def vjp(
         self, run: Run, feeds: Mapping[str, Tensor], wanted: Sequence[str], seed: int
     ) -> tuple[tuple[Tensor, ...], Any]:
-        """Outputs of a net, in its order, and what `pull` takes."""
+        """Outputs of a net, in its order, and the pullback for `pull`."""
         out, pullback = run.vjp(_arrays(feeds), wrt=wanted, seed=seed)
         return tuple(as_tensor(array) for array in out.values()), pullback
 
     def pull(self, pullback: Any, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients of inputs by those of outputs."""
+        """Gradients of inputs from those of outputs."""
         return {name: as_tensor(array) for name, array in pullback(_arrays(grads)).items()}
 
 
@@ -83,12 +83,15 @@ def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
 
 
 class _Lent:
-    """A tensor's memory, as NumPy reads it. After `Tensor.numpy()` `fully_shard` could not resize it any more."""
+    """A tensor's memory in the form that NumPy reads.
+
+    `Tensor.numpy()` would keep `fully_shard` from resizing the tensor later.
+    """
 
     __slots__ = ("__array_interface__", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor  # lives as long as the array
+        self.tensor = tensor  # keeps the tensor alive as long as the array
         self.__array_interface__ = {
             "data": (tensor.data_ptr(), False),
             "shape": tuple(tensor.shape),
@@ -98,13 +101,16 @@ class _Lent:
 
 
 def as_array(name: str, tensor: Tensor) -> Array:
-    """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
+    """A tensor's memory as an array.
+
+    It is a copy if the tensor is not contiguous, or is a view with a lazy sign or conjugate.
+    """
     tensor = _on_host(name, tensor)
     return np.asarray(_Lent(tensor)) if tensor.numel() else tensor.detach().numpy()
 
 
 def as_read(names: Iterable[str], tensors: Sequence[Tensor]) -> tuple[list[int], Any]:
-    """Addresses of tensors as kernels read them on the host, and copies where some are."""
+    """Addresses of tensors that kernels can read on the host, and the copies that had to be made."""
     words = []
     for x in tensors:
         if type(x) not in PLAIN or not x.is_cpu or not x.is_contiguous() or x.is_neg():
@@ -121,7 +127,7 @@ def _on_host(name: str, tensor: Tensor) -> Tensor:
 
 
 def in_rows(name: str, tensor: Tensor) -> Tensor:
-    """A tensor whose memory holds its numbers, without gaps: itself, or a copy. Raises StepError for parts of one."""
+    """The tensor, or a copy, whose memory has its numbers without gaps. Raises StepError for a part of one."""
     if type(tensor) not in PLAIN:
         check_whole(name, tensor)
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
@@ -134,19 +140,19 @@ def unreadable(name: str, tensor: Tensor, where: str) -> StepError:
     wanted = f"a tensor on {where}, of {', '.join(str(dtype).removeprefix('torch.') for dtype in TYPES)}"
     came = f"{tensor.dtype} on {tensor.device}"
     hint = f"Inputs, states and the module lie on one device: module.to({where!r})." if "cuda" in where else None
-    return StepError("a tensor that kernels cannot read", blob=name, wanted=wanted, came=came, hint=hint)
+    return StepError("kernels cannot read a tensor", blob=name, wanted=wanted, came=came, hint=hint)
 
 
 def check_whole(name: str, tensor: Tensor) -> None:
-    """Raise StepError for a tensor that this process has only a part of."""
+    """Raise StepError for a tensor if this process has only a part of it."""
     if isinstance(tensor, torch.distributed.tensor.DTensor):
         raise StepError(
-            "a tensor that this process has only in part", blob=name, came=f"{tensor.placements}", hint=SHARDED
+            "this process has only a part of a tensor", blob=name, came=f"{tensor.placements}", hint=SHARDED
         )
 
 
 def as_tensor(array: Array) -> Tensor:
-    """An output or gradient as a tensor over its memory; PyTorch itself finds out who changes it too early."""
+    """An output or gradient as a tensor over its memory. PyTorch itself detects changes that come too early."""
     if not array.flags.writeable:
         array.flags.writeable = True
     return torch.from_numpy(np.asarray(array))
@@ -159,11 +165,11 @@ Grads = Sequence[Tensor | None]
 Pull = Callable[[Grads], Grads]  # from gradients of outputs to those of inputs
 
 
-LARGE = 1 << 20  # bytes from which on PyTorch's memory costs new pages at each call
+LARGE = 1 << 20  # bytes; from here on, memory of PyTorch needs new pages at each call
 
 
 def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
-    """Makes new tensors: of PyTorch's memory where that is little, else of memory that has pages already."""
+    """A function that makes new tensors: small ones of PyTorch's memory, large ones of memory that has its pages."""
     if prod(shape) * np.dtype(dtype).itemsize >= LARGE:
         make = array_maker(shape, dtype)
         return lambda: as_tensor(make())
@@ -171,14 +177,14 @@ def maker(shape: tuple[int, ...], dtype: Any) -> Callable[[], Tensor]:
 
 
 class TensorCalls:
-    """Answers calls of a run with tensors of certain kinds by its lists of jobs."""
+    """Answers calls with tensors of certain kinds by a run's lists of jobs."""
 
     def __init__(self, lists: CallLists) -> None:
         self._lists = lists
         self._outputs = [maker(shape, dtype) for _, dtype, shape in lists.recorded.outputs]
 
     def __call__(self, given: list[int]) -> list[Tensor] | None:
-        """Outputs by addresses of inputs; None where an index is out of range."""
+        """Outputs, from the addresses of inputs. None if an index is out of range."""
         made = [make() for make in self._outputs]
         jobs = self._lists.take()
         right = jobs.perform(given + [x.data_ptr() for x in made])
@@ -187,7 +193,7 @@ class TensorCalls:
 
 
 class TensorSteps:
-    """Answers training steps of a run with tensors of certain kinds by its lists of jobs.
+    """Answers training steps with tensors of certain kinds by a run's lists of jobs.
 
     Args:
         names: of the net's inputs.
@@ -205,7 +211,7 @@ class TensorSteps:
         self._kept = maker(*recorded.kept)
 
     def __call__(self, given: list[int], copies: Any) -> tuple[list[Tensor], Pull] | None:
-        """Outputs, and the pullback, which holds copies of inputs; None where an index is out of range."""
+        """Outputs, and the pullback, which holds copies of inputs. None if an index is out of range."""
         made, kept = [make() for make in self._outputs], self._kept()
         given = [*given, *[x.data_ptr() for x in made], kept.data_ptr()]
         return (made, partial(self._pull, given, (kept, copies))) if self._perform(0, given) else None
@@ -225,20 +231,20 @@ class TensorSteps:
 
 
 class TensorRun:
-    """A run that is called with tensors, which it reads where they lie."""
+    """A run that takes tensors and reads them in place."""
 
     def __init__(self, side: Side, run: Run, compile_net: Callable[[Net], Run], has_slopes: bool, kind: str) -> None:
         self.side, self.run, self.names, self._compile = side, run, tuple(run.net.input_names), compile_net
         self._derived: dict[Any, TensorRun] = {}
-        self.has_slopes = has_slopes  # whether it has custom functions
-        self.kind = kind  # "t" gives tangents of another run, "d" gradients of one
+        self.has_slopes = has_slopes  # whether it has custom autograd functions
+        self.kind = kind  # "t": a run of tangents, "d": a run of gradients, "": neither
         self._known: dict[Any, TensorCall] = {}  # replaced and never changed, so there is no lock
 
     def call_for(self, tensors: Sequence[Tensor], wanted: tuple[bool, ...]) -> TensorCall:
-        """How a call with tensors of these kinds is done.
+        """The way in which calls with tensors of these kinds are done.
 
         Args:
-            wanted: which tensors' gradients are; empty where none is.
+            wanted: for each tensor, True if its gradient is wanted. Empty if none is.
         """
         key = (wanted, *[x.shape for x in tensors], *[x.dtype for x in tensors])
         found = self._known.get(key)
@@ -259,13 +265,13 @@ class TensorRun:
         return TensorSteps(lists, self.names) if wanted else TensorCalls(lists)
 
     def gradient(self, wanted: tuple[bool, ...], outputs: Sequence[str], tensors: Sequence[Tensor]) -> TensorRun:
-        """The run of the gradient net, which takes gradients of these outputs behind the tensors."""
+        """The run of the gradient net. It takes the tensors, then gradients of these outputs."""
         key = ("d", wanted, *outputs, *[x.shape for x in tensors])
         shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
         return self._derived_for(key, lambda: ro.gradient_net(self.run.net, self.chosen(wanted), outputs, **shapes))
 
     def tangent(self, moving: tuple[bool, ...], tensors: Sequence[Tensor]) -> TensorRun:
-        """The run of the tangent net, which takes tangents of those tensors that move behind all tensors."""
+        """The run of the tangent net. It takes all tensors, then the tangents of those that move."""
         key = ("t", moving, *[x.shape for x in tensors])
         shapes = {name: tuple(x.shape) for name, x in zip(self.names, tensors, strict=True)}
         return self._derived_for(key, lambda: ro.tangent_net(self.run.net, self.chosen(moving), **shapes))
@@ -278,7 +284,7 @@ class TensorRun:
         return self._derived[key]
 
     def chosen(self, wanted: tuple[bool, ...]) -> tuple[str, ...]:
-        """The names of the inputs whose gradients are wanted."""
+        """Names of the inputs whose gradients are wanted."""
         return tuple(name for name, want in zip(self.names, wanted, strict=False) if want)
 
 
@@ -287,8 +293,8 @@ class TensorCall:
     """A call of a run with tensors of certain kinds.
 
     Args:
-        wanted: which tensors' gradients are; empty where none is.
-        lists: of jobs that answer it, which take the addresses of tensors; None where the run does.
+        wanted: for each tensor, True if its gradient is wanted. Empty if none is.
+        lists: lists of jobs that answer the call from the addresses of tensors. None if the run itself answers.
     """
 
     run: TensorRun
@@ -296,7 +302,7 @@ class TensorCall:
     lists: Any
 
     def outputs(self, tensors: Sequence[Tensor], seed: int | None) -> Sequence[Tensor]:
-        """Outputs of the net, in its order; without a seed nothing in it is random."""
+        """Outputs of the net, in its order. `seed` is None if the net draws no random numbers."""
         one = self.run
         if self.lists is not None and seed is None:
             words, _copies = as_read(one.names, tensors)
@@ -311,7 +317,7 @@ class TensorCall:
         """Outputs of the net, in its order, and the pullback.
 
         Args:
-            words: the addresses of tensors that kernels read as they are.
+            words: addresses of the tensors that kernels read directly.
         """
         if self.lists is not None:
             given = as_read(self.run.names, tensors) if words is None else (words, None)
@@ -331,22 +337,22 @@ class TensorCall:
 
 
 def check_order(run: TensorRun, is_second: bool) -> None:
-    """Raise StepError for a second derivative of a step with custom autograd functions: its net has the first only."""
+    """Raise StepError for second derivatives of custom autograd functions. Nets have only their first ones."""
     if is_second and run.has_slopes:
         hint = "Write the function by PyTorch's own ops, or leave out create_graph=True and gradients of tangents."
-        raise StepError("a second derivative of a step with a custom autograd function is asked for", hint=hint)
+        raise StepError("a step with a custom autograd function has no second derivative", hint=hint)
 
 
 is_on_card = attrgetter("is_cuda")  # whether a tensor lies on a CUDA device
 
 
 def device_of(tensor: Tensor) -> torch.device:
-    """Where a tensor lies."""
+    """The device of a tensor."""
     return tensor.device
 
 
 def current_device() -> int:
-    """The number of the device that is current in this thread."""
+    """The number of this thread's current device."""
     return torch.cuda.current_device()
 
 
@@ -356,18 +362,18 @@ def current_stream(device: torch.device) -> Any:
 
 
 def is_capturing() -> bool:
-    """True if `torch.cuda.graph` captures what goes into the stream that is current."""
+    """True if `torch.cuda.graph` captures the work of the current stream."""
     return torch.cuda.is_current_stream_capturing()
 
 
 def memory(nbytes: int, device: torch.device) -> Tensor:
-    """Memory of a device, from PyTorch's pool, for the stream that is current, or of the graph that is captured."""
+    """Memory of a device from PyTorch's pool, for the current stream or for the graph that is captured."""
     return torch.empty(max(nbytes, 1), dtype=torch.uint8, device=device)
 
 
 @dataclass
 class TorchMemory:
-    """PyTorch as the lender of a call."""
+    """Lends memory of PyTorch to a call."""
 
     device: torch.device
     captures: bool
@@ -379,12 +385,12 @@ class TorchMemory:
 
 
 class Lent:
-    """A tensor's memory, in the form in which arrays of the device are read."""
+    """A tensor's memory in the form in which kernels of the device read arrays."""
 
     __slots__ = ("__cuda_array_interface__", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor  # lives as long as the array
+        self.tensor = tensor  # keeps the tensor alive as long as the array
         self.__cuda_array_interface__ = {
             "data": (tensor.data_ptr() if tensor.numel() else 0, False),
             "shape": tuple(tensor.shape),
@@ -400,7 +406,7 @@ class CudaSide:
     """Runs for tensors on a CUDA device."""
 
     device: torch.device
-    kind = "cuda"  # as autocast calls it
+    kind = "cuda"  # autocast's name of the device
 
     @property
     def captures(self) -> bool:
@@ -408,15 +414,15 @@ class CudaSide:
         return is_capturing()
 
     def compile(self, net: Net, threads: int | None, options: Mapping[str, Any]) -> Run:
-        """Compile for the device. Raises DeviceError where numba-cuda is missing, or the device cannot be used."""
+        """Compile for the device. Raises DeviceError if numba-cuda is missing, or the device cannot be used."""
         self._check_current()
         if simulated.SIMULATED and torch.cuda.is_available():
             hint = "Unset NUMBA_ENABLE_CUDASIM before Python starts."
-            raise StepError("CUDA tensors, and CUDA kernels run in numba's simulator, on the CPU", hint=hint)
+            raise StepError("with CUDA tensors, CUDA kernels must not run in numba's simulator on the CPU", hint=hint)
         return ro.compile(net, device="cuda", **options)
 
     def call(self, run: Any, feeds: Mapping[str, Tensor], seed: int | None) -> list[Tensor]:
-        """Outputs of a net, in its order; without a seed nothing in it is random."""
+        """Outputs of a net, in its order. `seed` is None if the net draws no random numbers."""
         with self._working() as stream:
             out = run(self._arrays(feeds), seed=seed, training=seed is not None, stream=stream)
             return [self.tensor(array) for array in out.values()]
@@ -424,20 +430,20 @@ class CudaSide:
     def vjp(
         self, run: Any, feeds: Mapping[str, Tensor], wanted: Sequence[str], seed: int
     ) -> tuple[tuple[Tensor, ...], Any]:
-        """Outputs of a net, in its order, and what `pull` takes."""
+        """Outputs of a net, in its order, and the pullback for `pull`."""
         with self._working() as stream:
             out, pullback = run.vjp(self._arrays(feeds), wrt=wanted, seed=seed, stream=stream)
             return tuple(self.tensor(array) for array in out.values()), pullback
 
     def pull(self, pullback: Any, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients of inputs by those of outputs."""
+        """Gradients of inputs from those of outputs."""
         with self._working() as stream:
             found = pullback(self._arrays(grads), stream=stream)
             return {name: self.tensor(array) for name, array in found.items()}
 
     @contextmanager
     def _working(self) -> Iterator[Any]:
-        """PyTorch lends the memory; the stream into which all goes."""
+        """A context in which PyTorch lends the memory. It gives the stream into which all work goes."""
         self._check_current()
         with lenders.lent_by(TorchMemory(self.device, self.captures)):
             yield current_stream(self.device)
@@ -456,13 +462,19 @@ class CudaSide:
         return {name: self.array(name, tensor) for name, tensor in tensors.items()}
 
     def array(self, name: str, tensor: Tensor) -> Lent:
-        """A tensor's memory for kernels; a copy where it is not contiguous, or a view that negates or conjugates."""
+        """A tensor's memory for kernels.
+
+        It is a copy if the tensor is not contiguous, or is a view with a lazy sign or conjugate.
+        """
         if device_of(tensor) != self.device or tensor.dtype not in TYPES:
             raise unreadable(name, tensor, str(self.device))
         return Lent(in_rows(name, tensor))
 
     def tensor(self, array: Any) -> Tensor:
-        """An output or gradient as a tensor over its memory, which was lent; a copy of what else it is (constants)."""
+        """An output or gradient as a tensor over the memory that PyTorch lent.
+
+        Other arrays, such as constants, are copied.
+        """
         if not isinstance(array.memory.owner, Tensor) or any(stride < 0 for stride in array.strides):
             array = array.copy()
         owner, size = array.memory.owner, array.itemsize
@@ -475,7 +487,7 @@ Side = HostSide | CudaSide
 
 
 def side_of(tensors: Sequence[Tensor]) -> Side:
-    """Where states, inputs and lengths lie: the CUDA device that one is on, and all have to be, else the host."""
+    """A CUDA device if a state, an input or lengths lie on one (all must then), else the host."""
     if not any(map(is_on_card, tensors)):  # most calls
         return HOST
     found = dict.fromkeys(map(device_of, tensors))

@@ -1,14 +1,15 @@
 """The context in which a step is traced, and its random numbers.
 
-**Random numbers of a step**: PyTorch's random functions, written only by uniform numbers. A trace then has one random
-op, `rand_like`, and a self-check can give the step of PyTorch the numbers that the translated step draws. Normal
-numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: what is not in `FUNCTIONS`
-(dropout of whole features, ...) stays what it is, and is refused.
+**Random numbers of a step**: all random functions of PyTorch are written with uniform numbers. A trace then has one
+random op, `rand_like`, and a self-check can give PyTorch's step the numbers that the translated step draws. Normal
+numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: random functions that are not in
+`FUNCTIONS` (dropout of whole features, ...) are left as they are, and are refused.
 
-**What is different while a step is traced**: each class is a context around the step's own code. Functionalization
-keeps what a step computes, and loses four things that decide its gradient or its graph: custom autograd functions,
+**Changes to PyTorch while a step is traced**: each class is a context around the step's own code. Functionalization
+keeps what a step computes, but loses four things that decide its gradient or its graph: custom autograd functions,
 `no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd function whose operands
-have its result's shape is taken for elementwise in what it differentiates, which the self-check of a step proves.
+have the shape of its result is taken for elementwise in the operands that it differentiates. The self-check of a step
+proves it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - as everybody has it
+import torch.nn.functional as F  # noqa: N812 - the usual name
 import torch.utils._pytree as pytree
 from torch import SymFloat, SymInt, Tensor
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
@@ -41,7 +42,7 @@ Draw = Callable[[Tensor], Tensor]
 
 
 class RandomFunctions(TorchFunctionMode):
-    """Random functions draw uniform numbers by `draw`, which gets a tensor of the shape that is wanted."""
+    """Random functions draw uniform numbers by `draw`, which gets a tensor of the wanted shape."""
 
     def __init__(self, draw: Draw) -> None:
         super().__init__()
@@ -56,13 +57,13 @@ class RandomFunctions(TorchFunctionMode):
 
 
 class OwnDraws:
-    """The uniform numbers of a translated step: those of a seed, for the random ops of a step in their order."""
+    """The uniform numbers of a translated step: a seed gives them to the step's random ops in their order."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._t, self._ordinal = seed, 0, 0
 
     def at_step(self, t: int) -> OwnDraws:
-        """From the first op of a step on."""
+        """Starts again at the first random op of a step."""
         self._t, self._ordinal = t, 0
         return self
 
@@ -104,7 +105,10 @@ def _dropout(draw: Draw, x: Tensor, p: float = 0.5, training: bool = True, inpla
 
 
 def _alpha_dropout(draw: Draw, x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Klambauer and others, NeurIPS 2017: dropped elements are what SELU has at minus infinity; mean 0, variance 1."""
+    """Klambauer and others, NeurIPS 2017. Dropped elements get SELU's value at minus infinity.
+
+    The mean stays 0, the variance 1.
+    """
     if not training or p == 0:
         return x
     low, kept = -1.7580993408473766, (draw(torch.empty_like(x)) >= p).to(x.dtype)
@@ -121,7 +125,7 @@ def _randint(draw: Draw, low: int, high: Any = None, size: Any = None, **options
 
 
 def _multinomial(draw: Draw, p: Tensor, count: int, replacement: bool = False, **_: Any) -> Tensor:
-    """The first to come of exponential waiting times; without replacement the first ones."""
+    """Picks the first of exponential waiting times. Without replacement it picks the first `count`."""
     p = p[..., None, :].expand(*p.shape[:-1], count, p.shape[-1]) if replacement else p
     waiting = -torch.log1p(-draw(torch.empty_like(p)))
     rates = p / waiting.clamp_min(torch.finfo(p.dtype).tiny)
@@ -131,7 +135,7 @@ def _multinomial(draw: Draw, p: Tensor, count: int, replacement: bool = False, *
 def _gumbel_softmax(
     draw: Draw, x: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """Jang, Gu, Poole, ICLR 2017; a hard choice has the gradient of the soft one."""
+    """Jang, Gu, Poole, ICLR 2017. A hard choice has the gradient of the soft one."""
     exponential = -torch.log1p(-draw(torch.empty_like(x)))
     noise = -torch.log(exponential.clamp_min(torch.finfo(x.dtype).tiny))
     soft = torch.softmax((x + noise) / tau, dim)
@@ -145,17 +149,17 @@ def _gumbel_softmax(
 
 
 def _floor_divide(_: Draw, a: Any, b: Any) -> Tensor:
-    """As PyTorch has no derivative for it: it is 0."""
+    """Written by other ops, as PyTorch has no derivative for it. The derivative here is 0."""
     return torch.div(a, b, rounding_mode="floor")
 
 
 def _heaviside(draw: Draw, x: Tensor, at_zero: Tensor) -> Tensor:
-    """Without a derivative, too."""
+    """Written by other ops, as PyTorch has no derivative for it."""
     return torch.where(x == 0, at_zero.detach(), (x > 0).to(x.dtype))
 
 
 def _by_names(table: dict[str, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """The functions of these names, each in all places where PyTorch has it."""
+    """The functions of these names, from all places where PyTorch has them."""
     places = (torch, Tensor, F)
     return {getattr(place, name): made for name, made in table.items() for place in places if hasattr(place, name)}
 
@@ -191,7 +195,10 @@ READERS = ("item", "tolist", "numpy", "__int__", "__float__", "__complex__", "__
 
 @torch.library.custom_op("rnnops::with_slopes", mutates_args=())
 def with_slopes(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
-    """`y`, whose gradient for each x is that of y times a slope: a custom autograd function in a traced graph."""
+    """Returns `y`.
+
+    Its gradient for each x is y's gradient times a slope: this op stands for a custom autograd function in a graph.
+    """
     return y.clone()
 
 
@@ -206,7 +213,7 @@ def has_gradients(x: Tensor) -> bool:
 
 
 class DetachWithoutGrad(TorchDispatchMode):
-    """Ops under `no_grad` are followed by `detach`, which a graph keeps."""
+    """Adds `detach` after ops under `no_grad`. A graph keeps `detach`."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -216,7 +223,10 @@ class DetachWithoutGrad(TorchDispatchMode):
 
 
 class NoChecks(TorchDispatchMode):
-    """`torch.linalg` looks for singular matrices by ops of their own: here the op that replaces it raises."""
+    """Drops the ops by which `torch.linalg` looks for singular matrices.
+
+    The op that replaces `torch.linalg`'s raises the error itself.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return None if func is torch.ops.aten._linalg_check_errors.default else func(*args, **(kwargs or {}))
@@ -226,10 +236,10 @@ NO_AXES = torch.Size()
 
 
 class Decisions(TorchFunctionMode):
-    """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left.
+    """`if tensor:` gets the caller's answers, in order. It is an error if there are none left.
 
-    Distributions check shapes, and no values: by these they would decide whether to raise. What `torch.compile` made
-    runs as it was before.
+    Distributions check shapes but not values: checks of values would be decisions by a tensor. Functions that
+        `torch.compile` made run as plain functions.
     """
 
     def __init__(self, answers: Sequence[bool]) -> None:
@@ -247,7 +257,8 @@ class Decisions(TorchFunctionMode):
             if threading.get_ident() != tracing:
                 return made(it, batch, event, validate_args)
             made(it, batch, event, False)
-            it._validate_args = Distribution._validate_args if validate_args is None else validate_args  # of shapes
+            # checks of shapes only
+            it._validate_args = Distribution._validate_args if validate_args is None else validate_args
 
         def check(it: Any, value: Tensor) -> None:
             if threading.get_ident() != tracing:
@@ -259,7 +270,7 @@ class Decisions(TorchFunctionMode):
                 self._is_valid = False
 
         _put_checks(make, check)
-        is_free = get_eval_frame_callback() in (None, False)  # Dynamo is not at work around us
+        is_free = get_eval_frame_callback() in (None, False)  # True if Dynamo is not tracing around this call
         self._stance = set_stance("force_eager") if is_free else nullcontext()
         super().__enter__()
         return self
@@ -292,13 +303,13 @@ NARROW = (torch.bfloat16, torch.float16)  # floats that kernels compute with as 
 
 
 def widened(x: Any, dtype: torch.dtype) -> Any:
-    """A tensor of narrower floats as one of this dtype; anything else as it is."""
+    """Widens a tensor of narrower floats to this dtype. Other values stay as they are."""
     is_narrow = isinstance(x, Tensor) and x.is_floating_point() and x.dtype.itemsize < dtype.itemsize
     return x.to(dtype) if is_narrow else x
 
 
 class Widened(TorchFunctionMode):
-    """Ops get tensors of narrower floats in one wider dtype, and make none of `NARROW`."""
+    """Ops get narrower floats widened to one dtype, and make no tensors of the dtypes in `NARROW`."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -316,7 +327,7 @@ class Widened(TorchFunctionMode):
         is_set = copies and copies[0] is wide[0] and getattr(func, "__name__", "") == "__set__"
         if is_set or [copy._version for copy in copies] != versions:
             raise StepError(
-                "a step changes a tensor of a narrow dtype in place, which is computed with as a wider one",
+                "a step changes a tensor of a narrow dtype in place, but steps compute with a wider copy",
                 op=getattr(func, "__name__", None),
                 wanted=str(self._dtype),
                 hint="Carry it as a state, or hold it as float32.",
@@ -325,12 +336,12 @@ class Widened(TorchFunctionMode):
 
 
 class NoReading(TorchFunctionMode):
-    """`int(tensor)` is an error: a trace would keep the number that the tensor has now, or it has none yet."""
+    """`int(tensor)` is an error: a trace would keep the number of now, or there is no number yet."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in READERS and type(args[0]) in (Tensor, Parameter):
-            hint = "Keep it as a Python number or an array, which is looked at before each call."
+            hint = "Keep it as a Python number or an array, which is compared before each call."
             raise StepError(f"the step reads the value of a tensor by {name}, which may change", hint=hint)
         if name not in READERS:
             return func(*args, **(kwargs or {}))
@@ -346,9 +357,10 @@ class NoReading(TorchFunctionMode):
 
 
 class SizedByTensors(TorchFunctionMode):
-    """`torch.zeros(x.shape[0], 4)`, `weight.expand(x.shape[0], 4)` and their like, where a size is a symbol.
+    """`torch.zeros(x.shape[0], 4)`, `weight.expand(x.shape[0], 4)` and similar calls, in which a size is a symbol.
 
-    What no argument of the step has a part in does not know symbols: such tensors are made by one that does.
+    An op of tensors that do not come from the step's arguments cannot take symbols. Here an argument of the step makes
+    such tensors.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -369,7 +381,7 @@ class SizedByTensors(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _known(self, operand: Tensor) -> Tensor:
-        """An operand as a tensor that knows symbols, by which an op repeats it."""
+        """Makes a tensor of an operand that can take symbols, so that an op can repeat it."""
         if _has_symbols(operand):
             return operand
         zero = self._tensor.new_zeros((), dtype=operand.dtype)
@@ -392,7 +404,7 @@ def _full(tensor: Tensor, size: Any, fill_value: Any, dtype: Any = None, **_: An
     return tensor.new_full(size, fill_value, dtype=dtype or torch.tensor(fill_value).dtype)
 
 
-SYMBOL_REFUSED = "SymInt"  # said by an op that gets a symbol and no tensor that knows it
+SYMBOL_REFUSED = "SymInt"  # occurs in the error of an op that gets a symbol but no tensor that can take it
 FACTORIES: dict[Any, Callable[..., Tensor]] = {
     torch.empty: _factory("new_empty"),
     torch.zeros: _factory("new_zeros"),
@@ -403,7 +415,7 @@ FACTORIES: dict[Any, Callable[..., Tensor]] = {
 
 
 class PlainCells(TorchFunctionMode):
-    """PyTorch's cells and the like as the ops that they consist of: their C++ would fix the batch size."""
+    """PyTorch's cells and similar functions as the ops that they consist of. Their C++ would fix the batch size."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cell = CELLS.get(func)
@@ -444,7 +456,8 @@ def _solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, u
     a = a.triu(int(unitriangular)) if upper else a.tril(-int(unitriangular))
     if unitriangular:
         a = a + torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    return torch.linalg.solve(a, b[(None,) * (a.dim() - b.dim())], left=left)  # of one rank: b is not a vector
+    # b has the same rank as a, so it is not taken for a vector
+    return torch.linalg.solve(a, b[(None,) * (a.dim() - b.dim())], left=left)
 
 
 def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
@@ -478,9 +491,9 @@ CELLS = {
 
 
 class ElementwiseFunctions:
-    """Custom autograd functions become a value and a slope for each operand: their backward pass is traced with ones.
+    """Turns a custom autograd function into a value and a slope for each operand: it traces a backward pass of ones.
 
-    `apply` of the class behind `autograd.Function` is replaced, which also reaches an `apply` that was bound before.
+    `apply` of the base class of `autograd.Function` is replaced. This also reaches an `apply` that was bound before.
     """
 
     def __enter__(self) -> None:
@@ -498,7 +511,7 @@ class ElementwiseFunctions:
 
 def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     name = function.__name__
-    if name == "CheckpointFunction":  # torch.utils.checkpoint: what it recomputes is chosen here otherwise
+    if name == "CheckpointFunction":  # torch.utils.checkpoint: rnnops chooses itself what is recomputed
         return args[0](*args[2:])
     if not torch.is_grad_enabled() or name.startswith("GeneratedBackwardFor_"):
         return apply(*args)
@@ -518,14 +531,15 @@ def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) ->
     else:
         slopes = torch.autograd.grad(y, xs, torch.ones_like(y), allow_unused=True)
     pairs = [(x, slope) for x, slope in zip(operands, slopes, strict=True) if slope is not None]
-    with torch._C._AutoDispatchBelowAutograd():  # above it the op would cut the graph
+    with torch._C._AutoDispatchBelowAutograd():  # above autograd's dispatch the op would cut the graph
         return with_slopes(y, [x for x, _ in pairs], [slope for _, slope in pairs])
 
 
 def _with_own_gradient(name: str, y: Tensor, leaves: Sequence[Tensor], operands: Sequence[Tensor]) -> Tensor:
-    """A tensor whose value is not used; its gradient for the operands is that of a custom backward pass.
+    """A tensor whose gradient for the operands is that of a custom backward pass. Its value is not used.
 
-    The backward pass is linear in the gradient that it gets. The tensor is its transpose, applied to the operands.
+    A backward pass is linear in the gradient that it gets. The tensor is the transpose of this linear map, applied to
+    the operands.
     """
     given = torch.ones_like(y).requires_grad_()
     try:

@@ -1,8 +1,8 @@
-"""Traces that hold: a step is traced, checked against PyTorch's own, and watched.
+"""Makes traces: a step is traced, checked against PyTorch's own step, and watched.
 
-**The self-check of a step**: two steps by the interpreter against PyTorch's own, with all gradients, before first use.
-What a trace cannot see (a custom gradient that is not elementwise, a hook, a decision by data) becomes an error here
-instead of a wrong number.
+**The self-check of a step**: before its first use, two steps by the interpreter are compared with PyTorch's own, with
+all gradients. A trace does not see a custom gradient that is not elementwise, a hook, or a decision by data. The
+self-check makes an error of these instead of a wrong number.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Computed, Owner, Watch, owners_of
 
 SEED = 0
-FAR = 2.0**20  # times a loss: a backward pass that clips gives less than its multiple
-STEPS = 2  # the second one reads states that the first one made
-TOLERANCE = {  # relative to the largest element; wrong gradients are far off
+# A loss is multiplied by this number. The gradients of a backward pass that clips are then not this multiple.
+FAR = 2.0**20
+STEPS = 2  # steps of the self-check. The second one reads states that the first one made.
+TOLERANCE = {  # relative to the largest element; wrong gradients are far above it
     torch.float64: 1e-7,
     torch.float32: 1e-3,
     torch.float16: 5e-3,
@@ -52,11 +53,11 @@ def check_step(
     recorder: AbstractContextManager[Any],
     closed_over: Sequence[Tensor] | None = None,
 ) -> None:
-    """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's.
+    """Raise SelfCheckError if outputs or gradients of two steps differ from PyTorch's.
 
     Args:
-        recorder: a context around each step of PyTorch's.
-        closed_over: tensors that the step closes over now, where they are others than at its trace.
+        recorder: a context around each of PyTorch's steps.
+        closed_over: the present tensors that the step closes over, if they are not those of its trace.
     """
     closed_over = translation.closed_over if closed_over is None else closed_over
     with ExitStack() as stack:
@@ -75,11 +76,11 @@ def check_step(
 
 @contextmanager
 def without_hooks(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Hooks of tensors, and of saved tensors, are left to the user's own passes, and see nothing of a check.
+    """Hooks of tensors and of saved tensors are off within, so that they do not see a self-check.
 
-    Graphs of a trace end here. A graph that held its own outputs would never be freed. Nor would the nodes that
-    accumulate gradients of parameters. These belong to the stream of their making and forbid the capture of a CUDA
-    graph.
+    Graphs of a self-check end here. A graph that held its own outputs would never be freed, and neither would the nodes
+    that accumulate gradients of parameters. Such a node belongs to the stream in which it was made, and would forbid
+    the capture of a CUDA graph.
     """
     held = [tensor._backward_hooks for tensor in tensors if tensor._backward_hooks]
     before = [dict(hooks) for hooks in held]
@@ -102,7 +103,7 @@ def without_hooks(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """PyTorch's products of float32 are of float32 numbers, as ours are, and not of TF32."""
+    """PyTorch's products of float32 are exact within, as ours are: no TF32."""
     before = torch.get_float32_matmul_precision()
     if before != "highest":
         torch.set_float32_matmul_precision("highest")
@@ -114,7 +115,10 @@ def _exact_products() -> Iterator[None]:
 
 
 def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) -> Tensor:
-    """The same numbers on every device. Square matrices are positive definite, as states of Kalman filters are."""
+    """Random numbers that are the same on every device.
+
+    Square matrices are positive definite, as states of Kalman filters are.
+    """
     if not kind.dtype.is_floating_point:
         return torch.randint(0, 2, tuple(shape)).to(device, kind.dtype)
     numbers = torch.rand(tuple(shape), dtype=kind.dtype)
@@ -124,10 +128,10 @@ def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) 
 
 
 def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[TensorKind]) -> list[Tensor]:
-    """The results of one step of PyTorch, without the tensors that it carries besides its own states.
+    """The results of one step of PyTorch, without the extra states of tensors that the step sets.
 
     Args:
-        beside: kinds of these.
+        beside: kinds of these extra states.
     """
     count, cards = len(layout.states), [] if layout.device == CPU else [layout.device]
     with inference_mode(False), torch.random.fork_rng(devices=cards), torch.no_grad():
@@ -141,10 +145,10 @@ def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[
 
 
 def tried(step: TorchStep, layout: TensorLayout) -> list[Tensor]:
-    """The results of one step of PyTorch, after which all that the step changes is as before."""
+    """The results of one step of PyTorch. All that the step changes is put back."""
     kind = layout.device.type
     cast = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
-    # without a cache, which would keep weights without gradients for the rest of the caller's region
+    # Without the cache of autocast: it would keep weights without gradients for the rest of the caller's region.
     with Computed(), Journal(step.roots, static_walk(step.roots)), autocast(kind, *cast, cache_enabled=False):
         return results_of_one_step(step, layout, [])
 
@@ -156,7 +160,10 @@ def _loop(
     layout: TensorLayout,
     recorder: AbstractContextManager[Any],
 ) -> list[Tensor]:
-    """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
+    """Runs steps of PyTorch with the random numbers of the translated step.
+
+    Returns last states, then results of all steps.
+    """
     count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
     for t in range(STEPS):
         given = [*carried, *(sequence[t] for sequence in inputs)]
@@ -173,7 +180,8 @@ def _loop(
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
     fed = {name: on_host(translation.as_fed(name, tensor)) for name, tensor in named.items()}
-    feeds = {name: as_array(name, tensor) for name, tensor in fed.items()}  # which leaves them resizable
+    # arrays made in this way leave the tensors resizable
+    feeds = {name: as_array(name, tensor) for name, tensor in fed.items()}
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
     run = ro.compile(translation.net, device="reference")
@@ -196,7 +204,7 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
 
 
 def _gradients(ends: Sequence[Tensor], starts: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients of tensors, where none counts as made of another: a step may close over a weight and its view."""
+    """Gradients of tensors. A tensor never counts as made of another: a step may read a weight and its view."""
     direct: dict[int, Tensor] = {}
 
     def cut(number: int, grad: Tensor) -> Tensor:
@@ -205,7 +213,7 @@ def _gradients(ends: Sequence[Tensor], starts: Sequence[Tensor], grads: Sequence
 
     derived = {id(x): x for x in starts if x.grad_fn is not None}
     hooks = [x.register_hook(partial(cut, number)) for number, x in derived.items()]
-    try:  # the caller's graph of these stays
+    try:  # the caller's graph of these tensors must stay
         found = torch.autograd.grad(ends, starts, grads, allow_unused=True, retain_graph=True)
     finally:
         for hook in hooks:
@@ -214,12 +222,12 @@ def _gradients(ends: Sequence[Tensor], starts: Sequence[Tensor], grads: Sequence
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """A tensor, or a copy of one of another device, or of a view whose sign is not in memory."""
+    """A tensor on the host. It is a copy if the tensor lies on another device, or is a view with a lazy sign."""
     return (tensor if tensor.is_cpu else tensor.detach().cpu()).resolve_conj().resolve_neg()
 
 
-UNSEEN = "The step does what its graph does not show; write that part by PyTorch's own ops."
-NOT_LINEAR = "A custom backward pass is not linear, as one that clips: clip gradients after backward()."
+UNSEEN = "The step does something that its graph does not show; write that part with PyTorch's own ops."
+NOT_LINEAR = "A custom backward pass is not linear, for example because it clips: clip gradients after backward()."
 
 
 def _expect_equal(what: str, mine: Any, theirs: Tensor, hint: str = UNSEEN) -> None:
@@ -244,9 +252,9 @@ class TorchStep(NamedTuple):
     """A step as a function of tensors.
 
     Args:
-        function: states, then inputs -> states, then results.
-        states: how many there are.
-        roots: what it is made of, by name, from where all that it reads is reached.
+        function: takes states, then inputs; returns states, then results.
+        states: number of states.
+        roots: the step and its cell, by name. Everything that the step reads is reached from them.
         assume: answers to `if tensor:`.
     """
 
@@ -261,12 +269,12 @@ class TracedStep:
     """A trace that has passed the self-check.
 
     Args:
-        trace: None where the step runs by PyTorch's own loop.
-        watch: what it read.
-        numbers: of the slots of tensors that the graph has, by the tensors' ids.
-        effects: what it changes besides its results.
-        computed: which of the parametrized weights that it could read are computed before each call; their numbers
-            follow those of the slots.
+        trace: None if the step runs by PyTorch's own loop.
+        watch: the reads of the step.
+        numbers: slots of the tensors that the graph has, by the tensors' ids.
+        effects: what the step changes besides its results.
+        computed: places (among the parametrized weights that the step could read) of those that are computed before
+            each call. Their numbers follow the numbers of slots.
     """
 
     trace: Trace | None
@@ -276,7 +284,7 @@ class TracedStep:
     computed: tuple[int, ...] = ()
 
     def number_of(self, other: TracedStep, number: int) -> int | None:
-        """The number here of a tensor of another trace; None for one that is not read here."""
+        """The number here of a tensor of another trace. None if this trace does not read it."""
         own, first = self.watch.slots, len(other.watch.slots)
         if number >= first:
             made, mine = [*other.owners()][number - first], [*self.owners()]
@@ -285,28 +293,28 @@ class TracedStep:
         return next((place for place, (one, name, _) in enumerate(own) if one is holder and name == key), None)
 
     def where(self, number: int) -> str:
-        """The way to a tensor."""
+        """The path to a tensor."""
         is_held = number < len(self.watch.slots)
         return self.watch.walk.where_slot(number) if is_held else "a parametrized weight"
 
     def owners(self) -> dict[int, Owner]:
-        """Where parametrized weights are that are computed, by the ids of parametrizations."""
+        """Owners of the parametrized weights that are computed, by the ids of parametrizations."""
         if not self.computed:
             return {}
         owners = [*owners_of(self.watch.walk.modules).items()]
         return dict(map(owners.__getitem__, self.computed))
 
     def computed_now(self) -> dict[int, Tensor]:
-        """These weights."""
+        """The parametrized weights, computed now, by the ids of parametrizations."""
         return {made: getattr(*owner) for made, owner in self.owners().items()}
 
     def fits(self, layout: TensorLayout) -> bool:
-        """True if it holds for these sizes."""
+        """True if the trace holds for these sizes."""
         return self.trace is None or self.trace.fits(self.effects.full(layout))
 
 
 class Carrying:
-    """A step as a function of its states and of tensors that it sets besides: each is set before, and read after."""
+    """A step in which tensors that it sets are extra states. They are set before the step, and read after it."""
 
     def __init__(self, step: TorchStep, carried: Sequence[CarriedTensor]) -> None:
         self._step, self._carried = step, carried
@@ -325,15 +333,15 @@ class Carrying:
 
 
 def carrying(step: TorchStep, effects: Effects) -> TorchStep:
-    """A step whose states are all tensors that it sets."""
+    """The step with all tensors that it sets as extra states."""
     carried = effects.carried
     return TorchStep(Carrying(step, carried), step.states + len(carried), step.roots, step.assume) if carried else step
 
 
 def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
-    """A trace of a step that has passed the self-check, with the values that it reads and changes.
+    """Traces a step. Returns the trace, which has passed the self-check, with all that the step reads and changes.
 
-    Modules that it imports for the first time are imported outside of the trace.
+    Modules that the step imports for the first time are imported outside of the trace.
     """
     imported: list[str] = []
     while True:
@@ -341,7 +349,7 @@ def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
             return _traced(step, layout, imported)
         except FirstImport as wanted:
             imported.append(str(wanted))
-        with suppress(Exception):  # which the step meets, too
+        with suppress(Exception):  # the step will meet the same error
             import_module(imported[-1])
 
 
@@ -359,7 +367,7 @@ def _traced(step: TorchStep, layout: TensorLayout, imported: Collection[str]) ->
 
 
 class _Study:
-    """A step while it is traced: code that ran, and what it changed."""
+    """A step while it is traced: the code that ran, and what it changed."""
 
     def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk, imported: Collection[str]) -> None:
         self._step, self._layout = step, layout
@@ -372,7 +380,7 @@ class _Study:
         self._reads.add(code, its_globals)
 
     def traced(self) -> TracedStep:
-        """The trace; without a graph where the step has to run by PyTorch's own loop."""
+        """The trace. It has no graph if the step has to run by PyTorch's own loop."""
         trace, changes, mutated = self._trace(self._step, self._layout)
         walk = walk_all(self._step.roots, self._reads, tensor_parts=False)
         effects = effects_of(changes, mutated, walk, self._layout, list(self._reads.codes.values()))
@@ -394,17 +402,17 @@ class _Study:
         return self._watched(trace, effects)
 
     def _unseen_state(self, walk: Walk) -> list[Change]:
-        """State that a step may change or read and that cannot be compared."""
+        """State that a step may change or read, and that cannot be compared."""
         if walk.iterators:
             hint = "Keep what it gives in a list, and carry the place in it as a state."
             came = f"{type(walk.iterators[0][0]).__name__} at {text_of(walk.iterators[0][1])}"
-            raise StepError("a step reads an iterator, whose place in what it gives is not seen", came=came, hint=hint)
+            raise StepError("a step reads an iterator, whose position rnnops cannot see", came=came, hint=hint)
         outside = (f"{what} by {name}" for name, what in sorted(self._recorder.outside) if what != CLOCK)
         modes = sorted(self._reads.user_names.intersection(GRAD_MODES))
         return [*map(_unnamed, outside), *(_unnamed(f"whether gradients are on by {mode}") for mode in modes)]
 
     def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[Trace | None, list[Change], list[Tensor]]:
-        """A trace for all batch sizes, or for this one where an op takes no symbol for it."""
+        """Traces for all batch sizes, or for this one only if an op does not take a symbol for the batch size."""
         try:
             return self._trace_with(step, layout, True)
         except SymbolRefusedError:
@@ -417,7 +425,10 @@ class _Study:
     def _trace_with(
         self, step: TorchStep, layout: TensorLayout, open_sizes: bool
     ) -> tuple[Trace | None, list[Change], list[Tensor]]:
-        """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
+        """Returns the trace and the changes that the step made, which are put back.
+
+        No trace if the step mixes tensors from outside with its own.
+        """
         mutations, trace = Mutations(), None
         with self._computed, self._journal:
             try:
@@ -434,7 +445,10 @@ class _Study:
         return trace, changes, mutations.tensors
 
     def _trace_carrying(self, effects: Effects) -> tuple[Trace | None, Effects]:
-        """A trace with the tensors that the step sets as states, and effects that hold in it."""
+        """Traces with the tensors that the step sets as extra states.
+
+        Returns the trace and the effects that hold in it.
+        """
         step, layout = carrying(self._step, effects), effects.full(self._layout)
         trace, changes, mutated = self._trace(step, layout)
         others = [change for change in changes if not effects.knows(change)]
@@ -461,7 +475,7 @@ class _Study:
         return trace, effects.deciding(others)
 
     def _grown(self, step: TorchStep, layout: TensorLayout) -> list[bool]:
-        """Which of the tensors that a step sets come to need a gradient."""
+        """True for each tensor that the step sets and that comes to need a gradient."""
         with self._computed, self._journal, torch.enable_grad():
             states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
             inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
@@ -471,7 +485,7 @@ class _Study:
         return [result.requires_grad for result in results[self._step.states : step.states]]
 
     def _check(self, trace: Trace, effects: Effects) -> list[Change]:
-        """The self-check of a trace; it tells what else its steps changed."""
+        """Runs the self-check of a trace. Returns changes that the effects do not describe."""
         step, layout = carrying(self._step, effects), effects.full(self._layout)
         translation = translate(trace, layout, False, False)
         with self._computed, self._journal:
@@ -499,7 +513,7 @@ class _Study:
         return TracedStep(trace, watch, numbers, effects, computed)
 
     def _check_loose(self, loose: Sequence[Tensor], watch: Watch, effects: Effects) -> None:
-        """Raise StepError for tensors in no place that is known, unless the step makes them whenever it runs."""
+        """Raise StepError for a tensor in an unknown place, unless the step makes it whenever it runs."""
         layout = effects.full(self._layout)
         again, _, _ = self._trace(carrying(self._step, effects), layout)
         assert again is not None
@@ -507,7 +521,8 @@ class _Study:
         known = {_memory(tensor) for tensor in watch.walk.tensors()}
         known |= {array.ctypes.data for array, _ in watch.walk.arrays if isinstance(array, np.ndarray)}
         for tensor in loose:
-            if _memory(tensor) in known:  # `weight.data`, a view: it holds as long as that is the same tensor
+            # a view such as `weight.data`. It holds as long as the weight is the same tensor.
+            if _memory(tensor) in known:
                 watch.fix_tensors()
             elif tensor.numel() and _memory(tensor) in map(_memory, found):
                 came = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
@@ -515,7 +530,7 @@ class _Study:
                 raise StepError("a step reads a tensor from where rnnops cannot follow it", came=came, hint=hint)
 
     def _plain(self, effects: Effects) -> TracedStep:
-        """PyTorch's own loop, as long as what the step reads besides is the same."""
+        """Lets PyTorch's own loop run the step, as long as its other reads stay the same."""
         known = Effects(others=effects.all_changes())
         watch = Watch(self._step.roots, self._reads, known.ignored())
         text = (
@@ -527,7 +542,7 @@ class _Study:
 
 
 def _names_in(cell: Module | None) -> dict[int, str]:
-    """Names of a cell's parameters and buffers, as `RNN.state_dict` has them, by the tensors' ids."""
+    """Names of a cell's parameters and buffers as in `RNN.state_dict`, by the tensors' ids."""
     kinds = () if cell is None else (cell.named_buffers(), cell.named_parameters())
     return {id(tensor): f"cell.{name}" for named in kinds for name, tensor in named}
 
@@ -537,7 +552,7 @@ def _unnamed(what: str) -> Change:
 
 
 def _goes_on(change: Change, counted: Counted | None) -> bool:
-    """True if a count has gone on as it began."""
+    """True if a counter goes on as it began."""
     return counted is None or bool(change.after - change.before == CHECKED * counted.by)
 
 
@@ -550,7 +565,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def warn_of_unseen(watch: Watch, recorder: CodeRecorder) -> None:
-    """Warn once of reads that cannot be compared before each call."""
+    """Warns once of reads that cannot be compared before each call."""
     found = [f"{what} by {name}" for name, what in sorted(recorder.outside) if what == CLOCK]
     for what in [*found, *watch.unseen]:
         _warn(f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does.")

@@ -1,9 +1,9 @@
-"""A step of PyTorch code is traced as a graph of ops, and translated to nets.
+"""Traces a step of PyTorch code as a graph of ops, and translates the graph to nets.
 
-**Tracing**: a step of PyTorch code, run once on tensors without data, as a graph of ops that change nothing in place.
-`make_fx` over functionalization, on fake tensors whose batch size is a symbol: a graph serves all batch sizes for which
-the decisions that the step took by sizes come out the same (`Trace.fits`). Sizes 0 and 1 are traced by themselves, as
-PyTorch broadcasts and squeezes by them.
+**Tracing**: a step of PyTorch code runs once on tensors without data. The result is a graph of ops that change nothing
+in place. Tools are `make_fx` and functionalization, on fake tensors whose batch size is a symbol. A graph serves all
+batch sizes for which the step's decisions by sizes come out the same (`Trace.fits`). Sizes 0 and 1 have traces of their
+own, as PyTorch broadcasts and squeezes by them.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import ONE_DTYPE, SHARDED, StepError
 from rnnops.types import FLOAT, Type
 
-SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
+SYMBOLIC_FROM = 2  # the smallest batch size for which a symbol is used
 OWN = {*RULES, *PAIR_RULES}
-MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # which the core list leaves out
-DECOMPOSED = {  # ops without a rule of their own; of `detach`, PyTorch would make an `alias` with a gradient
+MORE = ("adaptive_max_pool2d", "dist", "grid_sampler_2d")  # ops to decompose that the core list leaves out
+DECOMPOSED = {  # ops without a rule of their own. For `detach`, PyTorch would make an `alias` with a gradient.
     op: rule
     for op, rule in {
         **core_aten_decompositions(),
@@ -62,12 +62,12 @@ DECOMPOSED = {  # ops without a rule of their own; of `detach`, PyTorch would ma
 
 
 class SymbolRefusedError(Exception):
-    """An op of a step takes no symbol for a size: the step is traced with numbers."""
+    """An op of a step takes no symbol for a size. The step is then traced with plain numbers."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """The stand-in for an argument of a step: a tensor without data, and which of its axes is the batch, if any."""
+    """The stand-in for an argument of a step: a tensor without data, and its batch axis, if there is one."""
 
     like: Tensor
     batch_axis: int | None
@@ -78,12 +78,12 @@ class Trace:
     """A step as a graph.
 
     Args:
-        module: the graph, with the tensors that the step closes over as attributes.
-        env: what was decided about the batch size while it was traced.
-        symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
-        layout: for which it was made.
-        result_tree: the structure of what a step gives besides its carry.
-        names: of parameters and buffers of the cell, by the tensors' ids.
+        module: the graph. Its attributes are the tensors that the step closes over.
+        env: the decisions about the batch size that the trace took.
+        symbols: symbols of the batch size; empty if the trace is for one size only.
+        layout: the layout for which the trace was made.
+        result_tree: the structure of the step's results, without its carry.
+        names: names of the cell's parameters and buffers, by the tensors' ids.
     """
 
     module: fx.GraphModule
@@ -94,7 +94,7 @@ class Trace:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def fits(self, layout: TensorLayout) -> bool:
-        """True if the step would decide as it did with these sizes, which differ in the batch's at most."""
+        """True if the step takes the same decisions for these sizes. Only the batch size may differ."""
         if not self.symbols:
             return layout == self.layout
         if layout.batch is None or layout.batch < SYMBOLIC_FROM:
@@ -103,7 +103,7 @@ class Trace:
         return layout.rows() == self.layout.rows() and all(bool(guard.expr.subs(where)) for guard in self.env.guards)
 
     def size(self, value: int | SymInt, batch: Any) -> Any:
-        """A size of the graph as a number, or of another graph's symbols where the batch size is one of these."""
+        """A size of the graph for a batch size. The batch size is a number, or a symbol of another graph."""
         if isinstance(value, int):
             return value
         if isinstance(batch, SymInt):
@@ -112,12 +112,12 @@ class Trace:
 
     @property
     def has_slopes(self) -> bool:
-        """True if custom autograd functions are in it."""
+        """True if the graph has custom autograd functions."""
         return any("with_slopes" in str(node.target) for node in self.module.graph.nodes)
 
     @property
     def has_complex(self) -> bool:
-        """True if complex numbers are in it."""
+        """True if the graph has complex numbers."""
         return any(map(is_of_pairs, self.module.graph.nodes))
 
     def places(self) -> list[fx.Node]:
@@ -139,30 +139,32 @@ def trace_step(
     mutations: TorchDispatchMode | None = None,
     open_sizes: bool = True,
 ) -> Trace:
-    """Trace a function of tensors that gives tensors.
+    """Trace a function that takes and returns tensors.
 
     Args:
-        recorder: which is told of the code that runs.
+        recorder: is told of the code that runs.
         assume: answers to `if tensor:` in the step, in order.
         mutations: a mode that sees ops that change tensors in place.
-        open_sizes: whether the batch size is a symbol, so that the trace serves other batches, too.
+        open_sizes: True for a symbol as batch size, so that the trace serves other batches too.
 
-    Raises StepError where the step decides by a tensor's value, and for custom autograd functions that cannot be
-    followed; SymbolRefusedError where an op takes no symbol for a size.
+    Raises StepError if the step decides by a tensor's value, or has a custom autograd function that cannot be followed.
+    Raises SymbolRefusedError if an op takes no symbol for a size.
     """
     axes = [kind.batch_axis if open_sizes and layout.batch is not None else None for kind in layout.kinds]
     examples = [Example(kind.without_data(), axis) for kind, axis in zip(layout.kinds, axes, strict=True)]
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())  # first, as what is left at the end warns, too
+        # entered first and left last, as leaving other contexts may warn too
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_without_log())
-        stack.enter_context(unset_fake_temporarily())  # Dynamo may be at work around us
-        stack.enter_context(dynamo.patch(error_on_nested_fx_trace=False))  # what torch.compile made runs as it was
+        stack.enter_context(unset_fake_temporarily())  # Dynamo may be tracing around this call
+        # functions that torch.compile made run as plain functions
+        stack.enter_context(dynamo.patch(error_on_nested_fx_trace=False))
         stack.enter_context(tracing(None))
         stack.enter_context(autocast(layout.device.type, enabled=False))
-        stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM, as the next
+        stack.enter_context(mkldnn.flags(enabled=False))  # mkldnn and cudnn would make one opaque op of an LSTM
         stack.enter_context(cudnn.flags(enabled=False))
         fakes = [_fake(mode, number, example, layout.device) for number, example in enumerate(examples)]
         symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
@@ -207,7 +209,7 @@ def trace_step(
 
 
 def _read_parts(graph: fx.Graph) -> None:
-    """`x.real` and `x.imag`, each a view of a view, become one op."""
+    """Makes one op of `x.real` and one of `x.imag`, which are traced as views of a view."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.select.int):
         source, axis, place = node.args
         if source.target is view_as_real and axis in (-1, source.meta["val"].dim() - 1):
@@ -216,7 +218,7 @@ def _read_parts(graph: fx.Graph) -> None:
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """An op that fails is told by its error, and not on the screen."""
+    """Keeps PyTorch's log of a failing op off the screen. The error itself says what failed."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
     try:
@@ -226,8 +228,8 @@ def _without_log() -> Iterator[None]:
 
 
 def _on_two_devices(error: RuntimeError, layout: TensorLayout) -> StepError:
-    """The error for a step that reaches what lies elsewhere than its inputs."""
-    wanted = f"what it reaches on {layout.device}, as states and inputs"
+    """The error for a step that reaches tensors on another device than its inputs."""
+    wanted = f"all tensors that it reaches on {layout.device}, where states and inputs are"
     hint = f"Move the module: module.to('{layout.device}')."
     return StepError("a step computes with tensors on two devices", wanted=wanted, came=str(error)[-60:], hint=hint)
 
@@ -246,7 +248,7 @@ def _fake(mode: FakeTensorMode, number: int, example: Example, device: torch.dev
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """True if a node stays where it is not read: random numbers do, as each is drawn by its place in a step."""
+    """True if a node stays even if it is not read. Random numbers stay, as each follows from its place in a step."""
     return node.op in ("placeholder", "output") or "copy_" in str(node.target) or "rand_like" in str(node.target)
 
 
@@ -262,13 +264,14 @@ class Translation:
     """A step as nets.
 
     Args:
-        net: steps the cell; its inputs are `names`.
+        net: runs the cell over time. Its inputs are `names`.
         cell: one step.
-        names: of states, inputs, lengths where there are, then tensors that the step closes over.
-        float_dtype: of all that is a float.
-        closed_over: those tensors. A complex one, or one of pairs `[..., 2]` that becomes complex, is there twice.
-        parts: by name which part of it is read.
-        last, steps: the net's output for each last state, and for each result of the steps.
+        names: of states, inputs, lengths (if there are any), then of the tensors that the step closes over.
+        float_dtype: dtype of all floats.
+        closed_over: the tensors that the step closes over. A complex tensor is there twice, and so is a real tensor of
+            pairs `[..., 2]` that becomes complex.
+        parts: "real" or "imag", by the names of those inputs that read a part of such a tensor.
+        last, steps: names of the net's outputs: for each last state, and for each result of the steps.
         result_kinds: dtype and shape of each result of one step.
     """
 
@@ -287,20 +290,20 @@ class Translation:
         return self.names[len(self.names) - len(self.closed_over) :]
 
     def part(self, name: str, tensor: Tensor) -> Tensor:
-        """The part of a tensor that the net reads: of a complex one, or of one of pairs `[..., 2]`; else all of it."""
+        """The part of a complex tensor (or of pairs `[..., 2]`) that the net reads. Other tensors stay whole."""
         if name not in self.parts:
             return tensor
         part = self.parts[name]
         return tensor.select(-1, PARTS.index(part)) if tensor.is_floating_point() else getattr(tensor, part)
 
     def as_fed(self, name: str, tensor: Tensor) -> Tensor:
-        """A tensor that the step closes over in the dtype of the run; PyTorch promotes it so, or not at all."""
+        """A closed-over tensor in the run's float dtype, to which PyTorch promotes it (or raises an error)."""
         tensor = self.part(name, tensor)
         other = tensor.is_floating_point() and tensor.dtype != self.float_dtype
         return tensor.to(self.float_dtype) if other else tensor
 
     def keeps_rows_apart(self, layout: TensorLayout) -> bool:
-        """True if each row of states and results follows only from the same row of states and inputs."""
+        """True if each row of states and results depends only on the same row of states and inputs."""
         if layout.batch is None:
             return False
         dtype, rows = _dtype_name(self.float_dtype), self.names[: len(layout.kinds)]
@@ -319,7 +322,7 @@ def _dtype_name(kind: dtype) -> str:
 
 @dataclass
 class _Cell:
-    """The cell while it is written."""
+    """The cell of a net while it is written."""
 
     net: Net
     trace: Trace
@@ -328,7 +331,7 @@ class _Cell:
     closed_over: dict[str, Tensor]
     parts: dict[str, str]
     blobs: dict[fx.Node, Any]
-    states: list[Blob]  # as a step reads them
+    states: list[Blob]  # states as the step reads them
 
 
 def translate(
@@ -342,11 +345,12 @@ def translate(
     """The nets of a traced step.
 
     Args:
-        lengths: whether rows end: their states stay, and their results are zero.
-        ending: how many of the states, the first ones, stay where a row ends; all if None. Others go on as in a loop.
-        truncate: after how many steps gradients of states end, if they do.
+        lengths: True if rows end. Then their states stay, and their results are zero.
+        ending: number of states (the first ones) that stay after a row's end; None for all. Other states go on as in a
+            loop.
+        truncate: number of steps after which gradients of states end; None for no end.
 
-    Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
+    Raises StepError for an op without a translation, and for a state that changes its dtype or shape.
     """
     cell = _Cell(ro.Net("step"), trace, layout, _float_dtype(layout), {}, {}, {}, [])
     _read_arguments(cell, reverse, truncate)
@@ -365,14 +369,14 @@ def translate(
 
 
 def _float_dtype(layout: TensorLayout) -> torch.dtype:
-    """The one float dtype of states, inputs and of what the step closes over."""
+    """The one float dtype of states, inputs and closed-over tensors."""
     dtypes = [kind.dtype for kind in layout.kinds if kind.dtype.is_floating_point]
     dtype = dtypes[0] if dtypes else torch.float32
     if len({*dtypes}) > 1:
         came = ", ".join(f"{name} {kind.dtype}" for name, kind in zip(_names(layout), layout.kinds, strict=True))
-        raise StepError("states and inputs have several float dtypes", came=came, hint=ONE_DTYPE)
+        raise StepError("states and inputs have different float dtypes", came=came, hint=ONE_DTYPE)
     if dtype not in (torch.float32, torch.float64):
-        raise StepError("states and inputs of this dtype have no kernels", wanted="float32 or float64", came=dtype)
+        raise StepError("kernels do not have this dtype of states and inputs", wanted="float32 or float64", came=dtype)
     return dtype
 
 
@@ -381,7 +385,7 @@ def _names(layout: TensorLayout) -> list[str]:
 
 
 def _read_arguments(cell: _Cell, reverse: bool, truncate: int | None) -> None:
-    """Inputs of the cell as the step has them: with the batch where the step has it, without the row of one."""
+    """Reads the cell's inputs in the step's form: batch axis in place; in a layout of one row, no row axis."""
     places = [node for node in cell.trace.module.graph.nodes if node.op == "placeholder"]
     if any(kind.dtype.is_complex for kind in cell.layout.kinds):
         raise StepError("a step sets a complex tensor that is not its carry", hint="Carry it as a state.")
@@ -427,18 +431,22 @@ def _kind(cell: _Cell, node: fx.Node, dtype: torch.dtype) -> str:
 
 
 def _read_closed_over(cell: _Cell, node: fx.Node) -> None:
-    """A tensor that the step closes over becomes an input of the cell; one that it makes itself, a constant."""
+    """Makes an input of the cell of each tensor that the step closes over.
+
+    A tensor that the step makes itself becomes a constant.
+    """
     tensor = getattr(cell.trace.module, str(node.target))
     node.meta.setdefault("val", tensor)
     is_float = tensor.is_floating_point() or tensor.is_complex()
-    kind, read = "float" if is_float else _kind(cell, node, tensor.dtype), _constant  # converted before a run
+    # floats are converted before a run
+    kind, read = "float" if is_float else _kind(cell, node, tensor.dtype), _constant
     if any(user.target is not lift for user in node.users):
         read = _closed_over
     nodes = (one for one in node.graph.nodes if one.op == "get_attr")
     users = {
         user.target for one in nodes if getattr(cell.trace.module, str(one.target)) is tensor for user in one.users
     }
-    of_pairs = users == {view_as_complex}  # parts that lie apart make slow products
+    of_pairs = users == {view_as_complex}  # parts that lie apart in memory make products slow
     parts = PARTS if tensor.is_complex() or of_pairs else (None,)
     blobs = [read(cell, tensor, part, kind) for part in parts]
     cell.blobs[node] = Pair(*blobs) if len(blobs) > 1 else blobs[0]
@@ -449,7 +457,7 @@ def _constant(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Blob:
 
 
 def _closed_over(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Blob:
-    """The input for a tensor, or for a part of a complex one; parameters and buffers keep their names."""
+    """The input for a closed-over tensor, or for a part of a complex one. Parameters and buffers keep their names."""
     for name, other in cell.closed_over.items():
         if other is tensor and cell.parts.get(name) == part:
             return cell.net.blob(name)
@@ -463,7 +471,7 @@ def _closed_over(cell: _Cell, tensor: Tensor, part: str | None, kind: str) -> Bl
 
 
 def _translated(cell: _Cell, node: fx.Node) -> Any:
-    """The values of a node: blobs for tensors, numbers for sizes."""
+    """Translates a node. Returns blobs for tensors, numbers for sizes."""
     arguments, options = fx.node.map_arg((node.args, node.kwargs), lambda given: cell.blobs[given])
     if node.target is operator.getitem:
         return _part(node, *arguments)
@@ -482,13 +490,13 @@ def _translated(cell: _Cell, node: fx.Node) -> Any:
 
 
 def _check_complex(cell: _Cell, node: fx.Node) -> None:
-    """Raise StepError for complex numbers of another precision than the run's; constants are converted."""
+    """Raise StepError for complex numbers of another precision than the run's. Constants are converted instead."""
     for value in pytree.tree_leaves(node.meta["val"]) if node.target is not lift else ():
         _kind(cell, node, value.dtype)
 
 
 def _part(node: fx.Node, values: Sequence[Any], number: int) -> Any:
-    """One of several results of an op."""
+    """One of the results of an op with several results."""
     if values[number] is None:
         problem, came = "a step uses a result of an op that is not translated", f"result {number}"
         raise StepError(problem, op=str(node.all_input_nodes[0].target), came=came, hint="Write it by other ops.")
@@ -500,7 +508,7 @@ def _check_states(cell: _Cell, results: Sequence[Any]) -> None:
         shape, dtype = _result_kind(cell, node)[::-1]
         if (shape, dtype) != (kind.shape, kind.dtype):
             raise StepError(
-                f"state {number} is not what it was after a step",
+                f"state {number} changes its dtype or shape in a step",
                 wanted=f"{kind.dtype} {list(kind.shape)}",
                 came=f"{dtype} {list(shape)}",
             )
@@ -512,7 +520,7 @@ def _result_kind(cell: _Cell, node: fx.Node) -> tuple[torch.dtype, tuple[int, ..
 
 
 def _declare_outputs(cell: _Cell, results: Sequence[Any], ends: Sequence[Blob], ending: int) -> list[str]:
-    """Outputs of the cell; for each result of the step the name of the one that it is."""
+    """Declares the outputs of the cell. Returns the output's name for each result of the step."""
     layout, produced, known = cell.layout, [], dict[fx.Node, str]()
     for number, node in enumerate(results):
         is_state, name = number < len(layout.states), f"result_{number}"
@@ -544,7 +552,7 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
     references = {name: blob for name, blob in given.items() if name not in names}
     if STEPS in cell.net:
         references[STEPS] = steps_of(inputs[0])
-    rank = 2 if layout.batch is not None else 1  # of states whose shape need not be said
+    rank = 2 if layout.batch is not None else 1  # the rank of states whose shape is found without being declared
     shapes = {
         name: _features(layout, kind)
         for name, kind in zip(names, layout.states, strict=False)
@@ -580,10 +588,10 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
 
 
 def _features(layout: TensorLayout, kind: TensorKind) -> tuple[int, ...]:
-    """Sizes of a state in the cell, without its rows."""
+    """Shape of a state in the cell, without its rows."""
     return kind.shape if layout.batch is None else tuple(kind.shape[axis] for axis in kind.to_front()[1:])
 
 
 def _as_last(layout: TensorLayout, kind: TensorKind, blob: Blob) -> Blob:
-    """A last state `[1, N, ...]` as the step has it."""
+    """A last state `[1, N, ...]` in the form that the step has."""
     return _as_in_step(layout, kind, ro.squeeze(blob, [0]))

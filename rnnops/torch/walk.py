@@ -1,8 +1,8 @@
-"""A walk through what a step can read: from its function over closures, globals and attributes that its code names.
+"""Walks through everything that a step can read: its function, closures, globals and attributes that code names.
 
-A walk gives a key: steps with equal keys have equal traces. It gives the tensors that it met, which are not in the
-key. It also gives a flat list of what to fetch and compare, so that nothing has to be walked again while all objects
-are the same (`watch.py`). In the key an object is its type and contents, or its identity if it is written in C.
+A walk gives a key. Steps with equal keys have equal traces. It also gives the tensors that it met, which are not in the
+key, and a flat list of fetches and comparisons. With this list nothing has to be walked again while all objects are the
+same (`watch.py`). In the key an object stands as its type and contents, or as its identity if it is written in C.
 """
 
 from __future__ import annotations
@@ -32,35 +32,39 @@ from torch.nn.parameter import is_lazy
 from rnnops.torch import code_reads
 from rnnops.torch.errors import StepError
 
-MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
+# limits: elements of a container, bytes of an array, objects of a walk
+MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000
 ATOMS = (
     *(bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
-OWN = {"_prepared", "_made", "_number", "_calls"}  # of rnnops.torch.RNN, which a step may reach by what holds it
+# attributes of rnnops.torch.RNN, which a step may reach through the module that holds it
+OWN = {"_prepared", "_made", "_number", "_calls"}
 TENSORS = ("_parameters", "_buffers", "_modules")
-LISTS = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList, nn.Sequential)  # PyTorch's code names parts
-DATA = ("types", "argparse", "collections", "configparser")  # whose objects hold what users put there
+# PyTorch's own code names their parts
+LISTS = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList, nn.Sequential)
+DATA = ("types", "argparse", "collections", "configparser")  # modules whose objects hold values of users
 PLAIN = (dict, list, tuple, set, frozenset, deque, OrderedDict)
 CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 NOT_FOLLOWED = (types.CodeType, types.FrameType, types.TracebackType)
 Path = tuple[Any, str] | None
-Slot = tuple[Any, Any, Callable[[Any, Any], Any]]  # holder, key, and what reads it
+Slot = tuple[Any, Any, Callable[[Any, Any], Any]]  # holder, key, function that reads the key
 
 
 class Walk:
     """A walk from roots.
 
     Args:
-        ignored: ids of holders and keys there that are left out; a key of None leaves out the object.
-        tensor_parts: whether tensors are asked for their kinds, which is not done in the middle of a trace.
+        ignored: pairs (id of a holder, key in it) that are left out. Key None leaves out the whole object.
+        tensor_parts: True to put dtypes and shapes of tensors into the key. A walk in the middle of a trace must not do
+            so.
 
     Attributes:
-        key: tokens; two walks of equal keys read the same.
-        objects: all that were met, once, in order; paths: the way to each.
-        slots: of tensors, with the number of the object there.
-        modules: among the objects.
-        unseen: the ways to what is too large to be compared.
+        key: tokens. Two walks with equal keys read the same values.
+        objects: each object that was met, once, in order. paths: the path to each.
+        slots: places that hold tensors. slot_objects: the number of the tensor in each.
+        modules: the modules among the objects.
+        unseen: paths of objects that are too large to be compared.
     """
 
     def __init__(
@@ -81,12 +85,12 @@ class Walk:
         self.tensor_fetches: list[tuple[Callable[[Any], Iterable[Any]], Any]] = []
         self.typed: list[Any] = []  # objects whose class may change
         self.sized: list[Any] = []
-        self.named: list[dict[Any, Any]] = []  # whose keys may change
+        self.named: list[dict[Any, Any]] = []  # dicts whose keys may change
         self.arrays: list[tuple[Any, Any]] = []
         self.apart: list[tuple[Any, frozenset[str]]] = []  # dicts that must not have these names
         self.with_attributes: list[Tensor] = []
         self.holder_paths: list[Path] = []
-        self.holders: list[Any] = []  # whose contents may be changed in place
+        self.holders: list[Any] = []  # objects whose contents may be changed in place
         self.iterators: list[tuple[Any, Path]] = []
         self.modules: list[Module] = []
         self.functions: list[types.FunctionType] = []
@@ -103,11 +107,11 @@ class Walk:
             number += 1
 
     def where_slot(self, number: int) -> str:
-        """The way to the tensor of a slot."""
+        """The path to the tensor of a slot."""
         return text_of(self.paths[self.slot_objects[number]])
 
     def tensors(self) -> list[Tensor]:
-        """Those at each slot."""
+        """The tensor of each slot."""
         return [self.objects[number] for number in self.slot_objects]
 
     def _walk_globals(self) -> None:
@@ -131,7 +135,7 @@ class Walk:
         self.holder_paths.append(path)
 
     def _child(self, value: Any, path: Path) -> Any:
-        """A token for a value, which is walked later if it can hold others."""
+        """A token for a value. A value that can hold others is walked later."""
         kind = type(value)
         if kind in ATOMS:
             return kind, value
@@ -149,7 +153,7 @@ class Walk:
         return number
 
     def is_separate(self, root: Any, parts: Sequence[Any]) -> bool:
-        """True if the walk met a root once, and nothing else has the objects that it is made of."""
+        """True if the walk met a root once, and no other object shares its parts."""
         fetched = [id(holder) for _, holder in (*self.fetches, *self.tensor_fetches)]
         is_shared = any(fetched.count(id(part)) > 1 or id(part) in self._seen for part in parts if part is not root)
         return not (is_shared or id(root) in self._met_again)
@@ -166,7 +170,7 @@ class Walk:
         handler = _handler_of(type(value))
         handler(self, value, path)
 
-    # Values under the keys of a holder: those to compare by identity, and tensors to fetch.
+    # Keys of a holder: values to compare by identity, and tensors to fetch.
 
     def _fetch_items(self, holder: Any, keys: Sequence[Any], path: Path) -> None:
         values = [holder[key] for key in keys]
@@ -200,7 +204,7 @@ class Walk:
             self.expected += found if len(found) > 1 else found * 2
 
     def _fetch_namespace(self, holder: Any, path: Path, every: bool) -> None:
-        """Attributes in a dict, as far as code names them; no name may come or go."""
+        """Walks the attributes in a namespace dict that code names. None of these names may come or go."""
         names = [name for name in holder if (every or name in self._names) and name not in OWN]
         self.key.append(tuple(names))
         self._hold(holder, path)
@@ -281,7 +285,10 @@ class Walk:
                 self.key.append(code_reads.MISSING)
 
     def _cached(self, value: Any, path: Path) -> None:
-        """A function of `functools.lru_cache`: what it reads counts as read, as it may have its result already."""
+        """Walks a function of `functools.lru_cache`.
+
+        What it reads counts as read: a cached result would hide these reads.
+        """
         function = value.__wrapped__
         if isinstance(function, types.FunctionType):
             self.reads.add(function.__code__, function.__globals__)
@@ -332,7 +339,7 @@ class Walk:
         self.expected.append(referent)
 
     def _local(self, value: threading.local, path: Path) -> None:
-        """Values of this thread; another one has its own."""
+        """Walks the values of this thread. Other threads have their own."""
         self._hold(value, path)
         held = value.__dict__
         present = sorted(name for name in self._names if name in held)
@@ -360,7 +367,7 @@ class Walk:
         self.key.append(id(value))
 
     def _object(self, value: Any, path: Path) -> None:
-        """An object of any class: what it contains, then its attributes."""
+        """Walks an object of any class: its contents first, then its attributes."""
         if type(value) in PLAIN:
             self.key.append(type(value))
             self._contents(value, path)
@@ -377,7 +384,8 @@ class Walk:
             held = None
         module = type(value).__module__
         every = self.reads.all_names and (module in DATA or not code_reads.is_unread(module))
-        every |= module.partition(".")[0] in ("torch", *code_reads.PACKAGES)  # whose code is not read for names
+        # the code of these packages is not read for names
+        every |= module.partition(".")[0] in ("torch", *code_reads.PACKAGES)
         if type(held) is dict:
             self._fetch_namespace(held, path, every)
         slots = [name for name in code_reads.slots_of(type(value)) if every or name in self._names]
@@ -390,7 +398,7 @@ class Walk:
             self.expected += getter(value)
             self._fetch_attributes(value, present, path)
         if known == len(self.key) and not isinstance(value, CONTAINERS):
-            self.key.append(id(value))  # written in C, so that nothing of it can be compared
+            self.key.append(id(value))  # an object written in C, whose contents cannot be compared
             if hasattr(type(value), "__next__"):
                 self.iterators.append((value, path))
 
@@ -423,7 +431,7 @@ class Walk:
             self._fetch(value, range(size), list(value), path, getter, getitem)
 
     def _fetch_constant(self, value: tuple[Any, ...], path: Path) -> None:
-        """Elements of a tuple, which stay: no other tensors come there."""
+        """Walks the elements of a tuple, which are fixed."""
         places = [place for place, part in enumerate(value) if isinstance(part, Tensor)]
         self.key += [self._child(part, (path, code_reads.text_of_key(place))) for place, part in enumerate(value)]
         self._fetch(value, places, [value[place] for place in places], path, code_reads.items_of_sequence, getitem)
@@ -449,7 +457,7 @@ def walk_all(
     tensor_parts: bool = True,
     ignored: Collection[tuple[int, Any]] = (),
 ) -> Walk:
-    """A walk with all names, also of those that it finds itself."""
+    """A walk that also takes up the names in functions that it meets."""
     while True:
         before = len(reads.names), len(reads.codes)
         walk = Walk(roots, reads, tensor_parts, ignored)
@@ -458,7 +466,7 @@ def walk_all(
 
 
 def static_walk(roots: Mapping[str, Any]) -> Walk:
-    """A walk that takes all functions that it meets for functions that run."""
+    """A walk that treats all functions that it meets as functions that run."""
     reads = code_reads.Reads()
     while True:
         walk = walk_all(roots, reads, tensor_parts=False)
@@ -471,7 +479,7 @@ def static_walk(roots: Mapping[str, Any]) -> Walk:
 
 
 def text_of(path: Path) -> str:
-    """The way to an object as text: `cell.config.steps[0]`."""
+    """The path to an object as text: `cell.config.steps[0]`."""
     parts: list[str] = []
     while path is not None:
         parts.append(path[1])
@@ -480,7 +488,7 @@ def text_of(path: Path) -> str:
 
 
 def _made_of(*names: str) -> Callable[[Walk, Any, Path], None]:
-    """The handler for what consists of these attributes."""
+    """The handler for objects that consist of these attributes."""
 
     def visit(walk: Walk, value: Any, path: Path) -> None:
         walk.key.append(type(value))

@@ -1,13 +1,13 @@
-"""Watching what a trace read: before each call all of it is compared, and its tensors are fetched.
+"""Watches what a trace read. Before each call all of it is compared, and its tensors are fetched.
 
-While all objects are the same a flat list of fetches and comparisons is enough. Where one is another object everything
-is walked again, and counts as the same where the walks agree: a list of equal values, a closure that was made anew.
-Most loops around `scan` make its function anew each time. That needs no walk: the new function's
-cells take the places of those before in the stored walk.
+While all objects are the same, a flat list of fetches and comparisons is enough. If an object was replaced, the roots
+are walked again. The trace still holds if the new walk has the same key, as for a list of equal values. Most loops
+around `scan` make its function anew each time. That needs no new walk: the function and its closure cells replace the
+old ones in the stored walk.
 
-**Parametrized weights** (`torch.nn.utils.parametrize`) are computed once a call, by PyTorch, outside of the trace. To a
-trace such a weight is a tensor from outside. Its gradient flows on by autograd. One that is another at each step, as it
-draws random numbers, stays a part of the step.
+**Parametrized weights** (`torch.nn.utils.parametrize`) are computed by PyTorch once a call, outside of the trace. For
+the trace such a weight is a tensor from outside, and autograd carries its gradient on. A weight that draws random
+numbers differs from step to step, so it stays a part of the step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rnnops.torch.walk import Slot, Walk, walk_all
 
 
 def tensor_at(slot: Slot) -> Tensor:
-    """The tensor that is in a slot now."""
+    """The tensor that a slot holds now."""
     holder, key, read = slot
     found: Tensor = read(holder, key)
     return found
@@ -48,26 +48,30 @@ LISTS_WITH_HOLDERS = ("fetches", "tensor_fetches", "sized", "named", "slots", "h
 
 
 def _parts(root: Any) -> tuple[Any, ...]:
-    """A function with its own dict and cells, which a second `def` of the same code makes anew; or a bound method."""
+    """Parts that a second `def` of the same code makes anew: a function, its dict and its closure cells.
+
+    A bound method is one part.
+    """
     return (root, root.__dict__, *(root.__closure__ or ())) if type(root) is FunctionType else (root,)
 
 
 def _is_alike(root: Any, other: Any) -> bool:
-    """True for two bound methods, or functions of one `def`; the objects that they have are not compared."""
+    """True for two bound methods, or two functions of one `def`. The objects that they hold are not compared."""
     if type(root) is FunctionType is type(other):
         return root.__code__ is other.__code__ and root.__globals__ is other.__globals__
     return type(root) is MethodType is type(other)
 
 
 class Successors:
-    """The places of a walk's functions in its lists, where other functions of the same code can stand.
+    """Replaces the functions of a walk by other functions of the same code.
 
     Args:
-        kept: ids of objects that nothing else stands for.
+        kept: ids of objects that must not be replaced.
     """
 
     def __init__(self, walk: Walk, kept: Set[int]) -> None:
-        self._owners: dict[int, tuple[int, int]] = {}  # by id of a part: the number of its root, and of the part there
+        # id of a part -> (number of its root, number of the part in that root)
+        self._owners: dict[int, tuple[int, int]] = {}
         for number, root in enumerate(walk.roots):
             parts = _parts(root) if isinstance(root, FunctionType | MethodType) else ()
             is_known = parts and all(map(is_filled, parts[2:])) and kept.isdisjoint(map(id, parts))
@@ -78,7 +82,10 @@ class Successors:
         self._lists = {name for name, *_ in self._places}
 
     def _places_in(self, entries: list[Any]) -> Iterator[tuple[int, int | None, int, int]]:
-        """For each part in a list: its place, its place within a tuple, the numbers of its root and of the part."""
+        """Finds the parts in a list.
+
+        Yields the place, the place within a tuple there, and the numbers of root and part.
+        """
         for place, entry in enumerate(entries):
             if id(entry) in self._owners:
                 yield place, None, *self._owners[id(entry)]
@@ -88,7 +95,7 @@ class Successors:
                         yield place, within, *self._owners[id(value)]
 
     def moved(self, walk: Walk, roots: Mapping[str, Any]) -> Walk | None:
-        """The walk for other roots, before its values are compared; None where these have to be walked."""
+        """The walk for other roots. Its values are not compared yet. None if these roots need a walk of their own."""
         parts: dict[int, tuple[Any, ...]] = {}
         for number, (before, root) in enumerate(zip(walk.roots, roots.values(), strict=True)):
             if root is not before:
@@ -107,16 +114,16 @@ class Successors:
         return moved
 
 
-Check = tuple[int, Any, Any, Any]  # which, holder, key, the object or number that is expected
+Check = tuple[int, Any, Any, Any]  # kind of the check, holder, key, expected object or number
 
 
-TRIES = 16  # to make native checks: what they refuse again and again is compared in Python
+TRIES = 16  # number of times that native checks are made. Walks whose checks keep failing are compared in Python.
 
 
 def native_checks(walk: Walk) -> tuple[Callable[[Any], bool], Any] | None:
     """A native function that is True while all objects of a walk are the same, and the objects that it reads.
 
-    None where Python has to make some of the comparisons.
+    None if some comparisons need Python.
     """
     checks: list[Check] = [(SIZE, held, None, len(held)) for held in walk.sized]
     checks += [(TYPE, value, None, type(value)) for value in walk.typed]
@@ -142,9 +149,9 @@ def _words_of(check: Check, key: Any) -> tuple[int, int, int, int]:
 
 
 def _checks_of(fetch: Any, holder: Any) -> list[Check] | None:
-    fetch = getattr(fetch, "_get", fetch)  # of those that are made of others
+    fetch = getattr(fetch, "_get", fetch)  # a getter may be wrapped in another one
     if isinstance(holder, type) and not isinstance(fetch, attrgetter):
-        (inner,) = gc.get_referents(holder.__dict__)  # the dict that the proxy shows
+        (inner,) = gc.get_referents(holder.__dict__)  # the dict behind the proxy
         if fetch is keys_of_class:
             return [(KEYS, inner, tuple(inner), len(inner))]
         holder = inner
@@ -156,13 +163,13 @@ def _checks_of(fetch: Any, holder: Any) -> list[Check] | None:
 
 
 class Watch:
-    """The reads of a trace, by a walk from roots.
+    """Watches the reads of a trace, by a walk from roots.
 
     Args:
-        roots: by name.
-        reads: names in the code that ran.
-        ignored: places that are left out, as `Walk` has them.
-        changed: objects whose attributes or items a call sets; the trace is valid for these objects only.
+        roots: the step and its cell, by name.
+        reads: names that occur in the code that ran.
+        ignored: places that are left out, as in `Walk`.
+        changed: objects in which a call sets attributes or items. The trace is valid for these objects only.
     """
 
     def __init__(
@@ -188,7 +195,7 @@ class Watch:
         self._kinds = self._kinds_of(tensors)
         self._ids = list(map(id, tensors))
         self._pattern = _pattern(self._ids)
-        self.distinct = sorted(set(self._pattern))  # places of tensors, without those that are there twice
+        self.distinct = sorted(set(self._pattern))  # slots of tensors, one for each tensor
         self._sizes = list(map(len, walk.sized))
         self._types = list(map(type, walk.typed))
         self._names = list(map(tuple, walk.named))
@@ -200,7 +207,7 @@ class Watch:
             self.fix_tensors()
 
     def tensors_now(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
-        """The tensors at all slots; None where something that the trace read is another now."""
+        """The tensors at all slots. None if something else that the trace read has changed."""
         if torch.get_default_dtype() is not self._dtype:
             return None
         known = self._walk_of(roots)
@@ -217,7 +224,10 @@ class Watch:
         return walk.tensors()
 
     def same_tensors(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
-        """The tensors of the call before, if all that was read then is the same; their kinds may be others now."""
+        """The tensors of the call before, if all objects that were read then are the same.
+
+        Their dtypes and shapes are not compared.
+        """
         native = self._native  # read once: another thread may take it away
         if native is None or torch.get_default_dtype() is not self._dtype:
             return None
@@ -226,7 +236,7 @@ class Watch:
         return tensors if is_same and (not walk.arrays or self._have_contents(walk)) else None
 
     def _remember(self, walk: Walk, tensors: list[Tensor]) -> None:
-        """From now on one native call compares what is read, where that was the same twice."""
+        """Makes one native call that compares all reads from now on, if the last two calls read the same objects."""
         is_same = walk is self.walk and len(tensors) == len(self._tensors) and all(map(is_, tensors, self._tensors))
         self._native, self._tensors = None, tensors
         checks = native_checks(walk) if is_same and self._tries else None
@@ -234,7 +244,7 @@ class Watch:
             self._native, self._tries = (checks, walk, tensors), self._tries - 1
 
     def _walk_of(self, roots: Mapping[str, Any]) -> Walk | None:
-        """The walk for these roots, if they need no walk of their own."""
+        """The walk for these roots, if the stored walk can serve them."""
         if all(map(is_, roots.values(), self.walk.roots)):
             return self.walk
         if self._successors is None:
@@ -257,7 +267,7 @@ class Watch:
                 tensors += fetch(holder)
             if self._kinds_of(tensors) != self._kinds:
                 return None
-        except Exception:  # something is gone, or cannot be compared
+        except Exception:  # an object is gone, or cannot be compared
             return None
         ids = list(map(id, tensors))
         if ids != self._ids:
@@ -274,7 +284,7 @@ class Watch:
         return tensors if is_same else None
 
     def _have_contents(self, walk: Walk) -> bool:
-        """True if arrays have the contents that were read."""
+        """True if arrays have the same contents as at the trace."""
         return all(bytes_of(array) == before for array, before in walk.arrays)
 
     def _kinds_of(self, tensors: list[Tensor]) -> list[Any]:
@@ -283,7 +293,7 @@ class Watch:
         return [(tensor.dtype, tensor.shape) for tensor in tensors]
 
     def fix_tensors(self) -> None:
-        """From now on tensors may not be others."""
+        """From now on each tensor must stay the same object."""
         self._is_fixed = True
         self._fixed = list(enumerate(self._ids))
 
@@ -298,7 +308,7 @@ plain_call: Any = ParametrizationList.__call__
 
 
 def owners_of(modules: Iterable[Module]) -> dict[int, Owner]:
-    """Which module has a parametrization, and under which name; by the parametrization's id."""
+    """For each parametrization, by its id: its module, and the name of the weight."""
     found = {}
     for module in modules:
         if isinstance(module._modules.get("parametrizations"), Module):
@@ -310,9 +320,9 @@ class Known(NamedTuple):
     """A parametrized weight of a trace.
 
     Args:
-        value: None where it differs from step to step.
-        updates: whether buffers are set whenever it is computed.
-        source: its parametrization, which lives as long.
+        value: the weight; None if it differs from step to step.
+        updates: True if computing the weight sets buffers.
+        source: its parametrization, which is kept alive.
     """
 
     value: Tensor | None
@@ -321,7 +331,7 @@ class Known(NamedTuple):
 
 
 class UncachedHere(int):
-    """How many blocks of `parametrize.cached` are open, none to the thread that traces: they would keep its tensors."""
+    """Number of open blocks of `parametrize.cached`. It is 0 for the tracing thread: they would keep its tensors."""
 
     tracing = 0
 
@@ -336,10 +346,10 @@ class UncachedHere(int):
 
 
 class Computed:
-    """A context in which parametrized weights are tensors that are known, and buffers stay.
+    """A context in which parametrized weights have known values, and buffers keep theirs.
 
     Args:
-        given: these tensors by the ids of parametrizations; left out, they are computed when first read.
+        given: the weights, by the ids of parametrizations. If left out, each is computed when it is first read.
     """
 
     def __init__(self, given: Mapping[int, Tensor] | None = None) -> None:
@@ -359,7 +369,7 @@ class Computed:
 
     def __exit__(self, *error: Any) -> None:
         del ParametrizationList.__call__
-        parametrize._cache_enabled = int(parametrize._cache_enabled)  # which others may have changed
+        parametrize._cache_enabled = int(parametrize._cache_enabled)  # others may have changed it meanwhile
 
     def _value(self, made: ParametrizationList) -> Tensor | None:
         if self._given is not None:
@@ -373,13 +383,13 @@ class Computed:
         elif known.value is not None and not known.updates and not torch.equal(known.value, _tried(made)[0]):
             hint = "Compute what differs in the step itself."
             raise StepError(
-                "a parametrized weight follows from what a step sets", came=type(made[0]).__name__, hint=hint
+                "a parametrized weight depends on a value that the step sets", came=type(made[0]).__name__, hint=hint
             )
         return known.value
 
 
 def _tried(made: ParametrizationList) -> tuple[Tensor, bool]:
-    """The value of a parametrization, and whether it set buffers, which are put back."""
+    """The value of a parametrization, and True if computing it set buffers. The buffers are put back."""
     profile, copies = sys.getprofile(), []
     sys.setprofile(None)
     try:

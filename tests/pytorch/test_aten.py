@@ -447,17 +447,17 @@ def test_second_derivatives_of_a_custom_function_are_refused() -> None:
         return rt.scan(lambda h, x: (h, Spike.apply(x, width)), torch.zeros(3, 1, dtype=DOUBLE), xs)[1]
 
     (grad,) = torch.autograd.grad(run(xs).sum(), xs, create_graph=True)
-    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+    with pytest.raises(StepError, match="a custom autograd function has no second derivative"):
         grad.sum().backward()
     _, moved = torch.func.jvp(run, (xs,), (torch.ones_like(xs),))
-    with pytest.raises(StepError, match="second derivative of a step with a custom autograd function"):
+    with pytest.raises(StepError, match="a custom autograd function has no second derivative"):
         moved.sum().backward()
 
 
 def test_an_op_with_an_effect_and_a_result_that_is_not_there_are_refused() -> None:
     with pytest.raises(StepError, match="has an effect besides its result"):
         rt.scan(lambda h, x: (torch.ops.aten._print("x"), (h, x))[1], numbers(3, H), numbers(2, 3, H))
-    with pytest.raises(StepError, match=r"index_put.* a mask says"):
+    with pytest.raises(StepError, match=r"index_put.* places of a mask"):
         rt.scan(lambda h, x: (h, x.clone().index_put_((x > 0,), x[0])), numbers(3, H), numbers(2, 3, H))
     with pytest.raises(StepError, match=r"linalg_inv_ex.*uses a result .* not translated; got result 1"):
         rt.scan(lambda h, x: (h * torch.linalg.inv_ex(W @ W.T)[1], x), numbers(3, H), numbers(2, 3, H))

@@ -534,7 +534,7 @@ class Held(torch.nn.Module):
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], tuple[str, ...]]] = {
     "fft": (lambda h, x: (torch.fft.fft(h) * x, h), ("op 'aten._fft_c2c.default'", "x.real, x.imag")),
     "solve": (lambda h, x: (torch.linalg.solve(B, h.mT).mT, h), ("op 'aten._linalg_solve_ex.default'", "pairs of re")),
-    "bits": (lambda h, x: (h, h.view(torch.float64)), ("op 'aten.view.dtype'", "read as one of another dtype")),
+    "bits": (lambda h, x: (h, h.view(torch.float64)), ("op 'aten.view.dtype'", "used as a real tensor")),
     "integers": (lambda h, x: (h, h.to(torch.int64)), ("a complex tensor is converted",)),
     "random": (lambda h, x: (h, torch.randn_like(h)), ("op 'aten.rand_like.default'",)),
     "another precision": (lambda h, x: (h, h.to(torch.complex64)), ("wanted torch.float64", "got torch.complex64")),

@@ -218,7 +218,7 @@ def test_custom_functions_have_the_first_derivative() -> None:
         lambda: grad(lambda x: jvp(loss, (x,), (xs,))[1])(xs),
         lambda: jvp(lambda x: jvp(loss, (x,), (xs,))[1], (xs,), (xs,)),
     ):
-        with pytest.raises(rt.StepError, match="second derivative of a step with a custom autograd function"):
+        with pytest.raises(rt.StepError, match="a custom autograd function has no second derivative"):
             use()
 
 

@@ -109,7 +109,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         over(lambda h, x: ((h, h), h)),
         ("changes the structure of its carry; wanted tensor; got (tensor, tensor)",),
     ),
-    "a number as the result": (over(lambda h, x: (h, 1.5)), ("results of the step are tensors, and one is not",)),
+    "a number as the result": (over(lambda h, x: (h, 1.5)), ("results of the step must be tensors or None",)),
     "a list of states": (
         lambda: rt.RNN(torch.nn.LSTMCell(D, H))(XS, [Z, Z]),
         ("wanted [tensor, tensor]; got tensor", "Give init as a tuple"),
@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "integers": (lambda: rt.RNN(Cell())(XS.long()), (*DTYPES, "input_0 torch.int64")),
     "a state of doubles": (
         lambda: rt.RNN(Cell())(XS, Z.double()),
-        ("several float dtypes; got state_0 torch.float64, input_0 torch.float32",),
+        ("different float dtypes; got state_0 torch.float64, input_0 torch.float32",),
     ),
     "other features without init": (
         lambda: rt.RNN(Cell())(torch.ones(T, N, D + 1)),
@@ -150,15 +150,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     ),
     "a state in place": (over(lambda h, x: (h.mul_(0.5) + x, h)), ("in-place", "h = h.clone() first")),
     "an input in place": (over(lambda h, x: (h + x.mul_(0.5), h)), ("in-place", "h = h.clone() first")),
-    "a count in place": (lambda: rt.scan(counting, COUNTED, XS), ("its state or input in place", "h.clone() first")),
-    "a gradient": (over(learning), ("takes a gradient of its own", "Write the inner gradient by hand")),
+    "a count in place": (lambda: rt.scan(counting, COUNTED, XS), ("a state or input in place", "h.clone() first")),
+    "a gradient": (over(learning), ("takes a gradient, which", "Write the inner gradient by hand")),
     "a gradient without a graph": (
         over(lambda w, x: (w - torch.autograd.grad(loss(w, x), w)[0], x)),
         ("does not require grad", "Write the inner gradient by hand"),
     ),
     "a gradient by torch.func": (
         over(lambda w, x: (w - torch.func.grad(loss)(w, x), x)),
-        ("takes a gradient of its own", "Write the inner gradient by hand"),
+        ("takes a gradient, which", "Write the inner gradient by hand"),
     ),
     "BatchNorm": (
         lambda: rt.RNN(Cell(torch.nn.BatchNorm1d(H)))(XS, Z),

@@ -377,7 +377,7 @@ def test_a_truncation_that_cannot_be_is_refused() -> None:
         seen.append(h)
         return h + x, h
 
-    with pytest.raises(StepError, match="own loop runs no step"):
+    with pytest.raises(StepError, match="own loop has no step"):
         rt.scan(collects, numbers(N, H), numbers(0, N, H))
     with pytest.raises(StepError, match=r"truncate= needs a step that is compiled.*it reads or changes .*seen"):
         rt.scan(collects, numbers(N, H), numbers(T, N, H), truncate=2)

@@ -152,7 +152,7 @@ def test_what_does_not_go_with_packed_rows_has_a_name() -> None:
     cell, packed = torch.nn.RNNCell(D, H), torch.nn.utils.rnn.pack_sequence([torch.ones(3, D), torch.ones(2, D)])
     for problem, run in {
         "has lengths already": lambda: rt.RNN(cell)(packed, lengths=[3, 2]),
-        "inputs are tensors, and one is not; got PackedSequence": lambda: rt.RNN(cell)([packed]),
+        "inputs must be tensors or None; got PackedSequence": lambda: rt.RNN(cell)([packed]),
         r"without rows cannot be packed; wanted \[T, 2, ...\]; got \[3\]": lambda: rt.rnn.packed_as(
             packed, torch.zeros(3), torch.tensor([3, 2])
         ),
@@ -372,7 +372,7 @@ def shrinking(carry: Any, x: Any) -> tuple[Any, Any]:
 REFUSED = {
     "random numbers of another kind": (two_features_dropped, "aten.bernoulli"),
     "a decision by a value": (deciding, "decides by the value of a tensor"),
-    "a state of another shape": (shrinking, "state 0 is not what it was"),
+    "a state of another shape": (shrinking, "state 0 changes its dtype or shape"),
     "half precision within": (lambda c, x: ((c.half() + 1).to(c.dtype), x), "a dtype that this run does not have"),
 }
 
@@ -404,11 +404,14 @@ MISUSED = {
     ),
     "states given to the module": (lambda: rt.RNN(torch.nn.GRUCell(D, H), init=3), "an argument of the call: rnn"),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
-    "an input that is not a tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
-    "a state that is not a tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),
+    "an input that is not a tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs must be tensors or None"),
+    "a state that is not a tensor": (
+        lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)),
+        "states must be tensors or None",
+    ),
     "a result that is not a tensor": (
         lambda: rt.scan(lambda c, x: (c, 1.0), numbers(2, H), numbers(3, 2, H)),
-        "results of the step are tensors, and one is not; got float 1.0",
+        "results of the step must be tensors or None; got float 1.0",
     ),
     "lengths that are floats": (
         lambda: rt.RNN(torch.nn.GRUCell(D, H))(torch.zeros(3, 2, D), lengths=torch.tensor([1.0, 2.0])),

@@ -1,7 +1,8 @@
 """aten ops of complex tensors, each as a pair of blobs: the real and the imaginary part.
 
-A part that is 0 everywhere is None and costs nothing, as in a real tensor that becomes complex, or in `1j * x`. The
-gradients of both parts are PyTorch's gradient of the complex tensor. Limits: 0 times infinity is 0 for such a part.
+A part that is 0 everywhere is None and costs nothing, for example in a real tensor that becomes complex, or in `1j *
+x`. The gradients of both parts together are PyTorch's gradient of the complex tensor. Limits: such a part times
+infinity is 0.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from rnnops.torch.aten.elementwise import hypotenuse, root_of
 from rnnops.torch.aten.movement import VALUES
 from rnnops.torch.aten.table import BY_PARTS, RULES, AtenNode, Rule, rule
 
-PAIR_RULES: dict[str, Rule] = {}  # for nodes that read or give a complex tensor
+PAIR_RULES: dict[str, Rule] = {}  # rules for nodes that read or return a complex tensor
 Part = Any  # a blob, a number, or None for 0
-LARGEST_POWER = 64  # of whole exponents
+LARGEST_POWER = 64  # largest whole exponent
 
 
 class Pair(NamedTuple):
-    """A complex tensor, whose parts have its shape, or a number. One part at most is None."""
+    """A complex tensor or number. The parts have the tensor's shape. At most one part is None."""
 
     re: Part
     im: Part
 
 
 def pair_rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register `function(node, *arguments)`, which gets pairs for complex tensors and blobs for others."""
+    """Register `function(node, *arguments)`. It gets pairs for complex tensors, and blobs for other tensors."""
     return rule(*names, table=PAIR_RULES)
 
 
 def is_of_pairs(node: fx.Node) -> bool:
-    """True for a node that reads or gives a complex tensor."""
+    """True for a node that reads or returns a complex tensor."""
     return any(_is_complex(place.meta.get("val")) for place in (node, *node.all_input_nodes))
 
 
@@ -68,12 +69,12 @@ def _blobs(node: AtenNode, value: Any) -> tuple[Blob, Blob]:
 
 
 def _whole(node: AtenNode, part: Part, sizes: Sequence[int]) -> Blob:
-    """A part as a blob of these sizes, which is 0 for None."""
+    """A part as a blob of these sizes. None gives zeros."""
     return part if isinstance(part, Blob) else node.full(part or 0.0, sizes, "float")
 
 
 def _spread(node: AtenNode, part: Part) -> Part:
-    """A part of an operand as one of the result."""
+    """A part of an operand, broadcast to the result's shape."""
     return None if part is None else node.spread(part)
 
 
@@ -102,7 +103,7 @@ def _product(a: Pair, b: Pair, times: Callable[[Any, Any], Any] = operator.mul) 
 
 
 def _plus(node: AtenNode, a: Pair, b: Pair) -> Pair:
-    """A sum, in which a part that only one operand has takes the result's shape."""
+    """A sum. A part that only one operand has is broadcast to the result's shape."""
     parts = zip(a, b, strict=True)
     return Pair(*(_spread(node, _sum(x, y)) if x is None or y is None else x + y for x, y in parts))
 
@@ -138,7 +139,7 @@ def _div(node: AtenNode, a: Any, b: Any = None, rounding_mode: str | None = None
 
 
 def _quotient(node: AtenNode, a: Pair, b: Pair) -> Pair:
-    """The divisor's larger part is divided by first, so that no square overflows."""
+    """Divides by the divisor's larger part first, so that no square overflows."""
     if b.im is None:
         return Pair(*(None if part is None else part / b.re for part in a))
     re, im = _blobs(node, b)
@@ -177,7 +178,7 @@ PAIR_RULES.update(
 
 @pair_rule("view_as_complex")
 def _view_as_complex(node: AtenNode, x: Blob | Pair) -> Pair:
-    if isinstance(x, Pair):  # a tensor that the step closes over, which is read by its parts
+    if isinstance(x, Pair):  # a closed-over tensor, which is read by its parts
         return x
     return Pair(*(ro.squeeze(part, [-1]) for part in ro.split(x, [1, 1], axis=-1)))
 
@@ -197,7 +198,8 @@ def _converted(node: AtenNode, x: Any, **_: Any) -> Any:
     return _whole(node, x.re, node.out_shape)
 
 
-FILLED = {"scalar_tensor": 0, "new_full": 2, "full": 1, "full_like": 1, "fill": 1}  # where the value is
+# place of the value among the arguments
+FILLED = {"scalar_tensor": 0, "new_full": 2, "full": 1, "full_like": 1, "fill": 1}
 
 
 @pair_rule(*FILLED, *VALUES, "empty", "empty_like", "new_empty")
@@ -208,7 +210,7 @@ def _made(node: AtenNode, *given: Any, **_: Any) -> Any:
     return Pair(*(_spread(node, part) for part in _pair(node, value)))
 
 
-OF_PARTS = {  # linear ops, and which operands may be complex
+OF_PARTS = {  # linear ops, and the places of operands that may be complex
     **dict.fromkeys(("_unsafe_view", "cat", "clone", "cumsum", "detach", "diagonal", "expand"), (0,)),
     **dict.fromkeys(("flip", "gather", "index", "index_select", "lift_fresh_copy", "mean", "neg", "permute"), (0,)),
     **dict.fromkeys(("repeat", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "sum"), (0,)),
@@ -222,9 +224,9 @@ OF_PARTS = {  # linear ops, and which operands may be complex
 
 @pair_rule(*OF_PARTS)
 def _of_parts(node: AtenNode, *given: Any, **options: Any) -> Any:
-    """The op of all real parts, and of all imaginary ones."""
+    """Applies the op to all real parts, and to all imaginary ones."""
     if not _gives_complex(node) or isinstance(given[-1], torch.dtype):
-        node.fail("a complex tensor is read as one of another dtype", hint=BY_PARTS)
+        node.fail("a complex tensor is used as a real tensor", hint=BY_PARTS)
     halves = [_half(node, given, number, options) for number in range(2)]
     made: Any = node.node.meta["val"]
     if not isinstance(made, tuple | list):
@@ -233,7 +235,7 @@ def _of_parts(node: AtenNode, *given: Any, **options: Any) -> Any:
 
 
 def _half(node: AtenNode, given: Sequence[Any], number: int, options: dict[str, Any]) -> Any:
-    """The op of one part of its operands; None where all of these are 0."""
+    """Applies the op to one part of its operands. None if all of these parts are 0."""
     is_list = node.name in ("cat", "stack")
     places = [place for place in OF_PARTS[node.name] if place < len(given)]
     values, sources = ([each[0]] if is_list else [each[place] for place in places] for each in (given, node.node.args))
@@ -254,7 +256,7 @@ def _half(node: AtenNode, given: Sequence[Any], number: int, options: dict[str, 
 
 
 def _size(node: AtenNode, x: Pair) -> Blob:
-    """The absolute value, whose gradient is 0 at 0."""
+    """The absolute value. Its gradient at 0 is 0."""
     return hypotenuse(*_blobs(node, x), root_of)
 
 
@@ -266,7 +268,7 @@ def _angle(node: AtenNode, x: Pair) -> Blob:
 
 
 def _turned(size: Any, angle: Part) -> Pair:
-    """The number of a size and an angle."""
+    """The complex number with this absolute value and angle."""
     return Pair(size, None) if angle is None else Pair(size * ro.cos(angle), size * ro.sin(angle))
 
 
@@ -275,7 +277,7 @@ def _exp(node: AtenNode, x: Pair) -> Pair:
 
 
 def _log(node: AtenNode, x: Pair, root: Callable[[Blob], Blob] = ro.sqrt) -> Pair:
-    """Its gradient at 0 is NaN, unless the root has one there."""
+    """The logarithm. Its gradient at 0 is NaN, unless `root` has a gradient there."""
     return Pair(ro.log(hypotenuse(*_blobs(node, x), root)), _angle(node, x))
 
 
@@ -306,7 +308,7 @@ def _sin(node: AtenNode, x: Pair) -> Pair:
 
 
 def _tanh(node: AtenNode, x: Pair) -> Pair:
-    """By the tangents of both parts, which do not overflow."""
+    """Made from tangents of both parts, which do not overflow."""
     re, im = _blobs(node, x)
     t, b = ro.tanh(re), ro.tan(im)
     below = (t * b) * (t * b) + 1.0
@@ -333,7 +335,7 @@ def _of_elements(node: AtenNode, x: Any) -> Any:
 
 @pair_rule("pow")
 def _pow(node: AtenNode, x: Any, power: Any) -> Pair:
-    """Factors for whole exponents; others by the logarithm."""
+    """Multiplies factors for whole exponents. Other exponents go by the logarithm."""
     x = _pair(node, x)
     if isinstance(power, int | float) and power == 0:
         return Pair(node.full(1.0, node.out_shape, "float"), None)

@@ -1,4 +1,4 @@
-"""aten ops on elements, and aten ops that fold an axis."""
+"""aten ops on single elements, and aten ops that reduce an axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = {"float": inf, "int64": 2**63 - 1, "int32": 2**31 - 1}
 
 
 def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for operands that are brought to the result's dtype first."""
+    """Makes a rule whose operands are first brought to the result's dtype."""
 
     def translate(node: AtenNode, *operands: Any) -> Any:
         if not any(isinstance(operand, Blob) for operand in operands):
@@ -30,7 +30,7 @@ def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inside(x: Blob, low: float, high: float) -> Blob:
-    """Bounded numbers. The bounds have no gradient, as PyTorch has it for activations; those of `clamp` have one."""
+    """Bounded numbers. The bounds get no gradient, as in PyTorch's activations. The bounds of `clamp` get one."""
     return ro.where((x <= low) | (x >= high), ro.stop_gradient(ro.clip(x, low, high)), x)
 
 
@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("selu", "sigmoid", "sign", "sin", "sqrt", "tanh")},
     "celu": lambda x, alpha=1.0: ro.elu(x * (1 / alpha)) * alpha,
     "exp2": lambda x: ro.pow(2.0, x),
-    "fmax": lambda a, b: ro.where((a >= b) | ~ro.equal(b, b), a, b),  # with all of the gradient for equal ones
+    "fmax": lambda a, b: ro.where((a >= b) | ~ro.equal(b, b), a, b),  # equal numbers: a gets all of the gradient
     "fmin": lambda a, b: ro.where((a <= b) | ~ro.equal(b, b), a, b),
     "maximum": ro.max,
     "minimum": ro.min,
@@ -84,7 +84,7 @@ def _add(node: AtenNode, a: Any, b: Any, alpha: Any = 1) -> Blob:
 @rule("div")
 def _div(node: AtenNode, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
     a, b = (node.number_or_blob(value) for value in (a, b))
-    quotient: Blob = a / b  # of integers, towards zero
+    quotient: Blob = a / b  # integers are divided towards zero
     if rounding_mode == "floor":
         return _floor_of_quotient(node, node.blob(a), node.blob(b))
     if rounding_mode is None or node.out_kind != "float":
@@ -93,7 +93,7 @@ def _div(node: AtenNode, a: Any, b: Any, rounding_mode: str | None = None) -> Bl
 
 
 def _floor_of_quotient(node: AtenNode, a: Blob, b: Blob) -> Blob:
-    """By the remainder: 1 // 0.1 is 9, where the quotient is rounded to 10."""
+    """Computed from the remainder: 1 // 0.1 is 9, while the quotient is rounded to 10."""
     rest = ro.mod(a, b, 1)
     is_below = ~ro.equal(rest, 0) & ro.equal(ro.cast(rest < 0, "int32") + ro.cast(b < 0, "int32"), 1)
     whole = (a - rest) / b - ro.cast(is_below, node.out_kind)
@@ -102,7 +102,7 @@ def _floor_of_quotient(node: AtenNode, a: Blob, b: Blob) -> Blob:
 
 @rule("atan2")
 def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
-    """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
+    """The arc tangent of the quotient, plus or minus half a turn where x is below 0. Signs of zeros count."""
     y, x = node.spread(y), node.spread(x)
     still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
     quotient = ro.atan(y / ro.where(still, 1.0, x))
@@ -116,7 +116,7 @@ def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
 
 @rule("asin", "acos")
 def _arc(node: AtenNode, x: Blob) -> Blob:
-    """Twice the arc of half the angle, which is exact near both ends."""
+    """Twice the arc tangent of half the angle, which is exact near both ends."""
     x = node.blob(x)
     root = ro.sqrt((1.0 - x) * (x + 1.0))
     if node.name == "asin":
@@ -126,7 +126,7 @@ def _arc(node: AtenNode, x: Blob) -> Blob:
 
 @rule("asinh")
 def _asinh(node: AtenNode, x: Blob) -> Blob:
-    """No square overflows: numbers above 1 are divided by, and those below 1 multiplied."""
+    """Avoids overflow of the square: numbers above 1 are divided by, numbers below 1 are multiplied."""
     x = node.blob(x)
     size, below = ro.abs(x), ro.abs(x) < 1.0
     large, small = ro.where(below, 1.0, size), ro.where(below, size, 1.0)
@@ -151,12 +151,12 @@ def _atanh(node: AtenNode, x: Blob) -> Blob:
 
 
 def _with_slope(value: Blob, x: Blob, slope: Blob) -> Blob:
-    """A function whose formula overflows or divides by 0 when it is differentiated, with its derivative."""
+    """A value with an explicit derivative, for formulas whose derivative overflows or divides by 0."""
     return ro.with_gradient(ro.stop_gradient(value), x, slope)
 
 
 def hypotenuse(a: Blob, b: Blob, root: Callable[[Blob], Blob] = ro.sqrt) -> Blob:
-    """The larger number times a root, so that no square overflows."""
+    """The length of the vector (a, b): the larger number times a root, so that no square overflows."""
     size = ro.max(ro.abs(a), ro.abs(b))
     scale = ro.stop_gradient(ro.where(ro.equal(size, 0.0) | ro.equal(size, inf), 1.0, size))
     one, other = a / scale, b / scale
@@ -180,22 +180,25 @@ def _sinc(node: AtenNode, x: Blob) -> Blob:
 
 
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-SHIFT = 8.0  # where its series is exact to the last bits of float64
+SHIFT = 8.0  # the series is exact to the last bits of float64 from here on
 
 
 def _in_doubles(function: Callable[[Blob], Blob]) -> Callable[..., Blob]:
-    """A rule whose formula loses digits, in which float32 has none to lose; integers are taken as floats."""
+    """Makes a rule that computes in float64, as the formula loses digits that float32 does not have.
+
+    Integers become floats.
+    """
     return lambda node, x: ro.cast(function(ro.cast(node.blob(x), "float64")), "float")
 
 
 def _mirrored(x: Blob) -> tuple[Blob, Blob]:
-    """A mask of x below 0, and how far x is from an integer there; 0.5 elsewhere."""
+    """A mask of x below 0, and the distance of x from an integer there (0.5 elsewhere)."""
     below = x < 0.0
     return below, ro.where(below, x - ro.round(x), 0.5)
 
 
 def _shifted(x: Blob) -> tuple[Blob, Blob, Blob, Blob]:
-    """A mask of x below SHIFT, x there and 1 elsewhere, x moved to SHIFT or above, and 1 over the square of that."""
+    """A mask of x below SHIFT, x there (1 elsewhere), m = x moved to SHIFT or above, and 1 / m^2."""
     small = x < SHIFT
     far = ro.where(small, x + SHIFT, x)
     return small, ro.where(small, x, 1.0), far, ro.reciprocal(far * far)
@@ -209,9 +212,11 @@ def _polynomial(x: Blob, coefficients: Sequence[float]) -> Blob:
 
 
 def _log_gamma(x: Blob) -> Blob:
-    """Stirling's series, after x has been moved by the product of what lies between; mirrored below 0.
+    """Stirling's series for x moved to SHIFT or above, corrected by the product of the numbers between.
 
-    It is infinite at 0, -1, -2, ..., as at the negative infinity.
+    Mirrored below 0.
+
+    It is infinite at 0, -1, -2, ..., and at minus infinity.
     """
     below, part = _mirrored(x)
     small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
@@ -225,7 +230,7 @@ def _log_gamma(x: Blob) -> Blob:
 
 
 def _digamma(x: Blob) -> Blob:
-    """The derivative of `_log_gamma`: infinite of either sign at the zeros of either sign, and NaN at -1, -2, ..."""
+    """The derivative of `_log_gamma`. It is infinite at 0 and -0, with different signs, and NaN at -1, -2, ..."""
     below, part = _mirrored(x)
     small, near, far, square = _shifted(ro.where(below, 1.0 - x, x))
     between = ro.reciprocal(near)
@@ -277,7 +282,7 @@ COMPARISONS: dict[str, Callable[..., Blob]] = {
 @rule(*COMPARISONS)
 def _compare(node: AtenNode, a: Any, b: Any) -> Blob:
     kind = node.kind(torch.result_type(node.operand(0), node.operand(1)))
-    if kind == "bool":  # ONNX compares no bools by order
+    if kind == "bool":  # ONNX does not compare bools by order
         kind = "int32"
     return COMPARISONS[node.name](node.blob(a, kind), node.blob(b, kind))
 
@@ -289,7 +294,10 @@ BITS: dict[str, Callable[..., Blob]] = {
 
 @rule(*(f"{kind}_{name}" for kind in ("logical", "bitwise") for name in BITS))
 def _bits(node: AtenNode, *values: Any) -> Blob:
-    """Bits of integers have no op here; of other numbers only whether they are zero counts."""
+    """Logical ops take any numbers and ask only if they are 0.
+
+    Bit ops take bools only: bits of integers are not translated.
+    """
     kinds = [value.dtype if isinstance(value, Blob) else "bool" for value in values]
     kind, _, name = node.name.partition("_")
     if kind == "bitwise" and set(kinds) != {"bool"}:
@@ -308,29 +316,29 @@ def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bou
     for bound, passes in ((low, ro.less), (high, ro.greater)):
         if bound is not None:
             bound = node.blob(bound)
-            x = ro.where(passes(x, bound) | ~ro.equal(bound, bound), bound, x)  # NaN as PyTorch has it
+            x = ro.where(passes(x, bound) | ~ro.equal(bound, bound), bound, x)  # NaN bounds give NaN, as in PyTorch
     return x
 
 
 @rule("elu")
 def _elu(node: AtenNode, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Blob:
-    node.known("input_scale", input_scale, 1.0)  # celu's, which has a rule
+    node.known("input_scale", input_scale, 1.0)  # only celu sets it, and celu has a rule of its own
     y = ro.elu(x, alpha)
     return y if scale == 1 else y * scale
 
 
 @rule("softplus")
 def _softplus(node: AtenNode, x: Blob, beta: float = 1.0, threshold: float = 20.0) -> Blob:
-    """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20 from 20 on."""
+    """Above the threshold PyTorch returns x itself. From 20 on, the function differs from x by less than e^-20."""
     y = ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
     return y if threshold >= 20 else ro.where(x * beta > threshold, x, y)
 
 
-MOST_FACTORS, IN_ORDER = 64, 16  # of a product, and of a cumulative one
+MOST_FACTORS, IN_ORDER = 64, 16  # most factors of a product; up to this number a cumulative product goes in order
 
 
 def _axes(dim: Any) -> list[int] | None:
-    """All axes for None and for `[]`, as PyTorch has it."""
+    """`dim` as a list. None, and `[]`, mean all axes, as in PyTorch."""
     return [dim] if isinstance(dim, int) else list(dim) if dim else None
 
 
@@ -353,7 +361,7 @@ RULES.update({
 
 @rule("any", "all")
 def _any(node: AtenNode, x: Blob, dim: Any = None, keepdim: bool = False) -> Blob:
-    """The largest or the smallest of 0 and 1."""
+    """any and all: the largest or the smallest of the numbers 0 and 1."""
     holds = node.blob(x, "bool") if x.dtype == "bool" else ~ro.equal(x, node.blob(0, x.dtype))
     if not node.shape_of(0):
         return holds
@@ -363,11 +371,11 @@ def _any(node: AtenNode, x: Blob, dim: Any = None, keepdim: bool = False) -> Blo
 
 @rule("prod")
 def _prod(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False, **_: Any) -> Blob:
-    """One factor after another, so that gradients are right where factors are 0."""
+    """Multiplies one factor after another, so that gradients are right where factors are 0."""
     x = node.blob(x) if dim is not None else ro.reshape(node.blob(x), [-1])
     axis, count = (0, prod(node.shape_of(0))) if dim is None else (dim, node.shape_of(0)[dim])
     if not 0 < count <= MOST_FACTORS:
-        node.fail("a product of none or very many factors", wanted=f"1 to {MOST_FACTORS}", came=count)
+        node.fail("a product has no factor or too many", wanted=f"1 to {MOST_FACTORS}", came=count)
     total, *others = ro.split(x, [1] * count, axis=axis) if count > 1 else (x,)
     for factor in others:
         total = total * factor
@@ -409,7 +417,7 @@ def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: boo
 
 @rule("_cdist_forward", "_pdist_forward")
 def _distances(node: AtenNode, x: Blob, *more: Any) -> Blob:
-    """Between each row of two matrices, or between each two rows of one."""
+    """Distances between each row of one matrix and each row of another, or between each two rows of one matrix."""
     order = more[1] if node.name == "_cdist_forward" else more[0] if more else 2
     node.known("order of a distance", order, 1, 2)
     if node.name == "_cdist_forward":
@@ -420,7 +428,7 @@ def _distances(node: AtenNode, x: Blob, *more: Any) -> Blob:
 
 @rule("_safe_softmax")
 def _safe_softmax(node: AtenNode, x: Blob, dim: int, *_: Any) -> Blob:
-    """0 where a mask leaves nothing, and no gradient there."""
+    """Softmax that gives 0, without a gradient, where a mask leaves no element."""
     none = ro.equal(ro.reduce_max(x, [dim]), -inf)
     return ro.where(none, 0.0, ro.softmax(ro.where(none, 0.0, x), dim))
 
@@ -463,7 +471,7 @@ def _batch_norm(
 
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit")
 def _batch_norm_in_training(node: AtenNode, x: Blob, scale: Blob | None, bias: Blob | None, *rest: Any) -> Any:
-    """By the batch's own statistics, where there are no others, as in instance normalization."""
+    """Uses the batch's own statistics if there are no running ones, as in instance normalization."""
     if not isinstance(rest[0], bool):
         node.fail(
             "BatchNorm in training changes its running statistics at every step",
@@ -489,7 +497,7 @@ def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
 
 @rule("cumprod")
 def _cumprod(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
-    """Few factors in their order: products in pairs may overflow where a 0 comes first."""
+    """Multiplies few factors in their order. Products in pairs could overflow where a 0 comes first."""
     shape, x = node.shape_of(0), node.blob(x)
     if not shape or shape[dim] <= 1:
         return x

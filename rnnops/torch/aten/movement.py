@@ -1,14 +1,14 @@
 """aten ops that make, move or order tensors, and matrix products.
 
-Elements that a mask picks, changed and put back: `y[mask] = f(y[mask])`.
+Elements that a mask picks may be changed and put back: `y[mask] = f(y[mask])`.
 
-PyTorch computes on as many elements as the mask has, a number that follows from data. Here f is computed for all
-elements, and the mask picks afterwards: `y = where(mask, f(where(mask, y, 1)), y)`. The inner choice keeps what f makes
-of the other elements, as NaN of a logarithm, out of the gradient.
+PyTorch computes on as many elements as the mask picks, a number that depends on data. Here f is computed for all
+elements, and the mask picks afterwards: `y = where(mask, f(where(mask, y, 1)), y)`. The inner `where` keeps values of f
+at other elements, such as NaN of a logarithm, out of the gradient.
 
-A mask may be taken by a mask: `z = y[m]; z[k] = f(z[k]); y[m] = z` is the same twice, from the inside out.
+Masks may be nested: `z = y[m]; z[k] = f(z[k]); y[m] = z` is rewritten twice, from the inside out.
 
-Limits: f consists of ops on one element each, and of numbers; the mask has the tensor's shape.
+Limits: f consists of numbers, and of ops on one element each. The mask has the tensor's shape.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _addmm(node: AtenNode, bias: Blob, a: Blob, b: Blob, beta: float = 1, alpha:
 def _solve(node: AtenNode, a: Blob, b: Blob, *, left: bool = True, **_: Any) -> tuple[Blob, None, None, None]:
     ranks = [len(node.shape_of(i)) for i in range(2)]
     rank = node.result(0).dim()
-    if rank < ranks[0]:  # b is of vectors
+    if rank < ranks[0]:  # b holds vectors
         x = ro.squeeze(ro.solve(a, ro.unsqueeze(b, [-1])), [-1])
     elif left:
         x = ro.solve(a, b)
@@ -102,7 +102,7 @@ def _solve(node: AtenNode, a: Blob, b: Blob, *, left: bool = True, **_: Any) -> 
 
 @rule("linalg_cholesky_ex", "cholesky")
 def _cholesky(node: AtenNode, x: Blob, upper: bool = False, **_: Any) -> Any:
-    """One half of the matrix is read, and both halves get the gradient."""
+    """One half of the matrix is read. Both halves get the gradient."""
     rank = len(node.shape_of(0))
     x = swap_last_axes(x, rank) if upper else x
     other, half = swap_last_axes(x, rank), np.tril(np.ones(node.shape_of(0)[-2:])).astype(bool)
@@ -178,7 +178,7 @@ LINEAR += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_adaptive_avg_p
 
 @rule(*NEAREST, *LINEAR)
 def _resize(node: AtenNode, x: Blob, sizes: Sequence[int], *options: Any) -> Blob:
-    """A product with a matrix along each axis, the last one first. The nearest elements are looked up."""
+    """A product with a matrix along each axis, the last axis first. Nearest elements are looked up instead."""
     shape = node.shape_of(0)
     for place in reversed(range(len(sizes))):
         axis = len(shape) - len(sizes) + place
@@ -196,7 +196,7 @@ def _resize(node: AtenNode, x: Blob, sizes: Sequence[int], *options: Any) -> Blo
 
 
 def _resizing(node: AtenNode, count: int, sizes: Sequence[int], place: int, options: Sequence[Any]) -> Any:
-    """The matrix `[count, size]` along an axis: the result of PyTorch's op for a unit matrix."""
+    """The matrix `[count, size]` along an axis: PyTorch's op applied to a unit matrix."""
 
     def only(value: Any, other: Any) -> list[Any]:
         return [value if i == place else other for i in range(len(sizes))]
@@ -205,12 +205,12 @@ def _resizing(node: AtenNode, count: int, sizes: Sequence[int], place: int, opti
     scales = only(options[len(flags) + place], None) if len(options) > len(flags) else []
     unit = torch.eye(count, dtype=torch.float64).reshape(1, count, *only(count, 1))
     resize: Any = node.node.target
-    # two of each other axis: antialiasing of PyTorch is wrong where the last one has size 1
+    # two elements on each other axis: PyTorch's antialiasing is wrong where the last axis has size 1
     result = resize(unit.repeat(1, 1, *only(1, 2)), only(sizes[place], 2), *flags, *scales)
     return result.movedim(place + 2, 2).flatten(3)[0, ..., 0].numpy() if len(sizes) > 1 else result[0].numpy()
 
 
-END = 2**62  # beyond any axis
+END = 2**62  # larger than any axis
 
 
 @rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
@@ -242,7 +242,7 @@ def _select(node: AtenNode, x: Blob, dim: int, index: int) -> Blob:
 def _scatter(
     node: AtenNode, x: Blob, part: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Blob:
-    """The pieces before, the part, the pieces behind."""
+    """Joins the pieces before, the part, and the pieces after."""
     count, rank = node.out_shape[dim], len(node.out_shape)
     if node.name == "select_scatter":
         start, part = start % count, ro.unsqueeze(part, [normal_axis(dim, rank)])
@@ -257,7 +257,7 @@ def _scatter(
 
 
 def _interleaved(node: AtenNode, x: Blob, part: Blob, axis: int, places: range) -> Blob:
-    """A part whose elements go to places that lie apart: each place has its element of the part, or its own."""
+    """Puts the elements of a part at places that are not neighbours. Other places keep their elements."""
     count, shape = node.out_shape[axis], [-1 if other == axis else 1 for other in range(len(node.out_shape))]
     index = np.arange(count)
     taken = (index >= places.start) & (index < places.stop) & ((index - places.start) % places.step == 0)
@@ -268,7 +268,7 @@ def _interleaved(node: AtenNode, x: Blob, part: Blob, axis: int, places: range) 
 
 @rule("cat")
 def _cat(node: AtenNode, blobs: Sequence[Blob], dim: int = 0) -> Blob:
-    """PyTorch leaves out tensors `[0]` of any other rank."""
+    """Joins tensors. Tensors `[0]` of another rank are left out, as PyTorch does."""
     rank = len(node.out_shape)
     tensors = [argument.meta["val"] for argument in node.node.args[0]]
     kept = [node.blob(blob) for blob, tensor in zip(blobs, tensors, strict=True) if tensor.dim() == rank]
@@ -316,7 +316,7 @@ def _copy(node: AtenNode, old: Blob, new: Blob, *_: Any) -> Blob:
 
 @rule("index")
 def _index(node: AtenNode, x: Blob, indices: Sequence[Blob | None]) -> Blob:
-    """Several indices are one into their axes together, which go to the front where they lie apart."""
+    """Joins several indices to one index into their joined axes. If these axes are apart, they go to the front."""
     given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
     if any(blob.dtype == "bool" for _, blob in given):
         node.fail("a tensor is indexed by a mask", hint="Use torch.where.")
@@ -334,7 +334,7 @@ def _index(node: AtenNode, x: Blob, indices: Sequence[Blob | None]) -> Blob:
 
 
 def _joined_index(node: AtenNode, indices: Sequence[Blob], sizes: Sequence[int]) -> Blob:
-    """One index into axes that are joined; out of range where one of the indices is."""
+    """One index into joined axes. It is out of range where one of the indices is."""
     joined, outside = node.blob(0, "int64"), node.blob(False, "bool")
     for index, size in zip(indices, sizes, strict=True):
         index = node.blob(index, "int64")
@@ -360,7 +360,7 @@ def _scatter_elements(
 
 @rule("diagonal")
 def _diagonal(node: AtenNode, x: Blob, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Blob:
-    """Every element of the two axes, joined as the last one, whose places are known."""
+    """Picks the diagonal of two axes by known places in their joined axis, which comes last."""
     shape = node.shape_of(0)
     axes = [normal_axis(dim, len(shape)) for dim in (dim1, dim2)]
     others = [axis for axis in range(len(shape)) if axis not in axes]
@@ -374,7 +374,7 @@ def _diagonal(node: AtenNode, x: Blob, offset: int = 0, dim1: int = 0, dim2: int
 
 @rule("unfold")
 def _unfold(node: AtenNode, x: Blob, dim: int, size: int, step: int) -> Blob:
-    """Windows along an axis, whose elements become the last axis."""
+    """Windows along an axis. The elements of a window become the last axis."""
     rank = len(node.shape_of(0))
     if not rank:
         return ro.reshape(x, node.out_shape)
@@ -389,12 +389,12 @@ def _gather(node: AtenNode, x: Blob, dim: int, index: Blob, sparse_grad: bool = 
     shape, chosen = node.shape_of(0), node.shape_of(2)
     axis = normal_axis(dim, len(shape))
     if not shape or any(a != b for i, (a, b) in enumerate(zip(shape, chosen, strict=True)) if i != axis):
-        node.fail("an index of another shape than what it is of", wanted=shape, came=chosen)
+        node.fail("an index does not have the shape of the result", wanted=shape, came=chosen)
     return taken(node, x, shape, axis, index)
 
 
 def taken(node: AtenNode, x: Blob, shape: Sequence[int], axis: int, index: Blob) -> Blob:
-    """Elements of x, of this shape, along an axis. Each index is compared with all places."""
+    """Elements of x along an axis, in this shape. Each index is compared with all places."""
     places = np.arange(shape[axis]).reshape([-1 if other == axis else 1 for other in range(len(shape) + 1)])
     here = ro.equal(ro.unsqueeze(node.blob(index, "int64"), [axis]), node.net.constant(places, "int64"))
     return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0, x.dtype)), [axis], keepdims=0)
@@ -402,13 +402,13 @@ def taken(node: AtenNode, x: Blob, shape: Sequence[int], axis: int, index: Blob)
 
 @rule("index_put", "_unsafe_index_put")
 def _index_put(node: AtenNode, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
-    """Values at places that integers say, or one value where a mask says so."""
+    """Puts values at places given by integers, or one value where a mask is set."""
     given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
     if all(blob.dtype != "bool" for _, blob in given):
         return _put(node, x, given, node.blob(value), accumulate)
     mask, count = indices[0], node.node.args[2].meta["val"].numel()
     if len(indices) != 1 or mask is None or accumulate or count != 1:
-        node.fail("a tensor is written at places that a mask says", hint="Use torch.where, or one value by one mask.")
+        node.fail("a tensor is written at places of a mask", hint="Use torch.where, or one value by one mask.")
     missing = len(node.out_shape) - len(node.node.args[1][0].meta["val"].shape)
     rank = len(node.out_shape)
     wide = ro.unsqueeze(mask, list(range(rank - missing, rank))) if missing else mask
@@ -416,11 +416,11 @@ def _index_put(node: AtenNode, x: Blob, indices: Sequence[Blob | None], value: B
 
 
 def _put(node: AtenNode, x: Blob, given: Sequence[tuple[int, Blob]], value: Blob, accumulate: bool) -> Blob:
-    """The axes of the indices go to the front, and back again."""
+    """Moves the axes of the indices to the front, writes, and moves them back."""
     shape, axes = node.out_shape, [axis for axis, _ in given]
     at = np.broadcast_shapes(*(tuple(node.shape(node.node.args[1][axis].meta["val"])) for axis in axes))
     others = [axis for axis in range(len(shape)) if axis not in axes]
-    first = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0  # where the axes of the indices are in the value
+    first = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0  # place of the indices' axes in the value
     sizes, order = [shape[axis] for axis in others], [*axes, *others]
     places = ro.concat([ro.unsqueeze(ro.expand(node.blob(blob, "int64"), at), [-1]) for _, blob in given], axis=-1)
     value = ro.expand(value, [*sizes[:first], *at, *sizes[first:]])
@@ -449,7 +449,10 @@ def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = Fal
 
 @rule("max", "min")
 def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob | tuple[Blob, Blob]:
-    """With the index of the element, and only it has a gradient. Without an axis equal elements share it."""
+    """The largest or smallest element. With an axis: also its index, and one element gets the gradient.
+
+    Without an axis equal elements share the gradient.
+    """
     if dim is None:
         return (ro.reduce_max if node.name == "max" else ro.reduce_min)(x, keepdims=0) if node.shape_of(0) else x
     values, indices = ro.topk(x if node.name == "max" else _turned(node, x), 1, dim)
@@ -459,7 +462,8 @@ def _max(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False)
 
 @rule("sort")
 def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blob]:
-    if "stable" in named or (order and not isinstance(order[0], int)):  # aten.sort.stable has one more
+    # aten.sort.stable has one more argument in front
+    if "stable" in named or (order and not isinstance(order[0], int)):
         order = order[1:]
     defaults: list[Any] = [-1, False]
     dim, descending = [*order, *defaults[len(order) :]]
@@ -469,7 +473,7 @@ def _sort(node: AtenNode, x: Blob, *order: Any, **named: Any) -> tuple[Blob, Blo
 
 @rule("median", "kthvalue")
 def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
-    """The lower one of two in the middle. Without an axis equal elements share the gradient."""
+    """The lower of the two middle elements. Without an axis equal elements share the gradient."""
     k, place = (place[0], place[1:]) if node.name == "kthvalue" else (None, place)
     defaults: list[Any] = [-1, False]
     dim, keepdim = [*place, *defaults[len(place) :]]
@@ -481,7 +485,7 @@ def _median(node: AtenNode, x: Blob, *place: Any, **named: Any) -> Any:
     k = (count + 1) // 2 if k is None else k
     shape = [count] if whole else node.shape_of(0)
     parts = tuple(ro.slice(part, [k - 1], [k], axes=[dim]) for part in _ordered(node, x, shape, k, dim, False))
-    if node.name == "median":  # NaN where there is one
+    if node.name == "median":  # NaN if any element is NaN
         first = ro.topk(x, 1, dim)
         parts = tuple(ro.where(ro.equal(first[0], first[0]), *pair) for pair in zip(parts, first, strict=True))
     parts = parts if keepdim else tuple(ro.squeeze(part, [dim]) for part in parts)
@@ -495,7 +499,7 @@ RULES["topk"] = lambda node, x, k, dim=-1, largest=True, *_, **__: _ordered(node
 
 
 def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, largest: bool) -> tuple[Blob, Blob]:
-    """The first elements by size, and where they are. NaN is larger than infinity."""
+    """The first k elements by size, and their indices. NaN is larger than infinity."""
     if largest:
         return ro.topk(x, k, dim)
     finite = ro.max(_turned(node, x), node.net.constant(torch.finfo(node.float_dtype).min, "float"))
@@ -505,20 +509,23 @@ def _ordered(node: AtenNode, x: Blob, shape: list[int], k: int, dim: int, larges
 
 def _turned(node: AtenNode, x: Blob) -> Blob:
     if x.dtype != "float":
-        node.fail("the smallest of integers are not translated", wanted="floats", came=x.dtype)
+        node.fail("the smallest of integers is not translated", wanted="floats", came=x.dtype)
     return ro.neg(x)
 
 
 aten = torch.ops.aten
 PUTS = (aten.index_put.default, aten._unsafe_index_put.default)
-BY_ELEMENT = (  # which PyTorch does not mark as pointwise
+BY_ELEMENT = (  # ops on single elements that PyTorch does not mark as pointwise
     aten.detach.default, aten.clone.default, aten.alias.default, aten._to_copy.default, aten.where.ScalarOther,
     aten.masked_fill.Tensor,
 )  # fmt: skip
 
 
 def spread_masks(graph: fx.Graph) -> None:
-    """Rewrite values that are put where a mask is set, numbers or f of what it picks, as ops on whole tensors."""
+    """Rewrites `y[mask] = ...` as ops on whole tensors.
+
+    The new values are numbers, or a function of the elements that the mask picks.
+    """
     for node in [node for node in graph.nodes if node.target in PUTS]:
         x, indices, value, *accumulate = node.args
         if len(indices) != 1 or not _is_mask(indices[0], x) or any(accumulate):
@@ -545,10 +552,10 @@ def _is_mask(index: Any, x: fx.Node) -> bool:
 
 
 def _is_picked(node: fx.Node, mask: fx.Node, found: dict[fx.Node, bool]) -> bool:
-    """True if a node follows from elements that the mask picks, and from numbers.
+    """True if a node depends only on elements that the mask picks and on numbers.
 
     Args:
-        found: is given the nodes; True for those that pick.
+        found: gets each such node; True if it depends on picked elements.
     """
     if node in found:
         return True
@@ -567,7 +574,7 @@ def _is_picked(node: fx.Node, mask: fx.Node, found: dict[fx.Node, bool]) -> bool
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """True if two arguments are one value, or computed alike."""
+    """True if two arguments are the same value, or are computed alike."""
     if not isinstance(one, fx.Node) or not isinstance(other, fx.Node):
         return type(one) is type(other) and bool(one == other)
     alike = one.op == other.op == "call_function" and one.target is other.target and one.kwargs == other.kwargs == {}
@@ -579,7 +586,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def _whole(graph: fx.Graph, old: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node], picks: bool) -> fx.Node:
-    """The node for all elements, 1 where the mask picks none."""
+    """The node for all elements, with 1 where the mask does not pick."""
     kind = old.meta["val"].dtype
     if picks:
         made = graph.call_function(aten.where.ScalarOther, (mask, old.args[0], True if kind == torch.bool else 1))

@@ -1,4 +1,4 @@
-"""The table of aten ops: how each is written as ops of rnnops, and what a rule knows of the node that it translates."""
+"""The table of aten ops: how each is written with ops of rnnops, and what a rule can ask of its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rnnops.net.net import Net
 from rnnops.torch.errors import ONE_DTYPE, StepError
 
 Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}  # name of an aten op, with its overload where that matters -> its rule
+RULES: dict[str, Rule] = {}  # name of an aten op, without its overload -> its rule
 KINDS = {torch.bool: "bool", torch.int32: "int32", torch.int64: "int64", torch.int8: "int8", torch.uint8: "uint8"}
 
 
@@ -24,7 +24,10 @@ BY_PARTS = "Write complex numbers as pairs of reals there: x.real, x.imag, and t
 
 
 def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
-    """Register `function(node, *arguments)`: blobs for tensors, else what the graph has, sizes as integers."""
+    """Register `function(node, *arguments)`. Arguments are blobs for tensors, and integers for sizes.
+
+    All others are as in the graph.
+    """
 
     def put(function: Rule) -> Rule:
         table.update(dict.fromkeys(names, function))
@@ -38,11 +41,11 @@ class AtenNode:
     """One op of a traced step while it is written as ops of a net.
 
     Args:
-        net: that the ops go to.
-        node: of the graph.
-        float_dtype: of the run; tensors of another float dtype are refused.
-        size: a size of the graph as a number.
-        draw: uniform random numbers in [0, 1) of a shape, for ops that need them.
+        net: the net that gets the ops.
+        node: the node of the graph that is translated.
+        float_dtype: float dtype of the run. Tensors of another float dtype are refused.
+        size: makes a number of a size of the graph.
+        draw: makes uniform random numbers in [0, 1) of a shape, for ops that need them.
     """
 
     net: Net
@@ -62,7 +65,7 @@ class AtenNode:
         return value if i is None else value[i]
 
     def operand(self, i: int) -> Any:
-        """Those of an operand; a number where it is one."""
+        """Dtype and shape of an operand, as a tensor without data. A number stays a number."""
         value = self.node.args[i]
         return value.meta["val"] if isinstance(value, fx.Node) else value
 
@@ -77,7 +80,10 @@ class AtenNode:
         return self.shape(self.operand(i))
 
     def kind(self, dtype: torch.dtype) -> str:
-        """rnnops's name of a dtype, or of a complex number's parts. Raises StepError for those that it has not."""
+        """The name in rnnops of a dtype. For complex dtypes: of their parts.
+
+        Raises StepError for a dtype that rnnops lacks.
+        """
         if dtype.to_real() == self.float_dtype:
             return "float"
         if dtype in KINDS:
@@ -91,7 +97,7 @@ class AtenNode:
         return self.kind(self.result().dtype)
 
     def blob(self, value: Any, kind: str | None = None) -> Blob:
-        """A blob of a kind, the result's if left out; numbers become constants."""
+        """A blob of a kind, by default the kind of the result. Numbers become constants."""
         kind = kind or self.out_kind
         if isinstance(value, Blob):
             return value if value.dtype == kind else ro.cast(value, kind)
@@ -99,11 +105,11 @@ class AtenNode:
         return self.net.constant(number, kind)
 
     def number_or_blob(self, value: Any, kind: str | None = None) -> Any:
-        """As `blob`, but a number stays one, which an op takes as it is."""
+        """As `blob`, but a number stays a number, for ops that take numbers."""
         return self.blob(value, kind) if isinstance(value, Blob) else value
 
     def full(self, value: Any, shape: Sequence[int], kind: str) -> Blob:
-        """A blob of this shape with one number everywhere."""
+        """A blob of this shape that is filled with one number."""
         if kind != "bool":
             return ro.constant_of_shape(self.net, list(shape), value, kind)
         return ro.cast(ro.constant_of_shape(self.net, list(shape), int(bool(value)), "int64"), kind)
@@ -115,7 +121,7 @@ class AtenNode:
         return self.blob(value) if same and isinstance(value, Blob) else ro.expand(self.blob(value), self.out_shape)
 
     def known(self, name: str, value: Any, *wanted: Any) -> None:
-        """Raise StepError where an argument has a value that is not translated."""
+        """Raise StepError if an argument has a value that is not translated."""
         if value not in wanted:
             self.fail(f"argument {name} is not translated", wanted=" or ".join(map(repr, wanted)), came=repr(value))
 
@@ -131,10 +137,10 @@ def op_name(node: fx.Node) -> str:
 
 
 def normal_axis(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """The number of an axis, counted from the front."""
     return axis % rank if rank else 0
 
 
 def array_of(tensor: Tensor) -> Any:
-    """The numbers of a tensor that is known."""
+    """The numbers of a tensor that is known before the run."""
     return np.array(tensor.detach().cpu().resolve_neg().resolve_conj().numpy())
