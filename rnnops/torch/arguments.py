@@ -353,7 +353,7 @@ def is_packed(xs: Any) -> bool:
     return isinstance(xs, PackedSequence)
 
 
-def padded(xs: PackedSequence, lengths: Any) -> tuple[Tensor, Tensor]:
+def pad_packed(xs: PackedSequence, lengths: Any) -> tuple[Tensor, Tensor]:
     """Pads a PackedSequence. Returns inputs [T, N, ...] and lengths [N], in the caller's order of rows.
 
     Raises StepError if the caller gave lengths too.

@@ -23,14 +23,14 @@ from rnnops.torch.autograd import RowAxes, outside_of_transforms, run_recurrence
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side, TensorCall, TensorRun, as_read
-from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
+from rnnops.torch.traced import TensorStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import Computed, tensor_at
 
 
 def run_plainly(
-    function: FlatStep,
+    function: TensorStep,
     states: Sequence[Tensor],
     inputs: Sequence[Tensor],
     lengths: Tensor | None,
@@ -81,19 +81,19 @@ class ScanSettings(NamedTuple):
         options: other options of `rnnops.compile`.
         threads: None means as many as PyTorch uses.
         truncate: number of steps after which gradients of states end; None for no end.
-        cast: the dtype to which autocast rounds operands of products. It is ignored for nets with complex numbers.
+        autocast_to: the dtype to which autocast rounds operands of products. Nets with complex numbers ignore it.
     """
 
     reverse: bool
     options: tuple[tuple[str, Any], ...]
     threads: int | None
     truncate: int | None = None
-    cast: torch.dtype | None = None
+    autocast_to: torch.dtype | None = None
 
     def for_net(self, has_complex: bool) -> dict[str, Any]:
         """Options of `rnnops.compile`."""
-        is_cast = self.cast is not None and not has_complex
-        return ({"precision": str(self.cast).removeprefix("torch.")} if is_cast else {}) | dict(self.options)
+        is_autocast = self.autocast_to is not None and not has_complex
+        return ({"precision": str(self.autocast_to).removeprefix("torch.")} if is_autocast else {}) | dict(self.options)
 
     def now(self) -> ScanSettings:
         """These settings, with PyTorch's present number of threads if none was given."""

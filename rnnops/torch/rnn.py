@@ -38,7 +38,7 @@ from rnnops.torch.arguments import (
     inputs_of,
     is_packed,
     packed_as,
-    padded,
+    pad_packed,
     repeatable,
     tensors_of,
     with_steps,
@@ -51,12 +51,12 @@ from rnnops.torch.run_scan import (
     ScanRequest,
     code_of,
     compiled_for,
-    in_wide,
     prepared_for,
     repeated,
     run_scan,
     states_taken,
     step_of,
+    widened_scan,
 )
 from rnnops.torch.traced import on_host
 from rnnops.types import Array
@@ -310,11 +310,11 @@ class RNN(Module):
         """
         check_flags("plan", backward=backward)
         if is_packed(xs):
-            xs, lengths = padded(xs, lengths)
+            xs, lengths = pad_packed(xs, lengths)
         else:
             xs = self._turned(xs)
         step, given, made = self._asked(xs, init, lengths, steps)
-        given, made = in_wide(given, made)
+        given, made = widened_scan(given, made)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         if isinstance(compiled, PlainLoop):
             compiled.refuse("there is no plan")
@@ -333,7 +333,7 @@ class RNN(Module):
             StepError: as in `forward`.
         """
         if is_packed(xs):
-            rows, ends = padded(xs, lengths)
+            rows, ends = pad_packed(xs, lengths)
             carry, ys = self._over_rows(rows, init, ends, steps, held)
             return packed_as(xs, ys, ends), carry
         xs = self._turned(xs)
@@ -581,7 +581,7 @@ def scan(
     made = ScanRequest({"step": step}, *how, recent=recent)
     packed = xs if is_packed(xs) else None
     if packed is not None:
-        xs, lengths = padded(packed, lengths)
+        xs, lengths = pad_packed(packed, lengths)
     sequence = repeatable(xs, init, lengths, steps) if recent else None
     result = None if sequence is None else repeated(made, init, sequence)
     if result is None:

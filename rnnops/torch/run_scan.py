@@ -1,12 +1,12 @@
-"""A scan runs: at once, or as one opaque op, which torch.compile and torch.export put into their graphs as it is.
+"""Runs a scan: at once, or as one opaque op, which torch.compile and torch.export put into their graphs unchanged.
 
-An op of a graph takes only tensors and numbers. So a call is known by a number, and what its backward pass reads lies
-in a table. The key is the address of a token, a tensor that the graph keeps; the entry goes when the token is freed. A
-copy of the token has another address, finds no entry, and the forward pass runs again. Sizes of batch and time may be
-symbols of the graph; the step is then compiled for each batch size that comes.
+An op of a graph takes only tensors and numbers. So a call is known by a number, and the pullback for its backward pass
+lies in a table. The key is the address of a token, a tensor that the graph keeps. The entry goes when the token is
+freed. A copy of the token has another address and finds no entry: the forward pass then runs again. Sizes of batch and
+time may be symbols of the graph. The step is then compiled for each batch size that comes.
 
-Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
-mode than `autograd.RecurrenceFunction`, which is there for that.
+Limits: numbers hold for one process, and a call is kept until the process ends. In eager mode such an op costs more
+than `autograd.RecurrenceFunction`, which runs there.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from rnnops.torch.watch import tensor_at
 
 @dataclass(frozen=True)
 class ScanCall:
-    """How an op's tensors are read: states, inputs, lengths where there are, then all that the step may close over.
+    """The order of an opaque op's tensors: states, inputs, lengths (if any), then tensors that a step may close over.
 
     Args:
-        states, inputs: how many there are.
-        step: what is traced again for sizes that need it.
-        traced: for the sizes at which the graph was made; the op gets the tensors in its slots.
-        given: which slots have a tensor of the graph; others are read when the op runs.
-        is_whole: whether the graph has all tensors that the step uses.
+        states, inputs: their numbers.
+        step: the step, which is traced again for sizes that need it.
+        traced: the trace for the sizes at which the graph was made. The op gets the tensors in its slots.
+        given: for each slot, True if the graph has its tensor. Other tensors are read when the op runs.
+        is_whole: True if the graph has all tensors that the step uses.
     """
 
     prepared: Prepared
@@ -75,10 +75,10 @@ class ScanCall:
     is_whole: bool
 
     def check_whole(self) -> None:
-        """Raise StepError if a step uses a tensor that its graph does not have, which would get no gradient."""
+        """Raise StepError if a step uses a tensor that its graph does not have. Such a tensor would get no gradient."""
         if not self.is_whole:
-            hint = "Make what it needs parts of the cell that rnnops.torch.RNN is given."
-            raise StepError("in a graph, a step reaches tensors that are not its cell's", hint=hint)
+            hint = "Hold them as parts of the cell that rnnops.torch.RNN is given."
+            raise StepError("in a graph, a step reaches tensors that do not belong to its cell", hint=hint)
 
     def compiled(self, tensors: Sequence[Tensor]) -> CompiledStep:
         """The step compiled for the sizes of these tensors."""
@@ -91,13 +91,13 @@ class ScanCall:
         return compiled
 
     def places(self, compiled: CompiledStep) -> list[int | None]:
-        """For each input of the net, which of the op's tensors it is; None for those that the graph does not have."""
+        """For each input of the net: its place among the op's tensors. None if the graph does not have the tensor."""
         first = self.states + self.inputs + self.lengths
         slots = [None if number is None else self._slot(compiled, number) for number in compiled.numbers]
         return [*range(first), *(first + slot if slot is not None and self.given[slot] else None for slot in slots)]
 
     def _slot(self, compiled: CompiledStep, number: int) -> int:
-        """Which of the op's slots a tensor of another trace is in."""
+        """The slot of this op for a tensor of another trace."""
         if compiled.traced is self.traced:
             return number
         place = self.traced.number_of(compiled.traced, number)
@@ -108,7 +108,7 @@ class ScanCall:
         return place
 
     def feeds(self, compiled: CompiledStep, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """The feeds of the net."""
+        """The feeds of the net, from the op's tensors."""
         first, fed = self.states + self.inputs + self.lengths, {}
         for i, (name, place) in enumerate(zip(compiled.translation.names, self.places(compiled), strict=True)):
             tensor = compiled.closed_over_now(i - first) if place is None else tensors[place]
@@ -132,7 +132,7 @@ def call_opaque(call: ScanCall, tensors: Sequence[Tensor], is_random: bool) -> l
     """Last states, then results of all steps.
 
     Args:
-        tensors: as `ScanCall` has them.
+        tensors: in the order of `ScanCall`.
     """
     check_surroundings()
     grads = torch.is_grad_enabled()
@@ -145,16 +145,17 @@ def _number_of(call: ScanCall) -> int:
     how = call.states, call.inputs, call.lengths, call.batch_axis, call.is_whole
     key = (id(call.prepared), id(call.traced), id(call.step), *how)
     if key not in _numbers:
-        _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
+        # random, so that a graph of another process that is loaded here finds nothing
+        _numbers[key] = secrets.randbits(62)
         _calls[_numbers[key]] = call
     return _numbers[key]
 
 
 def call_of(number: int) -> ScanCall:
-    """The call of a number. Raises StepError for one of another process."""
+    """The call of a number. Raises StepError for a number of another process."""
     if number not in _calls:
         raise StepError(
-            "this graph holds a recurrence of another process, where its step was traced",
+            "this graph holds a recurrence of another process, and only that process has its step",
             op="rnnops::recurrence",
             hint="Export the module again in this process, or save its state_dict and build it anew.",
         )
@@ -163,10 +164,10 @@ def call_of(number: int) -> ScanCall:
 
 @torch.library.custom_op("rnnops::recurrence", mutates_args=())
 def recurrence(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int) -> list[Tensor]:
-    """Last states, results of all steps, and the token of what backward reads.
+    """Last states, results of all steps, and the token of the pullback.
 
     Args:
-        wanted: which of the tensors want gradients; without any nothing is kept.
+        wanted: for each tensor, True if its gradient is wanted. Without any, nothing is kept.
     """
     out, pullback, compiled = _forward(tensors, wanted, seed, call)
     token = np.zeros(1, np.int64)
@@ -176,7 +177,8 @@ def recurrence(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, c
     seen: set[str] = set()
     results = []
     for name in _output_names(compiled):
-        array = np.array(out[name]) if name in seen else np.ascontiguousarray(out[name])  # none is another one
+        # no two results may be one array
+        array = np.array(out[name]) if name in seen else np.ascontiguousarray(out[name])
         seen.add(name)
         results.append(as_tensor(array.reshape(out[name].shape)))
     return [*results, torch.from_numpy(token)]
@@ -216,8 +218,9 @@ def recurrence_backward(
     """Gradients of the tensors that want one.
 
     Args:
-        grads: of the outputs that have one, which `present` tells.
-        outputs: of the forward op, the token last; what the pullback reads lies in them, so they must live until now.
+        grads: gradients of those outputs that have one. `present` says which.
+        outputs: results of the forward op, the token last. The pullback reads their memory, so they must live until
+            now.
     """
     pullback, compiled = _pullbacks.pop(outputs[-1].data_ptr(), None), call_of(call).compiled(tensors)
     if pullback is None:  # a second backward pass
@@ -229,7 +232,7 @@ def recurrence_backward(
         given[name] = given[name] + array if name in given else array
     found = {} if pullback is None else pullback(given)
     places = zip(call_of(call).places(compiled), compiled.translation.names, strict=True)
-    named: dict[int | None, list[Tensor]] = {}  # two parts of a complex one
+    named: dict[int | None, list[Tensor]] = {}  # a complex tensor has two parts
     for place, name in places:
         if name in found:
             named.setdefault(place, []).append(as_tensor(found[name]))
@@ -268,20 +271,21 @@ def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
 recurrence.register_autograd(_backward, setup_context=_keep)
 
 
-KEPT_CALLS = 8  # kinds of tensors for which a call is remembered
+KEPT_CALLS = 8  # number of kinds of tensors for which a call is remembered
 
 
 class ScanRequest(NamedTuple):
-    """How a scan was asked for.
+    """The settings of a scan.
 
     Args:
-        roots: what the step is made of, by name.
+        roots: the step and its cell, by name.
         cell: a module whose tensors a graph may have.
-        held: what a graph has in place of its parameters and buffers, by name.
-        check_again: whether the self-check runs at this call.
-        recent: calls before, by their kind; None where none is remembered.
-        wide: the float dtype in which a step computes that has narrower tensors.
-        asked: the arguments before they were made wider, where results are rounded to the dtypes of a loop over them.
+        held: the tensors of a graph that stand for the cell's parameters and buffers, by name.
+        check_again: True if this call repeats the self-check.
+        recent: earlier calls, by their kinds. None if no call is remembered.
+        wide: the float dtype in which a step with narrower tensors computes; None for no widening.
+        unwidened: the arguments before they were widened. Results are then rounded to the dtypes of PyTorch's own
+            loop. None if results are not rounded.
     """
 
     roots: Mapping[str, Any]
@@ -293,7 +297,7 @@ class ScanRequest(NamedTuple):
     check_again: bool = False
     recent: dict[Any, RepeatedStep] | None = None
     wide: torch.dtype | None = None
-    asked: Given | None = None
+    unwidened: Given | None = None
 
 
 class Given(NamedTuple):
@@ -313,7 +317,7 @@ class Given(NamedTuple):
 
     @property
     def kind(self) -> Any:
-        """A key for calls that may be alike, as `repeated` has it; None where there is none."""
+        """A key for `repeated`, which finds an earlier call of this kind. None if such calls are not remembered."""
         (states, carry), (inputs, xs), lengths = self
         kind = type(states[0]) if carry is LEAF else tuple if carry is tuple_of(len(states)) else None
         is_plain = kind is not None and xs in (LEAF, NO_INPUT) and lengths is None
@@ -322,7 +326,7 @@ class Given(NamedTuple):
 
 
 def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
-    """The prepared step for these structures and dtypes, which is kept in `known`."""
+    """The prepared step for these structures and dtypes. It is kept in `known`."""
     code = code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
     side = side_of(given.tensors)
@@ -340,11 +344,11 @@ def code_of(step: Any) -> Any:
 
 
 def repeated(made: ScanRequest, init: Any, xs: Any) -> tuple[Any, Any] | None:
-    """The results of `run_scan` for a call as one before; None for others. Without a sequence xs is T."""
+    """The results of `run_scan` if this call repeats an earlier one, else None. Without inputs, xs is T."""
     recent: Any = made.recent
     states = [*init] if type(init) is tuple else [init]
     step = recent.get((type(init), len(states), xs if type(xs) is int else xs.shape, torch.is_grad_enabled()))
-    known = step is not None and forward_ad._current_level < 0  # tangents are not seen by what compares tensors
+    known = step is not None and forward_ad._current_level < 0  # the comparison of tensors does not see tangents
     out = step.outputs(made.roots, [*states, xs if step.counted is None else step.counted]) if known else None
     if out is None:
         return None
@@ -352,49 +356,53 @@ def repeated(made: ScanRequest, init: Any, xs: Any) -> tuple[Any, Any] | None:
     return carry, nested(out[len(states) :], step.result_tree)
 
 
-def in_wide(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
-    """A scan in float32 or float64, where tensors are narrower or autocast, which rounds products, is on."""
+def widened_scan(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
+    """A scan in float32 or float64, for tensors that are narrower, or under autocast. Other scans stay as they are.
+
+    Autocast becomes `autocast_to` of the settings, which a net gets as its option `precision=`. On the CPU only bfloat16
+    does so, and a scan in float64 never rounds products.
+    """
     kind, floats = side_of(given.tensors).kind, {x.dtype for x in given.leaves if x.is_floating_point()}
     wide = torch.float64 if torch.float64 in floats else torch.float32
-    is_cast, is_mixed = torch.is_autocast_enabled(kind), _is_narrower(made.cell, floats)
-    if not is_cast and not is_mixed and floats.isdisjoint(NARROW):
+    is_autocast, is_mixed = torch.is_autocast_enabled(kind), _is_narrower(made.cell, floats)
+    if not is_autocast and not is_mixed and floats.isdisjoint(NARROW):
         return given, made
     settings, dtype = made.settings, torch.get_autocast_dtype(kind)
-    if is_cast and wide == torch.float32 and (dtype == torch.bfloat16 or kind == "cuda"):
-        settings = settings._replace(cast=dtype)
+    if is_autocast and wide == torch.float32 and (dtype == torch.bfloat16 or kind == "cuda"):
+        settings = settings._replace(autocast_to=dtype)
     carry, xs = (
         TensorTree([x.to(wide) if x.dtype in NARROW else x for x in tree.leaves], tree.tree)
         for tree in (given.carry, given.xs)
     )
-    asked = None if is_mixed else given  # which PyTorch's loop would refuse
-    return Given(carry, xs, given.lengths), made._replace(settings=settings, recent=None, wide=wide, asked=asked)
+    before = None if is_mixed else given  # PyTorch's own loop would refuse such a mixture
+    return Given(carry, xs, given.lengths), made._replace(settings=settings, recent=None, wide=wide, unwidened=before)
 
 
 def _is_narrower(cell: Module | None, floats: set[torch.dtype]) -> bool:
-    """True for a cell of float32, or narrower, among tensors of float64 only."""
+    """True for a cell with parameters of float32 or less, if all float arguments are float64."""
     is_double = floats == {torch.float64} and cell is not None
     return is_double and any(x.dtype in (torch.float32, *NARROW) for x in cell.parameters())  # type: ignore[union-attr]
 
 
 def loop_dtypes(step: TorchStep, made: ScanRequest, prepared: Prepared) -> list[torch.dtype] | None:
-    """The dtypes that last states and results have in PyTorch's own loop: three steps of it run once.
+    """The dtypes of last states and results in PyTorch's own loop. Up to three steps of the loop run once to find them.
 
-    None where results stay as they are.
+    None if results are not rounded.
     """
-    given, kind = made.asked, prepared.side.kind
+    given, kind = made.unwidened, prepared.side.kind
     if given is None:
         return None
-    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    autocast_to = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     steps = min(int(given.xs.leaves[0].shape[0]), 3)
-    key = (*[x.dtype for x in given.leaves], cast, steps, id(prepared.traces[0]))
+    key = (*[x.dtype for x in given.leaves], autocast_to, steps, id(prepared.traces[0]))
     if key not in prepared.loop_dtypes:
         with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
-            prepared.loop_dtypes[key] = _loop_dtypes(_as_asked(step), given, made, steps)
+            prepared.loop_dtypes[key] = _loop_dtypes(_as_given(step), given, made, steps)
     return prepared.loop_dtypes[key]
 
 
-def _as_asked(step: TorchStep) -> TorchStep:
-    """The step in the dtypes that its tensors have."""
+def _as_given(step: TorchStep) -> TorchStep:
+    """The step without widening, in the dtypes that its tensors have."""
     function: Any = copy.copy(step.function)
     function.wide = None
     return step._replace(function=function)
@@ -421,7 +429,7 @@ def _loop_dtypes(step: TorchStep, given: Given, made: ScanRequest, steps: int) -
 
 def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
-    given, made = in_wide(given, made)
+    given, made = widened_scan(given, made)
     prepared = prepared_for(given, made, known)
     in_graph = is_in_graph(given.leaves)
     if in_graph and prepared.side.kind == "cuda":
@@ -437,11 +445,11 @@ def step_of(step: StepFunction, given: Given, made: ScanRequest) -> TorchStep:
     return TorchStep(FlatStep(step, given.carry, given.xs, made.wide), len(given.carry.leaves), made.roots, made.assume)
 
 
-TRIED_ROWS = 3  # not two, which a cell may take apart as a pair
+TRIED_ROWS = 3  # not two, as a cell may take two rows apart as a pair
 
 
 def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanRequest) -> int:
-    """How many states [N, H] a step takes: two as a tuple, or one tensor. Raises StepError where neither fits."""
+    """Number of states [N, H] that a step takes: two as a tuple, or one tensor. Raises StepError if neither fits."""
     check_surroundings()
     failed, refused = dict[int, tuple[Exception, Given]](), None
     with PREPARING, outside_of_transforms(), outside_of_graphs([] if made.cell is None else [made.cell]):
@@ -454,9 +462,9 @@ def states_taken(step: StepFunction, xs: TensorTree, width: int, made: ScanReque
                 layout = layouts_of(states, inputs, made.batch_axis)[-1]
                 try:
                     results = tried(step_of(step, given, made), layout)[:count]
-                except StepError as error:  # of a step that takes these states
+                except StepError as error:  # the step took these states, and did something else that is refused
                     refused = refused or error
-                except Exception as error:  # of the user's code, which gets what it may not take
+                except Exception as error:  # the user's code got states that it may not take
                     failed[count] = error, given
                 else:
                     if all(result.shape == state.shape for result, state in zip(results, states, strict=True)):
@@ -474,21 +482,22 @@ def _failed(error: Exception, given: Given, made: ScanRequest, is_left_out: bool
     """The error for a step that fails.
 
     Args:
-        is_left_out: whether states are zeros, as init is left out.
+        is_left_out: True if init was left out, so that states are zeros.
     """
-    inputs = [x for x in pytree.tree_leaves(nested(given.xs.leaves, given.xs.tree)) if x is not None]  # that it sees
+    # the step sees no leaves that are None
+    inputs = [x for x in pytree.tree_leaves(nested(given.xs.leaves, given.xs.tree)) if x is not None]
     return failed_step(error, given.carry.leaves, inputs, made.cell, is_left_out)
 
 
 def run_now(
     prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
 ) -> tuple[list[Tensor], list[Tensor], Any]:
-    """Last states, results of all steps, and the structure of these."""
+    """Runs the scan at once. Returns last states, results of all steps, and the structure of the results."""
     compiled, reached = compiled_for(prepared, step, given, made)
     states, inputs = given.carry.leaves, given.xs.leaves
     if isinstance(compiled, PlainLoop):
-        if made.asked is not None:
-            step, states, inputs = _as_asked(step), made.asked.carry.leaves, made.asked.xs.leaves
+        if made.unwidened is not None:
+            step, states, inputs = _as_given(step), made.unwidened.carry.leaves, made.unwidened.xs.leaves
         last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, compiled.axes)
         return last, steps, getattr(step.function, "result_tree", None)
     dtypes = loop_dtypes(step, made, prepared)
@@ -527,7 +536,7 @@ def compiled_for(
 def run_in_graph(
     prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
 ) -> tuple[list[Tensor], list[Tensor], Any]:
-    """`run_now` as one op of a graph, prepared for the sizes at which the graph is made."""
+    """`run_now` as one op of a graph. It is prepared for the sizes at which the graph is made."""
     count, axis = len(given.carry.leaves), made.batch_axis
     cells = [] if made.cell is None else [made.cell]
     with outside_of_graphs([*cells, *static_walk(made.roots).modules]):
@@ -538,7 +547,7 @@ def run_in_graph(
         compiled.refuse("torch.compile and torch.export take no such step")
     if compiled.traced.effects.where:
         hint = "Carry it as a state, or call the module outside of a graph."
-        raise StepError("in a graph, a step sets what is not a state", came=compiled.traced.effects.where, hint=hint)
+        raise StepError("in a graph, a step sets more than its carry", came=compiled.traced.effects.where, hint=hint)
     for number, tensor in enumerate(given.leaves):
         own = compiled.trace.layout.states[number].batch_axis if number < count else 1
         rows = {own} if compiled.trace.symbols and own is not None else set()
@@ -551,7 +560,7 @@ def run_in_graph(
         *(prepared, step, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.traced),
         *(in_graph, _is_whole(compiled, reached, in_graph)),
     )
-    if not made.held:  # else it is a graph of Dynamo, which hides the error here: the graph raises it when it runs
+    if not made.held:  # with Dynamo the error would be hidden here, so the graph raises it when it runs
         call.check_whole()
     closed_over = [x if is_given else given.leaves[0] for x, is_given in zip(reached, in_graph, strict=True)]
     tensors = [*given.tensors, *closed_over]
@@ -561,7 +570,7 @@ def run_in_graph(
 
 
 def _is_whole(compiled: CompiledStep, reached: Sequence[Tensor], in_graph: Sequence[bool]) -> bool:
-    """True if a graph has all tensors that a step uses, but for those without gradients."""
+    """True if a graph has all tensors that a step uses and that need gradients."""
     used = zip(compiled.numbers, compiled.translation.closed_over, strict=True)
     return all(
         not x.requires_grad if place is None else in_graph[place] or not reached[place].requires_grad
@@ -570,13 +579,13 @@ def _is_whole(compiled: CompiledStep, reached: Sequence[Tensor], in_graph: Seque
 
 
 def _example(tensor: Tensor) -> Tensor:
-    """A tensor without data, of the sizes that a graph's tensor has where the graph is made."""
+    """A tensor without data. Its sizes are those that a graph's tensor has while the graph is made."""
     sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in tensor.shape]
     return torch.empty(sizes, dtype=tensor.dtype, device="meta")
 
 
 def _fix_sizes(tensor: Tensor, free: set[int]) -> None:
-    """Tie the graph to a tensor's sizes, but for some axes: the step was traced for them."""
+    """Ties the graph to a tensor's sizes, except for free axes: the step was traced for these sizes."""
     for axis, size in enumerate(tensor.shape):
         if axis not in free:
             int(size)

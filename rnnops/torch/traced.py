@@ -37,7 +37,7 @@ from rnnops.torch.watch import Computed, Owner, Watch, owners_of
 SEED = 0
 # A loss is multiplied by this number. The gradients of a backward pass that clips are then not this multiple.
 FAR = 2.0**20
-STEPS = 2  # steps of the self-check. The second one reads states that the first one made.
+CHECKED_STEPS = 2  # steps of the self-check. The second one reads states that the first one made.
 TOLERANCE = {  # relative to the largest element; wrong gradients are far above it
     torch.float64: 1e-7,
     torch.float32: 1e-3,
@@ -69,7 +69,7 @@ def check_step(
         stack.enter_context(without_hooks(closed_over))
         torch.manual_seed(0)
         states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
-        inputs = [random_tensor(kind, (STEPS, *kind.shape), layout.device) for kind in layout.inputs]
+        inputs = [random_tensor(kind, (CHECKED_STEPS, *kind.shape), layout.device) for kind in layout.inputs]
         theirs = _loop(step, states, inputs, layout, recorder)
         _compare(translation, [*states, *inputs, *closed_over], theirs)
 
@@ -165,7 +165,7 @@ def _loop(
     Returns last states, then results of all steps.
     """
     count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
-    for t in range(STEPS):
+    for t in range(CHECKED_STEPS):
         given = [*carried, *(sequence[t] for sequence in inputs)]
         versions = [x._version for x in given]
         with RandomFunctions(draws.at_step(t)), Decisions(step.assume), recorder:
@@ -243,8 +243,7 @@ def _expect_equal(what: str, mine: Any, theirs: Tensor, hint: str = UNSEEN) -> N
         )
 
 
-FlatStep = Callable[..., Sequence[Tensor]]
-CHECKED = 2  # steps of the self-check
+TensorStep = Callable[..., Sequence[Tensor]]
 GRAD_MODES = ("is_grad_enabled", "is_inference_mode_enabled", "is_inference")
 
 
@@ -258,7 +257,7 @@ class TorchStep(NamedTuple):
         assume: answers to `if tensor:`.
     """
 
-    function: FlatStep
+    function: TensorStep
     states: int
     roots: Mapping[str, Any]
     assume: tuple[bool, ...] = ()
@@ -523,7 +522,7 @@ class _Study:
         for tensor in loose:
             # a view such as `weight.data`. It holds as long as the weight is the same tensor.
             if _memory(tensor) in known:
-                watch.fix_tensors()
+                watch.pin_tensors()
             elif tensor.numel() and _memory(tensor) in map(_memory, found):
                 came = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
                 hint = "Hold it in an attribute, a list, a dict, a closure or a global."
@@ -553,7 +552,7 @@ def _unnamed(what: str) -> Change:
 
 def _goes_on(change: Change, counted: Counted | None) -> bool:
     """True if a counter goes on as it began."""
-    return counted is None or bool(change.after - change.before == CHECKED * counted.by)
+    return counted is None or bool(change.after - change.before == CHECKED_STEPS * counted.by)
 
 
 def _is_close(one: Tensor, other: Tensor) -> bool:

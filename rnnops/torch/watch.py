@@ -180,7 +180,7 @@ class Watch:
         changed: Collection[Any] = (),
     ) -> None:
         self.reads, self._ignored = reads, ignored
-        self._is_fixed = False
+        self._is_pinned = False
         walk = walk_all(roots, reads, ignored=ignored)
         self._changed = {*map(id, changed)}.intersection(map(id, walk.holders))
         self._take(walk)
@@ -202,9 +202,9 @@ class Watch:
         self._tensors = tensors
         self._native: tuple[Any, Walk, list[Tensor]] | None = None
         self._tries = TRIES
-        self._fixed = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
-        if self._is_fixed:
-            self.fix_tensors()
+        self._pinned = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
+        if self._is_pinned:
+            self.pin_tensors()
 
     def tensors_now(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
         """The tensors at all slots. None if something else that the trace read has changed."""
@@ -218,7 +218,7 @@ class Watch:
         walk = Walk(roots, self.reads, ignored=self._ignored)
         if walk.key != self.key or not self._changed.issubset(map(id, walk.holders)):
             return None
-        if self._is_fixed and list(map(id, walk.tensors())) != self._ids:
+        if self._is_pinned and list(map(id, walk.tensors())) != self._ids:
             return None
         self._take(walk)
         return walk.tensors()
@@ -277,7 +277,7 @@ class Watch:
         is_same = (
             self._have_contents(walk)
             and all(held.keys().isdisjoint(names) for held, names in walk.apart)
-            and all(ids[place] == tensor for place, tensor in self._fixed)
+            and all(ids[place] == tensor for place, tensor in self._pinned)
         )
         if is_same:
             self._remember(walk, tensors)
@@ -292,10 +292,10 @@ class Watch:
             return [(tensor.dtype, tensor.shape, tensor.requires_grad) for tensor in tensors]
         return [(tensor.dtype, tensor.shape) for tensor in tensors]
 
-    def fix_tensors(self) -> None:
+    def pin_tensors(self) -> None:
         """From now on each tensor must stay the same object."""
-        self._is_fixed = True
-        self._fixed = list(enumerate(self._ids))
+        self._is_pinned = True
+        self._pinned = list(enumerate(self._ids))
 
 
 def _pattern(ids: list[int]) -> list[int]:

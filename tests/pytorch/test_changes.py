@@ -196,7 +196,7 @@ def test_what_a_step_reaches_beside_its_cell() -> None:
 
 def test_a_graph_names_what_its_step_reaches_beside_its_cell() -> None:
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="reaches tensors that are not its cell's"):
+    with pytest.raises(Exception, match="reaches tensors that do not belong to its cell"):
         torch.compile(Outer(), fullgraph=True, backend="aot_eager")(torch.randn(T, N, H))
 
 
