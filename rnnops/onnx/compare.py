@@ -1,14 +1,14 @@
-"""A model compared with ONNX Runtime: random feeds, runs step by step, differences, times.
+"""Compares a model with ONNX Runtime: random feeds, runs step by step, differences, times.
 
-Feeds are random numbers by dtype, with made-up sizes for those that a file leaves open unless they are given. Times are
-of a bound run and of ONNX Runtime, one thread each, in turns, round by round, so that both see the same machine: of
-calls, and of steps whose states are handed on. They are the process's processor time: calls here run on one thread, and
-other work on the machine takes nothing of it.
+Feeds are random numbers by dtype. Sizes that a file leaves open are made up unless they are given. Times are of a bound
+run and of ONNX Runtime, with one thread each. Both run in turns, round by round, so that they see the same machine.
+Times are of calls, and of steps that hand states on. They are processor time of this process, so other work on the
+machine does not count.
 
-**Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells**. An input is a
-state where it is what a recurrence begins with, an output where it is what the same recurrence ends with, both perhaps
-laid out anew on the way (reshaped, cut, stacked). So are the last steps that a convolution has seen: an output that is
-cut out of what begins with an input, as `concat([cache, x])[-4:]`. Other states are not found.
+**Outputs that are states**: outputs that the next call takes as inputs, as far as the protobuf shows them. Such an
+input is the first value of a recurrence, and the output is the last value of the same recurrence. Either may be laid
+out anew on the way (reshaped, cut, stacked). The last steps that a convolution has seen are states too: an output that
+is cut out of an array which begins with an input, as in `concat([cache, x])[-4:]`. Other states are not found.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ from rnnops.types import BOOL, FLOATS, Array, Shape
 
 
 def distance(out: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """The largest difference of two sets of outputs, over each one's largest value; infinite where they do not fit."""
+    """The largest difference of two sets of outputs, relative to each output's largest value.
+
+    Infinite if they do not fit.
+    """
     if set(out) != set(expected):
         return float("inf")
     return max((distance_of(out[name], expected[name]) for name in expected), default=0.0)
 
 
 def distance_of(one: Array, other: Array) -> float:
-    """The same of one output; of integers and bools, 0 or infinite."""
+    """The largest difference of one output. For integers and bools it is 0 or infinite."""
     if one.shape != other.shape or one.dtype != other.dtype or not np.isfinite(one.astype("float64")).all():
         return float("inf")
     if one.dtype.kind != "f":
@@ -54,14 +57,14 @@ def distance_of(one: Array, other: Array) -> float:
     return float(np.abs(one.astype("float64") - other).max(initial=0.0) / largest)
 
 
-BLOCK, ROUNDS, WARM = 0.1, 5, 3  # seconds of a turn, turns of each, calls before the first
+BLOCK, ROUNDS, WARM = 0.1, 5, 3  # seconds of a turn, turns of each call, calls before the first turn
 Clock = Callable[[], float]
 
 
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]], block: float = BLOCK, rounds: int = ROUNDS, clock: Clock = process_time
 ) -> dict[str, float]:
-    """Seconds of a call of each: the median over rounds of the mean over a turn of at least `block` seconds."""
+    """Seconds of each call: the median over rounds of the mean over a turn of `block` seconds or more."""
     times: dict[str, list[float]] = {label: [] for label in calls}
     for call in calls.values():
         for _ in range(WARM):
@@ -73,9 +76,9 @@ def time_in_turns(
 
 
 def time_turn(call: Callable[[], object], block: float, clock: Clock) -> float:
-    """Mean seconds of calls that take at least `block` seconds together, one call at least.
+    """Mean seconds of a call. One or more calls are made, until they take `block` seconds.
 
-    The clock is read after 1, 3, 7, ... calls, as reading it takes as long as a part of a small one.
+    The clock is read after 1, 3, 7, ... calls only, because reading it takes a part of a short call's time.
     """
     start, count, chunk = clock(), 0, 1
     while True:
@@ -90,18 +93,18 @@ def time_turn(call: Callable[[], object], block: float, clock: Clock) -> float:
 PREAMBLE = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : (Non-zero status code returned while )?|\S*/onnxruntime/\S+ "
 )
-LONGEST = 400  # characters of what it says, which ends with what is wrong
+LONGEST = 400  # characters of an error text that are shown; the fault stands at its end
 
 
 class Session:
     """A file in ONNX Runtime, on one thread.
 
     Args:
-        path: the file; model: what is run in its place, with all numbers inside.
+        path: the file; model: runs instead of the file, with all numbers inside.
 
     Raises:
         MissingPackageError: there is no ONNX Runtime.
-        OnnxError: it does not take the file; calls: it does not run it.
+        OnnxError: ONNX Runtime does not take the file, or (in a call) fails to run it.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: onnx.ModelProto | None = None) -> None:
@@ -121,22 +124,22 @@ class Session:
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name; feeds that are not inputs of the file are left out."""
+        """Outputs by name. Feeds that are not inputs of the file are ignored."""
         try:
             return dict(zip(self._outputs, self._session.run(None, self._given(feeds)), strict=True))
-        except Exception as error:  # whatever it raises
+        except Exception as error:  # ONNX Runtime may raise any error
             told = " ".join(PREAMBLE.sub("", str(error)).split())
-            raise OnnxError(f"{self._where}: it fails", came=told[:LONGEST]) from error
+            raise OnnxError(f"{self._where}: the run fails", came=told[:LONGEST]) from error
 
     def repeated(self, feeds: Mapping[str, Array]) -> Callable[[], object]:
-        """A call that is as short as Python allows, to be timed."""
+        """A call with as little Python as possible, for timing."""
         return partial(self._session.run, None, self._given(feeds))
 
     def stepped(self, feeds: Mapping[str, Array], links: Mapping[str, str]) -> Callable[[], object]:
-        """The same, which hands states on to the next call.
+        """A timed call that hands states on to the next call.
 
         Args:
-            feeds: with what states begin with; links: output -> the input that it feeds.
+            feeds: with the first values of states; links: output -> the input that it feeds.
         """
         given, run = self._given(feeds), self._session.run
         places = [(self._outputs.index(output), name) for output, name in links.items()]
@@ -158,10 +161,10 @@ Arrays = Mapping[str, Array]
 
 
 def call_times(run: Run, session: Session, feeds: Arrays, constants: Arrays, **options: Any) -> dict[str, float]:
-    """Seconds of a call of each.
+    """Seconds of a call: of the run, and of ONNX Runtime.
 
     Args:
-        constants: what the file is fed besides what the run is fed; options: of `time_in_turns`.
+        constants: feeds of the file that the run does not need; options: of `time_in_turns`.
     """
     theirs = session.repeated({**feeds, **constants})
     return time_in_turns({OURS: lambda: run(feeds), THEIRS: theirs}, **options)
@@ -170,10 +173,11 @@ def call_times(run: Run, session: Session, feeds: Arrays, constants: Arrays, **o
 def step_times(
     stream: Stream, session: Session | None, feeds: Arrays, links: Mapping[str, str], constants: Arrays, **options: Any
 ) -> dict[str, float]:
-    """Seconds of a step of each; only of ours without a session.
+    """Seconds of a step: of the stream, and of ONNX Runtime if there is a session.
 
     Args:
-        feeds: of a step, without states; links: output -> the state that it is; constants, options: as above.
+        feeds: of a step, without states; links: output -> the state that it becomes; constants, options: as in
+            `call_times`.
     """
     calls: dict[str, Callable[[], object]] = {OURS: lambda: stream(feeds)}
     if session is not None:
@@ -181,8 +185,8 @@ def step_times(
     return time_in_turns(calls, **options)
 
 
-MADE_UP = (2, 7, 5, 3)  # the first open size, the second and so on; the last of these is that of all others
-MOST = 2**27  # numbers of a feed
+MADE_UP = (2, 7, 5, 3)  # sizes of the first open size, the second, the third, and of all others
+MOST = 2**27  # most numbers of a feed
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class ChosenSizes:
     """The values chosen for open sizes.
 
     Args:
-        shapes: of each input; open: the sizes by their names; made_up: those that were not given.
+        shapes: of each input; open: open sizes by name; made_up: names of the sizes that were not given.
     """
 
     shapes: dict[str, Shape]
@@ -198,7 +202,7 @@ class ChosenSizes:
     made_up: tuple[str, ...]
 
     def text(self) -> str:
-        """`batch=2 (made up), time=9`."""
+        """As text: `batch=2 (made up), time=9`."""
         return ", ".join(f"{name}={size}{' (made up)' * (name in self.made_up)}" for name, size in self.open.items())
 
 
@@ -206,10 +210,10 @@ def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence
     """Shapes of all inputs.
 
     Args:
-        inputs: input -> what the file says of its sizes, None for nothing.
-        given: name of an open size -> one number; name of an input without a shape in the file -> all its sizes.
+        inputs: input -> its sizes in the file; None if the file does not give them.
+        given: name of an open size -> one number; name of an input whose sizes the file does not give -> all its sizes.
 
-    Raises OnnxError for other names and numbers, and for an input without a declared shape.
+    Raises OnnxError for other names or numbers, and for an input without sizes.
     """
     check_names(inputs, given)
     names = names_of_open_sizes(inputs)
@@ -224,7 +228,7 @@ def check_names(inputs: Mapping[str, Dims | None], given: Collection[str]) -> No
     """Raise OnnxError for names that are neither open sizes nor inputs without a shape in the file."""
     names = [*names_of_open_sizes(inputs), *(name for name, dims in inputs.items() if dims is None)]
     if unknown := sorted(set(given) - set(names)):
-        wanted = ", ".join(names) or "none: the file says them all"
+        wanted = ", ".join(names) or "none: the file gives them all"
         raise OnnxError("these are not open sizes", wanted=wanted, came=", ".join(unknown))
 
 
@@ -241,8 +245,8 @@ def shape_of(name: str, dims: Dims | None, sizes: Mapping[str, int], given: Mapp
         called = open_sizes(name, dims)
         return tuple(sizes[called[axis]] if axis in called else int(dim or 0) for axis, dim in enumerate(dims))
     if name not in given:
-        hint = f"Say them all: {name}=1,16 or the like."
-        raise OnnxError("the file says nothing of the sizes of an input", blob=name, hint=hint)
+        hint = f"Give them all: {name}=1,16 or the like."
+        raise OnnxError("the file does not give the sizes of an input", blob=name, hint=hint)
     return tuple(given[name])
 
 
@@ -256,12 +260,12 @@ def random_feeds(
 
     Args:
         types: input -> dtype.
-        ranges: input -> lowest and highest number; without it floats are normal and integers 0 or 1.
+        ranges: input -> lowest and highest number. Without a range, floats are normal and integers are 0 or 1.
 
-    Raises OnnxError for a range of what is not an input, and for feeds that are too large.
+    Raises OnnxError for a range of a name that is not an input, and for feeds that are too large.
     """
     if unknown := sorted(set(ranges) - set(types)):
-        raise OnnxError("ranges of what is not an input", wanted=", ".join(types) or "none", came=", ".join(unknown))
+        raise OnnxError("ranges of unknown inputs", wanted=", ".join(types) or "none", came=", ".join(unknown))
     return {name: random_feed(name, dtype, shapes[name], ranges.get(name), random) for name, dtype in types.items()}
 
 
@@ -283,7 +287,7 @@ class HandedOn:
 
     Args:
         call: feeds -> outputs.
-        links: output -> the input that it feeds; initial: what these inputs begin with.
+        links: output -> the input that it feeds; initial: first values of these inputs.
     """
 
     def __init__(self, call: Callable[[Arrays], Arrays], links: Mapping[str, str], initial: Arrays) -> None:
@@ -297,28 +301,28 @@ class HandedOn:
         return out
 
     def last(self) -> dict[str, Array]:
-        """The states so far, by the outputs that they are."""
+        """The present states, by the names of the outputs."""
         return {output: self.states[name] for output, name in self._links.items()}
 
 
 def split_steps(feeds: Arrays, axes: Mapping[str, int], steps: int = 1) -> list[dict[str, Array]]:
-    """Feeds of so many steps each; what has no axis of steps is fed at each of them.
+    """Feeds of `steps` steps each. A feed without an axis of steps is repeated.
 
     Args:
         axes: input -> its axis of steps.
 
-    Raises OnnxError where inputs have other numbers of steps.
+    Raises OnnxError if inputs differ in their numbers of steps.
     """
     counts = {feeds[name].shape[axis] for name, axis in axes.items()}
     if len(counts) != 1:
-        raise OnnxError("inputs have other numbers of steps", wanted="one number", came=sorted(counts))
+        raise OnnxError("inputs have different numbers of steps", wanted="one number", came=sorted(counts))
     ends = range(steps, counts.pop(), steps)
     parts = {name: np.split(feeds[name], ends, axis) for name, axis in axes.items()}
     return [{**feeds, **{name: part[i] for name, part in parts.items()}} for i in range(len(ends) + 1)]
 
 
 def join_steps(steps: Sequence[Array], whole: Array) -> Array:
-    """The results of steps, joined along the axis in which a step differs from the whole (the last if none does)."""
+    """Results of steps, joined along the axis in which a step differs from the whole (the last if none does)."""
     last = steps[-1]
     differing = [axis for axis, size in enumerate(whole.shape) if last.ndim != whole.ndim or size != last.shape[axis]]
     if last.ndim != whole.ndim or len(differing) != 1:
@@ -327,7 +331,7 @@ def join_steps(steps: Sequence[Array], whole: Array) -> Array:
 
 
 def distances_of_steps(steps: Sequence[Arrays], whole: Arrays) -> dict[str, float]:
-    """How far what steps made is from what one call makes of all of them, by output; some may be the last step's."""
+    """For each output, the distance of steps from one call for all. Some outputs are those of the last step."""
     made = {name: [step[name] for step in steps if name in step] for name in whole}
     return {name: distance_of(join_steps(made[name], wanted), wanted) for name, wanted in whole.items()}
 
@@ -335,9 +339,9 @@ def distances_of_steps(steps: Sequence[Arrays], whole: Arrays) -> dict[str, floa
 LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
 LAYOUT |= {"Unsqueeze"}
 CUTS = ("Slice", "Split", "Gather")
-INITIAL, LAST = 5, 1  # places of h and c: where a cell's inputs begin with them, and its results end with them
-STATES = 2  # h, c
-Slot: TypeAlias = tuple[int, int]  # a recurrence, and which of its states
+INITIAL, LAST = 5, 1  # first places of h and c among a cell's inputs and among its results
+STATES = 2  # states of a cell: h, c
+Slot: TypeAlias = tuple[int, int]  # number of a recurrence, number of its state
 Scope: TypeAlias = "ChainMap[str, frozenset[Any]]"
 NOTHING: frozenset[Any] = frozenset()
 
@@ -349,7 +353,8 @@ def state_pairs(graph: onnx.GraphProto) -> dict[str, str]:
     ends = walk.walk(graph, scope, ChainMap(), 0)
     pairs: dict[str, str] = {}
     given = {value.name: value for value in graph.input}
-    for name, slots in walk.begins.items():  # branches of an If may begin with zeros, so that there are more ends
+    # branches of an If may begin with zeros, so there may be more ends than beginnings
+    for name, slots in walk.begins.items():
         holding = [(len(end), value) for value, end in zip(graph.output, ends, strict=True) if slots <= end]
         fewest = [value for count, value in holding if count == min(count for count, _ in holding)]
         fitting = [value.name for value in fewest if may_feed(value, given[name])]
@@ -359,7 +364,7 @@ def state_pairs(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def window_pairs(graph: onnx.GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) -> dict[str, str]:
-    """The same for windows, where the other inputs leave one that is fed."""
+    """Window outputs -> the inputs that they feed. Empty unless another input remains for the caller to feed."""
     given = {value.name: value for value in graph.input if value.name not in pairs.values()}
     valued = {tensor.name for tensor in graph.initializer}
     found: dict[str, list[str]] = {}
@@ -373,7 +378,7 @@ def window_pairs(graph: onnx.GraphProto, walk: _StateWalk, pairs: Mapping[str, s
 
 
 def may_feed(output: onnx.ValueInfoProto, value: onnx.ValueInfoProto) -> bool:
-    """True if an output may be fed to an input, by their sizes, as far as the file says them."""
+    """True if an output may feed an input, judged by the sizes that the file gives."""
     one, other = (each.type.tensor_type for each in (output, value))
     if not (one.HasField("shape") and other.HasField("shape")):
         return True
@@ -383,11 +388,11 @@ def may_feed(output: onnx.ValueInfoProto, value: onnx.ValueInfoProto) -> bool:
 
 @dataclass
 class _StateWalk:
-    """A walk over graphs.
+    """A walk over graphs that finds states.
 
     Args:
-        begins: input of the main graph -> states that begin with it; count: of recurrences so far.
-        windows: value of the main graph -> inputs that it begins with, and whether something was cut from it.
+        begins: input of the main graph -> states that begin with it; count: number of recurrences so far.
+        windows: value of the main graph -> pairs: an input that the value begins with, and True if a part was cut off.
     """
 
     begins: dict[str, set[Slot]] = field(default_factory=dict)
@@ -395,10 +400,11 @@ class _StateWalk:
     count: int = 0
 
     def walk(self, graph: onnx.GraphProto, origins: Scope, ends: Scope, depth: int) -> list[frozenset[Slot]]:
-        """The states that each output of a graph is the end of.
+        """For each output of a graph, the states whose last value it is.
 
         Args:
-            origins: value -> inputs of the main graph that it is a layout of; ends: value -> last states likewise.
+            origins: value -> inputs of the main graph whose numbers it holds; ends: value -> states whose last values
+                it holds.
         """
         if depth > MAX_DEPTH:
             raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
@@ -416,7 +422,7 @@ class _StateWalk:
         return [ends.get(value.name, NOTHING) for value in graph.output]
 
     def window(self, node: onnx.NodeProto, origins: Scope) -> None:
-        """Note the inputs with which the result of a node may begin."""
+        """Notes the inputs with which the result of a node may begin."""
         found = NOTHING.union(*(self.windows.get(name, NOTHING) for name in node.input))
         if node.op_type == "Concat" and len(node.input) > 1:
             found |= {(name, False) for name in origins.get(node.input[0], NOTHING)}
@@ -425,7 +431,7 @@ class _StateWalk:
         self.windows.update(dict.fromkeys(node.output, found))
 
     def branches(self, node: onnx.NodeProto, origins: Scope, ends: Scope, depth: int) -> None:
-        """Results of an If come from either branch."""
+        """Notes that results of an If come from either branch."""
         for branch in graphs_of(node):
             inner = origins.new_child(), ends.new_child()
             found = self.walk(branch, *inner, depth + 1)
@@ -434,7 +440,7 @@ class _StateWalk:
                 origins[name] = origins.get(name, NOTHING) | inner[0].get(value.name, NOTHING)
 
     def recurrence(self, node: onnx.NodeProto, origins: Scope, ends: Scope) -> None:
-        """Note the initial values of a recurrence, and its last ones."""
+        """Notes the first and the last values of a recurrence."""
         self.count += 1
         for state, (given, made) in enumerate(states_of(node)):
             for name in origins.get(given, NOTHING):
@@ -444,15 +450,15 @@ class _StateWalk:
 
 
 def states_of(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
-    """For each state of a recurrence the value that it begins with and that of its end; empty where there is none."""
+    """For each state of a recurrence: its first and its last value, empty if the node does not name it."""
     if node.op_type in CELLS:
         return zip(named(node.input, INITIAL), named(node.output, LAST), strict=True)
     scanned = [one.i for one in node.attribute if one.name == "num_scan_inputs"] or [0]
-    is_loop = node.op_type == "Loop"  # its first two inputs are the trip count and a condition
+    is_loop = node.op_type == "Loop"  # the first two inputs of a Loop are the trip count and a condition
     given = node.input[2:] if is_loop else node.input[: max(0, len(node.input) - scanned[0])]
     return zip(given, node.output, strict=False)
 
 
 def named(names: Sequence[str], first: int) -> list[str]:
-    """The names of h and c from a place on."""
+    """The names of h and c, from a place in a list on."""
     return [names[place] if len(names) > place else "" for place in range(first, first + STATES)]

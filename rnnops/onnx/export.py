@@ -1,11 +1,11 @@
 """`export`: a net as an ONNX file.
 
-**Unread results of recurrences are left out before a net is written**.
+**Recurrences first lose results that are not read**.
 
-**RecurrentNetwork as Scan, with the cell as its body**. A state whose cell sees one earlier step is carried as it is;
-one with a window, or with several initial steps, is carried as the buffer of its last steps, rows first, `[N, L, ...]`.
-The timestep is a scan input, which also says how many steps there are where no sequence does. What concerns only
-training (what to recompute, which outputs get gradients) is not written.
+**A RecurrentNetwork becomes a Scan with the cell as its body**. If the cell sees one earlier step of a state, the Scan
+carries the state. A state with a window, or with several initial steps, is carried as a buffer of its last steps, rows
+first, `[N, L, ...]`. The timestep is a scan input. It also gives the number of steps if there is no sequence.
+Attributes that concern only training (values to recompute, outputs that get gradients) are not written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rnnops.util import replaced
 
 
 def leave_out_unread(net: Net) -> Net:
-    """Blank the unread outputs, where an op can leave outputs out; in cells likewise.
+    """Leaves out results that are not read, where an op allows it. Cells are treated in the same way.
 
     rewrite: `h_all, h_last = RecurrentNetwork(...); return h_all`  -->  `h_all, _ = RecurrentNetwork(...)`
     """
@@ -54,7 +54,7 @@ def _without_unread(op: Op, read: set[str]) -> Op:
 
 @dataclass
 class Typed:
-    """A net with the types of all its blobs, for two choices of the sizes that are open."""
+    """A net with the types of all its blobs, for two choices of its open sizes."""
 
     net: Net
     calls: tuple[Call, ...]
@@ -64,12 +64,12 @@ class Typed:
 
 
 def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str, names: Collection[str] = ()) -> Typed:
-    """Infer all types, with smaller sizes where large ones are more than a table has, or those that weights fix.
+    """Infers all types. Smaller sizes are tried if large ones exceed a table, or weights fix a size.
 
     Args:
-        names: of sizes that stay open.
+        names: names of sizes that stay open.
 
-    Raises TypeRuleError where shapes do not fit the net; OnnxError where the net has a number for one of `names`.
+    Raises TypeRuleError if shapes do not fit the net, and OnnxError if the net has a number for one of `names`.
     """
     try:
         return typed_with(MadeUpSizes(), net, shapes, float_dtype)
@@ -89,7 +89,7 @@ FIXED = "Give shapes= this number. The net of an rnnops.torch.RNN is made for th
 
 
 def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
-    """Infer all types twice."""
+    """Infers all types twice, once for each choice of sizes."""
     calls = []
     types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
     pairs = {name: [sizes.pair(dim) for dim in dims] for name, dims in shapes.items()}
@@ -105,7 +105,7 @@ def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_d
 
 
 def inferred(net: Net, types: Mapping[str, Type], sizes: MadeUpSizes, float_dtype: str) -> dict[str, Call]:
-    """All calls of a net. Raises what they raise, with a hint where sizes are made up."""
+    """All calls of a net. Errors of calls get a hint if sizes are made up."""
     try:
         return infer(net, types, float_dtype)
     except RnnopsError as error:
@@ -117,14 +117,14 @@ def inferred(net: Net, types: Mapping[str, Type], sizes: MadeUpSizes, float_dtyp
 
 
 def size_hint(names: Sequence[str]) -> str:
-    """A hint for made-up sizes that do not fit a net; some have names."""
-    differ = f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}. "
-    made_up = "Sizes that are open are made up here; those that must fit the net are given as numbers: shapes={...}."
+    """A hint for made-up sizes that do not fit a net. `names` are the sizes that have names."""
+    differ = f"Sizes with different names ({', '.join(names)}) differ: if two are equal, give shapes={{...}}. "
+    made_up = "Open sizes are made up here; give those that the net fixes as numbers: shapes={...}."
     return differ * (len(names) > 1) + made_up
 
 
 def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> onnx.GraphProto:
-    """The graph of a net; inputs that have values are initializers."""
+    """The graph of a net. Inputs that have values become initializers."""
     net = model.net
     names = {*net.blob_names, *net.output_blobs}
     writer = GraphWriter(opset, model.float_dtype, names, frozenset(model.sizes.made_up))
@@ -140,7 +140,7 @@ def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> onnx.G
 
 
 def renamed(writer: GraphWriter, net: Net) -> dict[str, str]:
-    """New names of blobs that have the name of an output which is another blob."""
+    """New names for blobs that have the name of an output which is another blob."""
     return {
         name: writer.fresh(name)
         for name, blob in net.output_blobs.items()
@@ -149,13 +149,13 @@ def renamed(writer: GraphWriter, net: Net) -> dict[str, str]:
 
 
 def described(model: Typed, blob: str, name: str) -> onnx.ValueInfoProto:
-    """A graph's input or output with its type."""
+    """An input or output of a graph, with its type."""
     first, second = (types[blob] for types in model.types)
     return value_info(name, first.dtype, named_dims((first.shape, second.shape), model.sizes.named()))
 
 
 def write_calls(writer: GraphWriter, net: Net, calls: Sequence[Call]) -> None:
-    """Write the ops of a net: layers as one node, other recurrences as Scan, the rest one by one."""
+    """Writes the ops of a net: layers as one node each, other recurrences as Scans, other ops one by one."""
     layers = find_layers(net)
     members = {key for layer in layers for key in layer.members}
     anchors = {layer.anchor: layer for layer in layers}
@@ -173,7 +173,7 @@ def write_calls(writer: GraphWriter, net: Net, calls: Sequence[Call]) -> None:
 
 
 def write_layer(writer: GraphWriter, call: Call, layer: FoundLayer) -> None:
-    """Write an LSTM, GRU or RNN that was found; its weights say the hidden size, but some runtimes want to read it."""
+    """Writes a found LSTM, GRU or RNN. The weights give the hidden size, but some runtimes want an attribute too."""
     inputs, outputs = ([writer.name(name) if name else "" for name in names] for names in (layer.inputs, layer.outputs))
     hidden = call.output_types[0].shape[-1]
     hidden_size = None if hidden in writer.open_sizes else hidden
@@ -181,7 +181,7 @@ def write_layer(writer: GraphWriter, call: Call, layer: FoundLayer) -> None:
 
 
 def write_recurrence(writer: GraphWriter, call: Call, finals: Mapping[str, str]) -> None:
-    """Write a recurrence as the op that its preset is, else as a Scan."""
+    """Writes a recurrence as the op of its preset, else as a Scan."""
     preset = find_preset(Recurrence(call.op, call.net), call)
     if preset is None:
         OnnxScanWriter(writer, call, finals).write()
@@ -190,7 +190,7 @@ def write_recurrence(writer: GraphWriter, call: Call, finals: Mapping[str, str])
 
 
 def final_squeezes(net: Net) -> dict[str, str]:
-    """Blob -> the blob that a Squeeze of its first axis makes of it, where nothing else reads it."""
+    """Blob -> the blob that a Squeeze of its first axis makes of it, if only this Squeeze reads it."""
     index = Index(net)
     without_step = [op for op in net.ops if op.type == "Squeeze" and dict(op.attributes) == {"axes": (0,)}]
     squeezes = {op.inputs[0]: op.outputs[0] for op in without_step if len(op.inputs) == 1}
@@ -199,11 +199,11 @@ def final_squeezes(net: Net) -> dict[str, str]:
 
 
 class OnnxScanWriter:
-    """Writes one recurrence.
+    """Writes one recurrence as a Scan.
 
     Args:
-        writer: of the graph around; call: the recurrence.
-        finals: `_last` blob of a state -> the blob that a Squeeze makes of it and all that is read of it.
+        writer: of the surrounding graph; call: the recurrence.
+        finals: `_last` blob of a state -> the blob that a Squeeze makes of it, if only this Squeeze reads it.
     """
 
     def __init__(self, writer: GraphWriter, call: Call, finals: Mapping[str, str]) -> None:
@@ -216,7 +216,7 @@ class OnnxScanWriter:
         self.body, self.buffers = writer.inner(), dict[str, str]()
 
     def write(self) -> None:
-        """Write the Scan, and nodes before and after it."""
+        """Writes the Scan, and the nodes before and after it."""
         states, sequences, scanned = self._states(), self._sequences(), self._scanned()
         attributes: dict[str, Any] = {"body": self._graph(list(sequences), scanned), "num_scan_inputs": len(sequences)}
         if self.recurrence.reverse:
@@ -236,7 +236,7 @@ class OnnxScanWriter:
         return {state.input: self._initial(state) for state in self.recurrence.states}
 
     def _initial(self, state: State) -> str:
-        """The initial value of a state; `[D]` is repeated for all rows."""
+        """The first value of a state. `[D]` is repeated for all rows."""
         kind, name = self.types[state.input], self.bound[state.input]
         extra = kind.rank - state.feature_rank
         if extra == 0:
@@ -248,13 +248,13 @@ class OnnxScanWriter:
         return self.writer.result("Squeeze", [name, [0]], f"{self.key}/{state.input}/rows") if extra == 2 else name
 
     def _is_buffered(self, state: State) -> bool:
-        """True if the cell sees more of a state than its last step."""
+        """True if the cell sees more than the last step of a state."""
         kind = self.types[state.input]
         steps = kind.shape[0] if kind.rank - state.feature_rank == 2 else 1
         return (state.window, state.offset or 0, steps) != (1, 0, 1)
 
     def _rows(self) -> Operand:
-        """N, as a list of one size."""
+        """N, as a list with one size."""
         for name in self.recurrence.row_sequences:
             return self.writer.result("Shape", [self.bound[name]], f"{self.key}/N", start=1, end=2)
         for state in self.recurrence.states:
@@ -266,14 +266,14 @@ class OnnxScanWriter:
         return [1]
 
     def _sequences(self) -> dict[str, str]:
-        """Cell input -> sequence; the timesteps are one where they are needed."""
+        """Cell input -> sequence. The timesteps are a sequence too, if they are needed."""
         sequences = {name: self.bound[name] for name in self.recurrence.sequences}
         if self.recurrence.timestep is not None or not sequences:
             sequences[""] = self._timesteps()
         return sequences
 
     def _timesteps(self) -> str:
-        """0, 1, ... in every row, as int32 `[T, N]`."""
+        """0, 1, ... in each row, as int32 `[T, N]`."""
         writer, key = self.writer, self.key
         zero, one = (writer.constant(value, "int32", f"{key}/{name}") for name, value in (("zero", 0), ("one", 1)))
         if self.recurrence.sequences:
@@ -290,7 +290,7 @@ class OnnxScanWriter:
     # -- the body ------------------------------------------------------------------------------------------------
 
     def _graph(self, sequences: Sequence[str], scanned: Sequence[str]) -> onnx.GraphProto:
-        """The body: it reads states and steps of sequences, and gives new states and what is scanned out."""
+        """The body: it reads states and steps of sequences, and returns new states and scan outputs."""
         body, cell = self.body, self.recurrence.cell
         self._name_blobs(cell)
         inputs = [self._read_state(state) for state in self.recurrence.states]
@@ -303,7 +303,10 @@ class OnnxScanWriter:
         return graph
 
     def _name_blobs(self, cell: Net) -> None:
-        """Blobs of the cell keep their names, but outputs go by their own, and references by those around."""
+        """Names blobs of the cell: most keep their names.
+
+        Outputs get their own names, and references the names of outside.
+        """
         self.body.names.update({name: self.bound[name] for name in self.recurrence.references})
         wanted = {blob: name for name, blob in cell.output_blobs.items() if name not in cell}
         for name in cell.blob_names:
@@ -311,7 +314,7 @@ class OnnxScanWriter:
                 self.body.names[name] = self.body.fresh(wanted.get(name, name))
 
     def _each_its_own(self, outputs: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:
-        """Outputs of the body under names of their own, which nodes of the body make."""
+        """Outputs of the body under names of their own. Nodes of the body make each of them."""
         free = {name for node in self.body.nodes for name in node.output}
         found = []
         for name, kind in outputs:
@@ -321,7 +324,7 @@ class OnnxScanWriter:
         return found
 
     def _read_step(self, name: str) -> tuple[str, Type]:
-        """The body's input for a sequence; of the timestep, which all rows hold, the cell reads the first row's."""
+        """The body's input for a sequence. All rows hold the timestep, and the cell reads that of the first row."""
         if name:
             return self.body.name(name), self.program.types[name]
         rows = self.body.fresh("timestep/rows")
@@ -330,7 +333,7 @@ class OnnxScanWriter:
         return rows, Type("int32", (1,))
 
     def _read_state(self, state: State) -> tuple[str, Type]:
-        """The body's input for a state; where that is a buffer, the cell reads a part of it."""
+        """The body's input for a state. If it is a buffer, the cell reads a part of it."""
         own, kind = self.body.name(state.input), self.program.types[state.input]
         if not self._is_buffered(state):
             return own, kind
@@ -344,7 +347,7 @@ class OnnxScanWriter:
         return buffer, self._buffer_type(state)
 
     def _buffer_type(self, state: State) -> Type:
-        """The type of the last steps of a state, rows first."""
+        """The type of the buffer of a state's last steps, rows first."""
         kind = self.types[state.input]
         return Type(kind.dtype, (kind.shape[1], kind.shape[0], *kind.shape[2:]))
 
@@ -362,12 +365,15 @@ class OnnxScanWriter:
     # -- what comes out ------------------------------------------------------------------------------------------
 
     def _scanned(self) -> list[str]:
-        """Cell outputs whose steps are all written: states where these are read, and everything else."""
+        """Cell outputs whose steps are all written: states if their steps are read, and all other outputs."""
         pairs = zip(self.recurrence.states, self.call.op.outputs[::2], strict=False)
         return [*(state.output for state, every in pairs if every), *self.recurrence.step_outputs]
 
     def _final(self, i: int) -> str:
-        """The name of the Scan's output for a state's last value, made up where it is not read: runtimes want one."""
+        """The Scan's output for a state's last value.
+
+        Its name is made up if it is not read, as runtimes want an output.
+        """
         last = self.call.op.outputs[2 * i + 1]
         if last in self.finals and not self._is_buffered(self.recurrence.states[i]):
             self.writer.done.add(self.finals[last])
@@ -375,7 +381,7 @@ class OnnxScanWriter:
         return self.writer.fresh(f"{last or self.key}/final")
 
     def _every(self, output: str) -> str:
-        """The name of all steps of a cell output, made up where they are not read."""
+        """The name of all steps of a cell output, made up if they are not read."""
         every, last = self._pair(output)
         named = every and output not in self.recurrence.sums
         return self.writer.name(every) if named else self.writer.fresh(f"{last or every or self.key}/steps")
@@ -387,7 +393,7 @@ class OnnxScanWriter:
         return every, last
 
     def _write_lasts(self, finals: Sequence[str], every: Mapping[str, str]) -> None:
-        """Write the blobs `last` that are read."""
+        """Writes the `last` blobs that are read."""
         for state, final in zip(self.recurrence.states, finals, strict=True):
             last = self._pair(state.output)[1]
             if not last or self.finals.get(last) in self.writer.done:
@@ -405,16 +411,16 @@ class OnnxScanWriter:
 
 
 def swapped(rank: int) -> list[int]:
-    """The order of axes with the first two exchanged."""
+    """The order of axes with the first two swapped."""
     return [1, 0, *range(2, rank)]
 
 
 def infos(values: Sequence[tuple[str, Type]]) -> list[onnx.ValueInfoProto]:
-    """Typed names with a number of axes and no sizes."""
+    """Typed names with a number of axes but no sizes."""
     return [value_info(name, kind.dtype, [None] * kind.rank) for name, kind in values]
 
 
-OLDEST_WRITTEN = 18  # since then axes are inputs everywhere
+OLDEST_WRITTEN = 18  # from this op set on, axes are inputs in all ops
 PRODUCER = "rnnops"
 
 
@@ -426,22 +432,22 @@ def export(
     opset: int = 20,
     dtype: str | None = None,
 ) -> None:
-    """Write a net as an ONNX file: the whole file, or nothing and an error.
+    """Writes a net as an ONNX file: the whole file, or an error and no file.
 
     Args:
-        model: a net, a compiled `Model` (what it computes after `eval()`), or what has a net as `.net` and its
-            parameters' values as `.get_params()`.
+        model: a net, a compiled `Model` (it is written as after `eval()`), or an object that has a net as `.net` and
+            its parameters' values as `.get_params()`.
         path: of the file.
-        params: input -> array; these become initializers, all others stay inputs of the graph.
-        shapes: input -> its sizes, where neither `params` nor the net says them: numbers, names for those that differ
-            from run to run (`("T", "N", 3)`), or None.
+        params: input -> array. These become initializers. All other inputs stay inputs of the graph.
+        shapes: input -> its sizes, for inputs whose sizes neither `params` nor the net gives: numbers, names for sizes
+            that differ from run to run (`("T", "N", 3)`), or None.
         opset: version of the op set, 18 or later.
-        dtype: of float inputs, `"float32"` or `"float64"`; that of `params`, else float32, if left out.
+        dtype: dtype of float inputs, `"float32"` or `"float64"`. If left out: the dtype of `params`, else float32.
 
     Raises:
-        OnnxError: shapes are missing, names are unknown, two float dtypes meet, the file cannot be written, or ONNX
-            cannot say what an op does.
-        ModelError: a model that is not compiled.
+        OnnxError: shapes are missing, names are unknown, there are two float dtypes, the file cannot be written, or
+            ONNX cannot express an op.
+        ModelError: the model is not compiled.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -455,7 +461,7 @@ def export(
     """
     net, values, known = parts_of(model, params, shapes)
     if not isinstance(path, str | os.PathLike):
-        raise OnnxError("this is not a path of a file", came=type(path).__name__)
+        raise OnnxError("this is not the path of a file", came=type(path).__name__)
     newest = min(NEWEST_OPSET, onnx_opset_version())
     if not isinstance(opset, int) or isinstance(opset, bool) or not OLDEST_WRITTEN <= opset <= newest:
         raise OnnxError("this op set cannot be written", wanted=f"opset={OLDEST_WRITTEN} to {newest}", came=repr(opset))
@@ -481,14 +487,14 @@ def parts_of(
 
 
 def contents_of(model: Any) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]]:
-    """A net, with the values and shapes that come with it. Raises OnnxError for what has none."""
+    """A net, with the values and shapes that come with it. Raises OnnxError for an object without a net."""
     if isinstance(model, Net):
         return model, {}, {}
     if isinstance(model, Model):
         return forward_of(model)
     net = getattr(model, "net", None)
     if not isinstance(net, Net):
-        wanted = "a ro.Net, a model, or what has .net and .get_params()"
+        wanted = "a ro.Net, a model, or an object with .net and .get_params()"
         raise OnnxError("this is not a net", wanted=wanted, came=type(model).__name__)
     return net, model.get_params(), getattr(model, "shapes", {})
 
@@ -505,14 +511,14 @@ def forward_of(model: Model) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]
 
 
 def checked_table(argument: str, value: object) -> dict[Any, Any]:
-    """An argument that is a dict or left out."""
+    """A dict argument; an empty dict if it was left out. Raises OnnxError for other types."""
     if value is not None and not isinstance(value, Mapping):
         raise OnnxError(f"{argument} is not a dict", came=type(value).__name__)
     return dict(value or {})
 
 
 def checked_array(net: Net, name: str, value: object) -> Array:
-    """A parameter's value. Raises OnnxError for what is not an array of its dtype."""
+    """A parameter's value. Raises OnnxError if it is not an array of the parameter's dtype."""
     array = np.asarray(value)
     wanted = net.dtype_of(name) if name in net else FLOAT
     fits = array.dtype.name in ("float32", "float64") if wanted == FLOAT else array.dtype.name == wanted
@@ -524,7 +530,7 @@ def checked_array(net: Net, name: str, value: object) -> Array:
 
 
 def all_shapes(net: Net, values: Mapping[str, Array], given: Mapping[str, Any]) -> dict[str, Dims]:
-    """The sizes of every input. Raises OnnxError that lists inputs without known sizes."""
+    """The sizes of all inputs. Raises OnnxError that lists the inputs without known sizes."""
     shapes: dict[str, Dims] = {}
     for spec in net.input_specs:
         if spec.name in values:
@@ -540,7 +546,7 @@ def all_shapes(net: Net, values: Mapping[str, Array], given: Mapping[str, Any]) 
 
 
 def checked_dims(net: Net, name: str, value: Any) -> Dims:
-    """Sizes as a tuple; those of an array are its own."""
+    """Sizes as a tuple. An array gives its own sizes."""
     dims = value.shape if isinstance(value, np.ndarray) else value
     fits = isinstance(dims, tuple | list) and all(
         dim is None or (isinstance(dim, str) and dim) or (isinstance(dim, int) and dim >= 0) for dim in dims
@@ -552,7 +558,7 @@ def checked_dims(net: Net, name: str, value: Any) -> Dims:
 
 
 def float_dtype_of(net: Net, values: Mapping[str, Array], wanted: str | None) -> str:
-    """The one float dtype of the file. Raises OnnxError where there are two."""
+    """The one float dtype of the file. Raises OnnxError if there are two."""
     dtypes = {array.dtype.name for name, array in values.items() if net.dtype_of(name) == FLOAT}
     dtypes |= set() if wanted is None else {wanted}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS[1:]):
@@ -568,7 +574,7 @@ def model_of(
     float_dtype: str,
     names: Collection[str],
 ) -> onnx.ModelProto:
-    """The model of a net, which ONNX's own checker has passed."""
+    """The model of a net. ONNX's own checker has passed it."""
     graph = write_graph(typed(net, shapes, float_dtype, names), values, opset)
     opsets = [onnx.helper.make_opsetid("", opset)]
     ir_version = onnx.helper.find_min_ir_version_for(opsets)
@@ -578,7 +584,7 @@ def model_of(
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write the whole file, or leave what was there."""
+    """Writes the whole file, or leaves an old file unchanged."""
     try:
         with replaced(path) as temporary:
             temporary.write_bytes(data)

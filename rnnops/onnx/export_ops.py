@@ -1,6 +1,6 @@
-"""How each op of rnnops is written in ONNX, into a graph that grows: most by their own name, a few as small groups.
+"""Writes each op of rnnops in ONNX, into a graph that grows: most ops by their own name, a few as small groups.
 
-Sizes and axes that are attributes here are constant inputs there.
+Sizes and axes are attributes here and constant inputs in ONNX.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rnnops.types import BOOL, FLOAT, Array, Shape, Type, is_float
 FLOAT_ATTRIBUTES = ("alpha", "beta", "gamma", "epsilon", "momentum")
 
 
-Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
+Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers that become a constant
 Function: TypeAlias = "Callable[..., Sequence[Blob]]"
 
 
@@ -40,11 +40,11 @@ class GraphWriter:
     """Writes the nodes of one graph.
 
     Args:
-        opset: the version of the op set; float_dtype: what `"float"` is in the file.
-        open_sizes: made-up sizes that stand for those the file leaves open.
-        names: blob of the net -> name in the file, where they differ.
-        taken: names in this graph and those around it; below: in graphs inside it.
-        done: keys of ops that others have written along with themselves.
+        opset: the version of the op set; float_dtype: the file's dtype for `"float"`.
+        open_sizes: two made-up numbers -> the name of the open size that they stand for.
+        names: blob of the net -> name in the file, if they differ.
+        taken: names in this graph and in surrounding graphs; below: names in graphs inside it.
+        done: keys of ops that were written together with other ops.
     """
 
     opset: int
@@ -61,18 +61,18 @@ class GraphWriter:
         return self.names.get(blob, blob)
 
     def fresh(self, name: str) -> str:
-        """A name that is not taken, here, around or below; it is from then on."""
+        """A new name, which is taken in no surrounding or inner graph."""
         names = chain([name], (f"{name}_{k}" for k in count(1)))
         found = next(free for free in names if free not in self.taken and free not in self.below)
         self.taken.add(found)
         return found
 
     def inner(self) -> GraphWriter:
-        """A writer of a graph inside this one."""
+        """A writer for a graph inside this one."""
         return GraphWriter(self.opset, self.float_dtype, set(self.taken), self.open_sizes)
 
     def node(self, op: str, inputs: Sequence[Operand], outputs: Sequence[str], **attributes: Any) -> None:
-        """Write a node; inputs and outputs are names in the file, inputs left out at the end are not written.
+        """Writes a node. Inputs and outputs are names in the file. Empty inputs at the end are left out.
 
         Integers among the inputs become constants.
         """
@@ -101,11 +101,11 @@ class GraphWriter:
     def written(
         self, inputs: Sequence[str], kinds: Sequence[Type | None], key: str, function: Function, *outputs: str
     ) -> list[str]:
-        """Write the ops that a function makes of blobs and return the names of its results.
+        """Writes the ops that a function makes of blobs. Returns the names of its results.
 
-        Args:
+        inputs, kinds: names and types of values; key: prefix of made-up names.
             inputs, kinds: names of values, with their types; key: what made-up names begin with.
-            outputs: names of the results, made up where they are left out.
+            outputs: names of the results. Those left out are made up.
         """
         types = {f"in_{i}": kind for i, kind in enumerate(kinds) if kind is not None}
         net, writer = Net(key), replace(self, names=dict(zip(types, inputs, strict=True)))
@@ -118,7 +118,7 @@ class GraphWriter:
         return [writer.name(blob.name) for blob in results]
 
     def net_dtype(self, kind: Type) -> str:
-        """A dtype as nets have it."""
+        """The name of a dtype in nets."""
         return FLOAT if kind.dtype == self.float_dtype else kind.dtype
 
     def inputs_of(self, call: Call) -> list[str]:
@@ -139,27 +139,27 @@ def trimmed(names: Sequence[str]) -> list[str]:
 
 
 def value_info(name: str, dtype: str, dims: Sequence[int | str | None]) -> onnx.ValueInfoProto:
-    """A typed name; None is a size without a name."""
+    """A typed name. None is a size without a name."""
     return onnx.helper.make_tensor_value_info(name, element_type(dtype), list(dims))
 
 
 def named_dims(shapes: tuple[Shape, Shape], names: Mapping[tuple[int, int], str]) -> list[int | str | None]:
-    """Sizes that are equal with both choices of made-up sizes, or the names that these stand for."""
+    """Sizes as numbers if they are equal for both choices of made-up sizes, else as names."""
     return [a if a == b else names.get((a, b)) for a, b in zip(*shapes, strict=True)]
 
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
-OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
-RMS_SINCE, CUM_PROD_SINCE = 23, 26  # op sets that have RMSNormalization, and CumProd
-FLOAT_MOD_SINCE = 28  # the op set whose Mod of floats may have the sign of `b`
-SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
+OWN = ("dtype", "ordinal")  # attributes without a meaning in ONNX
+RMS_SINCE, CUM_PROD_SINCE = 23, 26  # first op sets with RMSNormalization, and with CumProd
+FLOAT_MOD_SINCE = 28  # first op set whose Mod of floats may take the sign of `b`
+SINCE = {"Gelu": 20}  # ops that came after the oldest op set that is written -> their first op set
 
 
 def write_op(writer: GraphWriter, call: Call) -> None:
-    """Write one op. Raises OnnxError for one that ONNX has no words for."""
+    """Writes one op. Raises OnnxError if ONNX has no way to write it."""
     rule = WRITE_RULES.get(call.op.type, write_plain)
     if call.op.type not in WRITE_RULES and not onnx.defs.has(call.op.type):
-        raise OnnxError("ONNX has no words for this op", net=call.net, op=call.op.label)
+        raise OnnxError("ONNX has no way to write this op", net=call.net, op=call.op.label)
     if SINCE.get(call.op.type, 0) > writer.opset:
         wanted = f"opset={SINCE[call.op.type]} or later"
         raise OnnxError("the op set has no such op", net=call.net, op=call.op.label, wanted=wanted, came=writer.opset)
@@ -167,13 +167,13 @@ def write_op(writer: GraphWriter, call: Call) -> None:
 
 
 def write_plain(writer: GraphWriter, call: Call) -> None:
-    """An op of the same name."""
+    """Writes an op that has the same name in ONNX."""
     inputs, attributes = with_static_inputs(writer, call)
     writer.node(call.op.type, inputs, writer.outputs_of(call), **attributes)
 
 
 def with_static_inputs(writer: GraphWriter, call: Call) -> tuple[list[str], dict[str, Any]]:
-    """The op's inputs, those that stand in attributes as constants, and the other attributes."""
+    """The op's inputs, with constants for attributes that are inputs in ONNX, and the other attributes."""
     inputs, attributes = writer.inputs_of(call), {k: v for k, v in call.op.attributes.items() if k not in OWN}
     for i, port in enumerate(port.rstrip("?*") for port in schema_of(call.op.type).inputs):
         if port in attributes:
@@ -183,7 +183,7 @@ def with_static_inputs(writer: GraphWriter, call: Call) -> tuple[list[str], dict
 
 
 def static_input(writer: GraphWriter, call: Call, port: str, value: Any) -> str:
-    """A constant that holds what an attribute says."""
+    """A constant that holds the value of an attribute."""
     dtype = call.dtype(0) if port == "constant_value" else "int64"
     if port == "depth":
         value = value[0] if isinstance(value, tuple) else value
@@ -191,26 +191,26 @@ def static_input(writer: GraphWriter, call: Call, port: str, value: Any) -> str:
 
 
 def write_constant(writer: GraphWriter, call: Call) -> None:
-    """The value as a tensor of the output's dtype."""
+    """Writes the value as a tensor of the output's dtype."""
     array = np.asarray(call.attr("value")).astype(call.output_types[0].dtype)
     writer.node("Constant", [], writer.outputs_of(call), value=onnx.numpy_helper.from_array(array))
 
 
 def write_constant_of_shape(writer: GraphWriter, call: Call) -> None:
-    """The number as a tensor of one element."""
+    """Writes the number as a tensor of one element."""
     inputs, attributes = with_static_inputs(writer, call)
     attributes["value"] = onnx.numpy_helper.from_array(np.full(1, call.attr("value"), call.output_types[0].dtype))
     writer.node("ConstantOfShape", inputs, writer.outputs_of(call), **attributes)
 
 
 def write_cast(writer: GraphWriter, call: Call) -> None:
-    """The run's float dtype is that of the file."""
+    """Writes the run's float dtype as the float dtype of the file."""
     to = element_type(call.output_types[0].dtype)
     writer.node("Cast", writer.inputs_of(call), writer.outputs_of(call), to=to)
 
 
 def write_split(writer: GraphWriter, call: Call) -> None:
-    """Either sizes or a number of pieces, never both."""
+    """Writes either the sizes or the number of pieces, never both."""
     inputs, attributes = with_static_inputs(writer, call)
     if len(inputs) > 1:
         attributes.pop("num_outputs", None)
@@ -218,13 +218,13 @@ def write_split(writer: GraphWriter, call: Call) -> None:
 
 
 def write_dropout(writer: GraphWriter, call: Call) -> None:
-    """Dropout of inference, with its ratio for those who train on."""
+    """Writes dropout for inference. Its ratio serves those who train the file."""
     ratio = writer.constant(call.attr("ratio"), "float32", f"{writer.name(call.op.key)}/ratio")
     writer.node("Dropout", [*writer.inputs_of(call), ratio], writer.outputs_of(call))
 
 
 def write_pad(writer: GraphWriter, call: Call) -> None:
-    """What is cut off is cut off last: runtimes differ where one op mirrors on one side and cuts on the other."""
+    """Cuts in a node of its own at the end: runtimes differ if one op mirrors on one side and cuts on the other."""
     inputs, attributes = with_static_inputs(writer, call)
     pads = call.static("pads", 1)
     if attributes.get("mode") == "wrap" and writer.opset < 19:
@@ -240,40 +240,40 @@ def write_pad(writer: GraphWriter, call: Call) -> None:
 
 
 def write_pool(writer: GraphWriter, call: Call) -> None:
-    """Before op set 22 a last window might start beyond the array, which some runtimes left out even then."""
+    """Before op set 22, some runtimes left out a last window that starts beyond the array. Such pools are refused."""
     geometry = geometry_of(call, call.attr("kernel_shape"))
     within = geometry_of(call, call.attr("kernel_shape"), bool(call.attr("ceil_mode"))).places
     counted = zip(geometry.covered, geometry.spans, geometry.strides, strict=True)
     every = tuple(-(-(size - span) // stride) + 1 for size, span, stride in counted)
     if call.attr("ceil_mode") and writer.opset < 22 and every != within:
-        problem = "the op set has a last window that starts in what is put around"
+        problem = "this op set has no way to write a last window that starts in the padding"
         raise OnnxError(problem, op=call.op.label, wanted="opset=22 or later", came=writer.opset)
     write_plain(writer, call)
 
 
 def write_top_k(writer: GraphWriter, call: Call) -> None:
-    """The number is an input there."""
+    """Writes k as an input."""
     inputs, k = writer.inputs_of(call), call.attr("k")
     writer.node("TopK", inputs if k is None else [inputs[0], [k]], writer.outputs_of(call), axis=call.attr("axis"))
 
 
 def write_cumulated(writer: GraphWriter, call: Call) -> None:
-    """The axis is an input there."""
+    """Writes the axis as an input."""
     flags = {name: call.attr(name) for name in ("exclusive", "reverse")}
     writer.node(call.op.type, [*writer.inputs_of(call), call.attr("axis")], writer.outputs_of(call), **flags)
 
 
 def write_copy(writer: GraphWriter, call: Call) -> None:
-    """The first operand as it is: what else the op says, about labels or gradients, has no words there."""
+    """Writes the first operand only. ONNX has no words for the rest of the op, which concerns labels or gradients."""
     writer.node("Identity", writer.inputs_of(call)[:1], writer.outputs_of(call))
 
 
 def in_other_words(function: Callable[..., Blob | None], plain: WriteRule = write_plain) -> WriteRule:
-    """A rule for an op that is written as the ops that a function of writer, call and operands makes.
+    """A rule that writes an op as a group of ops, which `function` makes from writer, call and operands.
 
     Args:
-        function: gives None where the op is written by its own name.
-        plain: writes it then.
+        function: returns None if the op is written by its own name.
+        plain: the rule that then writes it.
     """
 
     def rule(writer: GraphWriter, call: Call) -> None:
@@ -289,7 +289,7 @@ def in_other_words(function: Callable[..., Blob | None], plain: WriteRule = writ
 
 
 def cum_prod(writer: GraphWriter, call: Call, total: Blob) -> Blob | None:
-    """By its name since op set 26; before that each product with that of twice as many elements, and so on."""
+    """CumProd since op set 26. Before: multiplies by products of 1, 2, 4, ... neighbours."""
     if writer.opset >= CUM_PROD_SINCE:
         return None
     axis, reverse = call.axis(call.attr("axis"), call.rank(0)), bool(call.attr("reverse"))
@@ -310,26 +310,29 @@ def cum_prod(writer: GraphWriter, call: Call, total: Blob) -> Blob | None:
 
 
 def select_valid(writer: GraphWriter, call: Call, new: Blob, previous: Blob, lengths: Blob, timestep: Blob) -> Blob:
-    """`where(timestep < lengths, new, previous)`, the rows' condition widened to their features."""
+    """`where(timestep < lengths, new, previous)`, with the condition of rows broadcast to their features."""
     valid, rank = less(timestep, lengths), call.output_types[0].rank
     valid = unsqueeze(valid, list(range(1, rank))) if rank > 1 else valid
     return where(valid, new, new.net.constant(0, new.dtype) if call.attr("drop") else previous)
 
 
 def log1p(writer: GraphWriter, call: Call, x: Blob) -> Blob:
-    """`log(u) + (x - d) / u` with u = 1 + x and d = u - 1: what rounding took from x comes back (at inf, d is x)."""
+    """`log(u) + (x - d) / u` with u = 1 + x and d = u - 1.
+
+    The second term restores what rounding took from x (at inf, d is x).
+    """
     u = x + 1.0
     d = u - 1.0
     return log(u) + where(equal(x, d), 0.0, (x - d) / u)
 
 
 def expm1(writer: GraphWriter, call: Call, x: Blob) -> Blob:
-    """`tanh(x / 2) * (exp(x) + 1)`, which subtracts nothing."""
+    """`tanh(x / 2) * (exp(x) + 1)`, which has no subtraction of near numbers."""
     return tanh(x * 0.5) * (exp(x) + 1.0)
 
 
 def modulo(writer: GraphWriter, call: Call, a: Blob, b: Blob) -> Blob | None:
-    """Before op set 28 that of floats has the sign of `a` (`fmod`): `b` is added where its sign is another one."""
+    """Mod since op set 28. Before: `fmod`, whose sign is that of `a`, and `b` is added if the signs differ."""
     if call.attr("fmod") or not is_float(call.dtype(0)) or writer.opset >= FLOAT_MOD_SINCE:
         return None
     rest = mod(a, b, fmod=1)
@@ -338,7 +341,7 @@ def modulo(writer: GraphWriter, call: Call, a: Blob, b: Blob) -> Blob | None:
 
 
 def rms_normalization(writer: GraphWriter, call: Call, x: Blob, scale: Blob) -> Blob | None:
-    """By its name since op set 23; before that `x / sqrt(reduce_mean(x * x) + epsilon) * scale`."""
+    """RMSNormalization since op set 23. Before: `x / sqrt(reduce_mean(x * x) + epsilon) * scale`."""
     if writer.opset >= RMS_SINCE:
         return None
     axes = list(range(call.axis(call.attr("axis"), call.rank(0)), call.rank(0)))
@@ -346,7 +349,7 @@ def rms_normalization(writer: GraphWriter, call: Call, x: Blob, scale: Blob) -> 
 
 
 def chosen(writer: GraphWriter, call: Call, condition: Blob, a: Blob, b: Blob) -> Blob | None:
-    """Of bools as `(condition and a) or (not condition and b)`: ONNX Runtime has no Where of bools."""
+    """Where of bools as `(condition and a) or (not condition and b)`: ONNX Runtime has no Where of bools."""
     return or_(and_(condition, a), and_(not_(condition), b)) if call.dtype(1) == BOOL else None
 
 

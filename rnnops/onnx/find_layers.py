@@ -1,14 +1,14 @@
-"""Recurrences that can be written as LSTM, GRU or RNN nodes.
+"""Finds recurrences that can be written as LSTM, GRU or RNN nodes.
 
-**Finds the recurrences of a net that are an ONNX LSTM, GRU or RNN, by inverting their import**. The name of an imported
-cell is a hint, never trusted: from it and from what is around the recurrence a node is guessed, imported once more into
-a small net, and that net must be found in the net, op by op with equal attributes and cells. Where it is not, the
-recurrence is written as a Scan.
+**Recurrences that were read from an LSTM, GRU or RNN node** are found by inverting their import. The name of an
+imported cell is only a hint. A node is guessed from the name and from the surroundings of the recurrence, and is
+imported once more into a small net. That net must be found in the whole net, op by op, with equal attributes and cells.
+If it is not found, the recurrence is written as a Scan.
 
-**Finds the recurrences of a net that the presets `LSTM`, `GRU` and `BasicRNN` made, which ONNX has an op for**. A cell
-is a preset's if it has the same ops in the same places, whatever its blobs are called. Its weights are put into the
-standard's order of gates by ops in the graph, so that they keep their names. With lengths a preset's results differ
-from the standard's past a row's end; such a recurrence is written as a Scan.
+**Recurrences of the presets `LSTM`, `GRU` and `BasicRNN`**: ONNX has an op for each. A cell is a preset's if it has the
+same ops in the same places, whatever its blobs are called. Ops in the graph put its weights into the standard's order
+of gates, so the weights keep their names. With lengths a preset's results past a row's end differ from the standard's.
+Such a recurrence is written as a Scan.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")
 
 @dataclass
 class FoundLayer:
-    """Ops of a net that are one node.
+    """Ops of a net that become one node.
 
     Args:
-        op, attributes, inputs, outputs: the node's; members: keys of the ops; anchor: key of the op in whose place the
+        op, attributes, inputs, outputs: of the node; members: keys of the ops; anchor: key of the op in whose place the
             node is written.
     """
 
@@ -58,7 +58,7 @@ class FoundLayer:
 
 
 def find_layers(net: Net) -> list[FoundLayer]:
-    """All such groups of ops; no two share an op."""
+    """All groups of ops that become a node. No two groups share an op."""
     index, found = Index(net), []
     taken: set[str] = set()
     for op in net.ops:
@@ -85,14 +85,14 @@ class Index:
 
 @dataclass(frozen=True)
 class Guess:
-    """A node that a recurrence may be: its attributes and which inputs it has."""
+    """A node that a recurrence may be: its attributes and the inputs that it has."""
 
     op: str
     attributes: Attributes
     given: frozenset[str]
 
     def pattern(self) -> tuple[Net, dict[str, str], list[str]]:
-        """The node's ops, port -> input of them, and the blobs that are its results."""
+        """The node's ops, the blob for each of its inputs, and the blobs that are its results."""
         net = Net("pattern")
         places = {port: net.input(port, "int32" if port == "sequence_lens" else None) for port in PORTS}
         inputs = [blob if port in self.given else None for port, blob in places.items()]
@@ -116,7 +116,7 @@ def guesses(index: Index, op: Op) -> Iterator[Guess]:
         attributes = {"direction": ("string", direction), **written(names, options)}
         given = given_inputs(index, op)
         states = ("initial_h", "initial_c")[: len(CELL_KINDS[kind].states)]
-        for inputs in dict.fromkeys([given, given.union(states)]):  # zeros may be the node's own, or given to it
+        for inputs in dict.fromkeys([given, given.union(states)]):  # states may be zeros of the node's own, or inputs
             yield Guess(kind, attributes, inputs)
 
 
@@ -129,14 +129,14 @@ def is_partner(op: Op, other: Op) -> bool:
 
 
 def title(op: Op) -> tuple[str, list[str], tuple[str, ...]]:
-    """The op that a cell's name tells of, its activations, its other words."""
+    """The words of a cell's name: the op, its activations, other words."""
     kind, *words = op.attributes["cell"].name.split(" ")
     count = len(CELL_KINDS[kind].activations)
     return kind, words[:count], tuple(words[count:])
 
 
 def written(names: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Words of a title as attributes of a node, numbers of activations written out."""
+    """Words of a cell's name as attributes of a node, with all numbers of activations."""
     parts = [name.split(":") for name in names]
     attributes: dict[str, tuple[str, Any]] = {"activations": ("strings", tuple(part[0] for part in parts))}
     for place, name in ((1, "activation_alpha"), (2, "activation_beta")):
@@ -150,7 +150,7 @@ def written(names: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str
 
 
 def given_inputs(index: Index, op: Op) -> frozenset[str]:
-    """Which inputs the node has, by what the recurrence reads."""
+    """The inputs that the node has, judged by the blobs that the recurrence reads."""
     names = op.attributes["cell"].input_names
     given = {"X", "W", "R"}
     given |= {port for port, own in (("B", "b"), ("P", "p_i"), ("sequence_lens", "sequence_lens")) if own in names}
@@ -163,10 +163,10 @@ def given_inputs(index: Index, op: Op) -> frozenset[str]:
 
 
 def match(index: Index, guess: Guess, anchor: Op) -> FoundLayer | None:
-    """The layer that a guess describes, found around a recurrence, or None."""
+    """The layer that a guess describes, if it is found around a recurrence; else None."""
     try:
         pattern, ports, results = guess.pattern()
-    except (OnnxError, ValueError, KeyError):  # the hint was not a hint
+    except (OnnxError, ValueError, KeyError):  # the name of the cell was not a hint
         return None
     found = Matching(index, {name: op for op in pattern.ops for name in op.outputs if name})
     recurrences = [op for op in pattern.ops if op.type == "RecurrentNetwork"]
@@ -176,14 +176,14 @@ def match(index: Index, guess: Guess, anchor: Op) -> FoundLayer | None:
         return None
     for op in pattern.ops:
         if op.key not in found.ops:
-            found.search(op)  # an unused result is not there
+            found.search(op)  # results that are not read may be missing
     outputs = [found.blobs.get(name, "") for name in results]
     return found.layer(guess, ports, outputs) if any(outputs) else None
 
 
 @dataclass
 class Matching:
-    """Which ops and blobs of the net those of a pattern are."""
+    """A mapping from ops and blobs of a pattern to those of the net."""
 
     index: Index
     producer: Mapping[str, Op]
@@ -191,7 +191,7 @@ class Matching:
     ops: dict[str, Op] = field(default_factory=dict)
 
     def unify(self, pattern: Op, op: Op) -> bool:
-        """Take an op of the net for one of the pattern, and what it reads likewise; False where they differ."""
+        """Maps an op of the pattern to an op of the net, and the blobs that they read. False if they differ."""
         if pattern.key in self.ops:
             return self.ops[pattern.key] is op
         if (
@@ -206,7 +206,7 @@ class Matching:
         return all(map(self._unify_blob, pattern.inputs, op.inputs))
 
     def search(self, pattern: Op) -> bool:
-        """Find an op of the net for one of the pattern among the readers of what is known."""
+        """Finds an op of the net for an op of the pattern, among the readers of mapped blobs."""
         known = [self.blobs[name] for name in pattern.inputs if name in self.blobs]
         for op in self.index.readers.get(known[0], ()) if known else ():
             trial = Matching(self.index, self.producer, dict(self.blobs), dict(self.ops))
@@ -216,7 +216,7 @@ class Matching:
         return False
 
     def layer(self, guess: Guess, ports: Mapping[str, str], outputs: Sequence[str]) -> FoundLayer | None:
-        """The layer, unless somebody else reads what is inside it."""
+        """The layer, unless an op outside of it reads its inner blobs."""
         members = {op.key for op in self.ops.values()}
         inner = {name for op in self.ops.values() for name in op.outputs if name} - set(outputs)
         readers = {reader.key for name in inner for reader in self.index.readers.get(name, ())}
@@ -248,15 +248,15 @@ def form(op: Op) -> str:
     )
 
 
-Weights: TypeAlias = Mapping[str, Blob]  # a parameter's name in the preset -> the parameter
+Weights: TypeAlias = Mapping[str, Blob]  # name of a parameter in the preset -> the parameter
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset that is an ONNX op.
+    """A preset for which ONNX has an op.
 
     Args:
-        op, attributes: the node's; cell: an instance; weights: makes W, R and B, in the order of the standard.
+        op, attributes: of the node; cell: a cell to compare with; weights: makes W, R and B in the standard's order.
     """
 
     op: str
@@ -266,7 +266,7 @@ class Preset:
 
 
 def find_preset(recurrence: Recurrence, call: Call) -> Preset | None:
-    """The preset that a recurrence is, None where it is none or where its results are not those of the ONNX op."""
+    """The preset of a recurrence. None if it has none, or if its results differ from those of the ONNX op."""
     states = recurrence.states
     steps = [kind.shape[0] if kind and kind.rank == 3 else 1 for kind in call.types[1 : 1 + len(states)]]
     plain = all((state.window, state.offset or 0, state.features) == (1, 0, None) for state in states)
@@ -279,7 +279,7 @@ def find_preset(recurrence: Recurrence, call: Call) -> Preset | None:
 
 
 def presets(cell: Net) -> Iterator[Preset]:
-    """Presets that a cell may be; numbers in it are forget biases that it may have."""
+    """Presets that a cell may be. Constants in the cell are tried as forget biases."""
     numbers = {op.attributes["value"] for op in cell.ops if op.type == "Constant" and is_number(op.attributes["value"])}
     for bias in sorted({0.0, *numbers}):
         yield Preset("LSTM", {}, LSTMCell(1, 1, bias, name="cell"), partial(lstm, forget_bias=bias))
@@ -304,7 +304,10 @@ def recurrence_of(cell: RNNCell) -> Recurrence:
 
 
 def steps_of(recurrence: Recurrence) -> tuple[object, ...]:
-    """The ops of a cell, with numbers for blobs: inputs as they are bound, then results in order."""
+    """The ops of a cell, with numbers for blobs: first inputs in the order of ports, then results of ops.
+
+    Equal for equal cells.
+    """
     numbers = {name: k for k, name in enumerate(recurrence.ports())}
     rows: list[object] = []
     for op in recurrence.cell.ops:
@@ -314,7 +317,7 @@ def steps_of(recurrence: Recurrence) -> tuple[object, ...]:
 
 
 def write_preset(writer: GraphWriter, call: Call, preset: Preset) -> None:
-    """Write the ONNX op of a preset, and what puts its inputs into the standard's layout."""
+    """Writes the ONNX op of a preset, and ops that bring its inputs into the standard's layout."""
     recurrence, key = Recurrence(call.op, call.net), writer.name(call.op.key)
     template = recurrence_of(preset.cell)
     bound = dict(zip(template.ports(), writer.inputs_of(call), strict=True))
@@ -352,7 +355,7 @@ def initial(writer: GraphWriter, call: Call, i: int, key: str) -> str:
 
 
 def lstm(weights: Weights, forget_bias: float) -> tuple[Blob, Blob, Blob]:
-    """Gates `ifog` as the standard's `iofc`."""
+    """LSTM weights: gates `ifog` in the standard's order `iofc`."""
     order, parts = [GATES.index(gate) for gate in "iofg"], ("i2h", "gates_t")
     w, r = (turned(weights[f"cell/{part}_w"], order) for part in parts)
     w_b, r_b = (list(split(weights[f"cell/{part}_b"], len(GATES), axis=0)) for part in parts)
@@ -362,7 +365,7 @@ def lstm(weights: Weights, forget_bias: float) -> tuple[Blob, Blob, Blob]:
 
 
 def gru(weights: Weights) -> tuple[Blob, Blob, Blob]:
-    """Gates reset, update, output as the standard's `zrh`."""
+    """GRU weights: gates reset, update, output in the standard's order `zrh`."""
     order, gates = [1, 0, 2], ("update", "reset", "output")
     r, r_b = ([weights[f"cell/{gate}_gate_t_{kind}"] for gate in gates] for kind in "wb")
     w_b = split(weights["cell/i2h_b"], len(order), axis=0)
@@ -370,12 +373,12 @@ def gru(weights: Weights) -> tuple[Blob, Blob, Blob]:
 
 
 def basic_rnn(weights: Weights) -> tuple[Blob, Blob, Blob]:
-    """One gate, both biases."""
+    """RNN weights: one gate, both biases."""
     b = concat([weights["cell/i2h_b"], weights["cell/gates_t_b"]], axis=0)
     return weights["cell/i2h_w"], weights["cell/gates_t_w"], b
 
 
 def turned(weight: Blob, order: Sequence[int]) -> Blob:
-    """Blocks of rows in another order."""
+    """A weight whose blocks of rows are in another order."""
     pieces = split(weight, len(order), axis=0)
     return concat([pieces[k] for k in order], axis=0)

@@ -1,12 +1,12 @@
-"""A model before it is read: functions put in place, unrolled loops as Loop nodes.
+"""Prepares a model before it is read: functions are put in place, and unrolled loops become Loop nodes.
 
-**Ops that ONNX itself defines by simpler ones, in the places where they stand**. They are Attention, LinearAttention (a
-Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package `onnx` says what they stand for, given the
-types of their inputs. What cannot be told stays as it is.
+**Ops that ONNX defines by simpler ops** are replaced by these. Examples are Attention, LinearAttention (a Scan),
+CausalConvWithState, RotaryEmbedding and CastLike. The package `onnx` gives the definition for the types of the inputs.
+If it cannot, the op stays.
 
 **Unrolled loops.** PyTorch's exporters write a Python loop over time as a copy of its nodes for each step. Copies that
-hand states on (`unrolled.py`) are the body of a Loop, whose results are read as all steps or as one of them. Other
-nodes stay as they are.
+hand states on (`unrolled.py`) become the body of a Loop. Its results are read as all steps, or as one step. Other nodes
+stay.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from rnnops.onnx import unrolled
 from rnnops.onnx.node import FAR, MAX_BYTES, OWN_DOMAINS, about, graphs_in, graphs_of, names_read, nodes_of, op_name
 from rnnops.onnx.open_sizes import dims_of
 
-DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
-DEEPEST = 4  # definitions in definitions: those of ONNX go two deep
+DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be replaced by their definitions
+DEEPEST = 4  # depth of definitions inside definitions; those of ONNX go two deep
 
 
 def put_definitions_in_place(model: onnx.ModelProto, opset: int, known: Collection[str]) -> None:
-    """Replace ops that are not known by what ONNX says that they stand for; others stay.
+    """Replaces ops that cannot be read by ONNX's definitions of them. Ops without a definition stay.
 
     Args:
         opset: version of the model's op set.
-        known: names of the ops that can be read as they are.
+        known: names of the ops that can be read without this.
     """
     for _ in range(DEEPEST):
         if not any(is_defined(node, opset, known) for node in nodes_of(model.graph)):
@@ -47,21 +47,21 @@ def put_definitions_in_place(model: onnx.ModelProto, opset: int, known: Collecti
 
 
 def schema_of(node: onnx.NodeProto, opset: int) -> Any:
-    """ONNX's schema of an op of its own set; None for others."""
+    """ONNX's schema of one of its own ops. None for other ops."""
     is_there = node.domain in OWN_DOMAINS and onnx.defs.has(node.op_type, opset, "")
     return get_schema(node.op_type, opset, "") if is_there else None
 
 
 def is_defined(node: onnx.NodeProto, opset: int, known: Collection[str]) -> bool:
-    """True if an op that is not known is one that ONNX says the nodes of."""
+    """True if an op cannot be read, but ONNX defines it by other nodes."""
     schema = None if op_name(node) in known else schema_of(node, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def define(model: onnx.ModelProto, opset: int, known: Collection[str]) -> None:
-    """Give a model a function of its own for each node that is not known, as far as ONNX says what it stands for."""
+    """Gives a model a function for each node that cannot be read and that ONNX defines."""
     around = types_around(graph_with_types(model))
-    del model.functions[:]  # which are in place already
+    del model.functions[:]  # these are in place already
     for number, (node, types) in enumerate(zip(nodes_of(model.graph), around, strict=True)):
         function = definition_of(node, opset, types) if is_defined(node, opset, known) else None
         if function is None:
@@ -77,7 +77,8 @@ def define(model: onnx.ModelProto, opset: int, known: Collection[str]) -> None:
 def definition_of(node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
     """The function that defines a node; None if ONNX has none for its inputs and attributes.
 
-    The newest definition before the op set is taken: what its ops mean has not changed since, as far as they use it.
+    The newest definition up to the op set is taken. The meaning of its ops has not changed since, as far as it uses
+    them.
     """
     schema = schema_of(node, opset)
     given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
@@ -89,27 +90,27 @@ def definition_of(node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.Typ
             version = newest(schema.context_dependent_function_opset_versions, opset)
             body = make(version, node.SerializeToString(), given)
         return onnx.FunctionProto.FromString(body) if body else None
-    except Exception:  # what it raises for attributes that do not fit is its own affair
+    except Exception:  # `onnx` may raise any error for attributes that do not fit
         return None
 
 
 def newest(versions: Iterable[int], opset: int) -> int:
-    """The newest of some versions that is not after the op set."""
+    """The newest version that is not above the op set."""
     return max(version for version in versions if version <= opset)
 
 
 def defaults_of(node: onnx.NodeProto, opset: int) -> list[onnx.AttributeProto]:
-    """Attributes that a node leaves out, where their op has defaults."""
+    """Default attributes of those that a node leaves out."""
     given = {attribute.name for attribute in node.attribute}
     attributes = schema_of(node, opset).attributes
     return [one.default_value for name, one in attributes.items() if name not in given and one.default_value.name]
 
 
 def graph_with_types(model: onnx.ModelProto) -> onnx.GraphProto:
-    """A model's graph with the types of its values, as far as they can be told."""
+    """A model's graph with the types of its values, as far as they are known."""
     try:
         return infer_shapes(model).graph
-    except Exception:  # what it raises where shapes contradict each other is its own affair
+    except Exception:  # `onnx` may raise any error for shapes that contradict each other
         return model.graph
 
 
@@ -119,7 +120,7 @@ def types_around(
     """For each node, in the order of `nodes_of`, the types of the values that it can read.
 
     Args:
-        around: those of each graph around this one, the nearest first.
+        around: types in each surrounding graph, the nearest first.
     """
     values = [*graph.input, *graph.value_info, *graph.output]
     here = {
@@ -132,14 +133,14 @@ def types_around(
             yield from types_around(inner, scopes)
 
 
-MAX_NODES = 2**17  # of a graph in which all functions are in place
-MAX_CALLS = 32  # of functions from inside each other
+MAX_NODES = 2**17  # of a graph after all functions are in place
+MAX_CALLS = 32  # depth of calls inside calls
 
 Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
 
 
 def put_functions_in_place(model: onnx.ModelProto) -> None:
-    """Replace calls of a model's functions by their nodes. Raises OnnxError for one that calls itself."""
+    """Replaces calls of a model's functions by their nodes. Raises OnnxError for a function that calls itself."""
     if not model.functions:
         return
     functions = {key_of(function, function.name): function for function in model.functions}
@@ -147,25 +148,25 @@ def put_functions_in_place(model: onnx.ModelProto) -> None:
     for function in functions.values():
         own = {entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS}
         if not own <= versions:
-            problem = f"its function '{function.name}' is of another op set"
+            problem = f"its function '{function.name}' is written for another op set"
             raise OnnxError(problem, wanted=sorted(versions), came=sorted(own))
     check_count(NodeCount(functions).of(model.graph.node))
     FunctionInliner(functions, set(prefixes(names_in(model.graph)))).fill(model.graph)
 
 
 def key_of(proto: Any, name: str) -> Key:
-    """The key of a function; its overload since IR version 10."""
+    """The key of a function. It has an overload since IR version 10."""
     return ("" if proto.domain in OWN_DOMAINS else proto.domain), name, getattr(proto, "overload", "")
 
 
 def names_in(graph: onnx.GraphProto) -> set[str]:
-    """Names of values in a graph, and in graphs inside it."""
+    """Names of values in a graph and in its inner graphs."""
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return names | names_made(graph.node)
 
 
 def names_made(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """Names of the values that nodes make, and of those in graphs inside them."""
+    """Names of the values that nodes make, and of those in their inner graphs."""
     names: set[str] = set()
     for node in nodes:
         names.update(node.output)
@@ -175,14 +176,14 @@ def names_made(nodes: Iterable[onnx.NodeProto]) -> set[str]:
 
 
 def prefixes(names: Iterable[str]) -> Iterator[str]:
-    """The parts of names before a slash, and the names."""
+    """All parts of names that end before a slash, and the names themselves."""
     for name in names:
         parts = name.split("/")
         yield from ("/".join(parts[:k]) for k in range(1, len(parts) + 1))
 
 
 def check_count(nodes: int, nbytes: int = 0) -> None:
-    """Raises OnnxError where nodes, or their bytes, are too many."""
+    """Raise OnnxError if there are too many nodes, or too many bytes of them."""
     if nodes > MAX_NODES or nbytes > MAX_BYTES:
         came = f"{nodes} nodes" + (f" of {nbytes} bytes" if nbytes else "")
         wanted = f"at most {MAX_NODES}, of {MAX_BYTES} bytes"
@@ -191,10 +192,12 @@ def check_count(nodes: int, nbytes: int = 0) -> None:
 
 @dataclass
 class NodeCount:
-    """How many nodes there will be, calls included, before any is made; graphs that a call hands on are not counted.
+    """Number of nodes after all calls are replaced. It is known before any node is made.
+
+    Graphs that a call hands on do not count.
 
     Args:
-        known: the numbers of nodes of functions.
+        known: numbers of nodes of functions.
     """
 
     functions: Mapping[Key, Any]
@@ -205,7 +208,7 @@ class NodeCount:
         return sum(1 + self._inside(node) for node in nodes)
 
     def _inside(self, node: onnx.NodeProto) -> int:
-        """The number of nodes that take a node's place."""
+        """The number of nodes that replace a node."""
         key = key_of(node, node.op_type)
         if key not in self.functions:
             return sum(self.of(graph.node) for graph in graphs_of(node))
@@ -218,7 +221,7 @@ class NodeCount:
 
 
 def check_call(key: Key, inside: Sequence[Key]) -> None:
-    """Raises OnnxError for a call, inside calls, that would not end."""
+    """Raise OnnxError for a call, inside calls, that would not end."""
     if key in inside or len(inside) >= MAX_CALLS:
         problem = f"a function of the model calls itself, or calls lie too deep inside each other: '{key[1]}'"
         raise OnnxError(problem, wanted=f"at most {MAX_CALLS} calls inside each other")
@@ -226,10 +229,10 @@ def check_call(key: Key, inside: Sequence[Key]) -> None:
 
 @dataclass
 class FunctionInliner:
-    """Puts functions in place.
+    """Puts functions in place of their calls.
 
     Args:
-        taken: names, and what stands in front of slashes in them.
+        taken: names, and their parts before slashes.
     """
 
     functions: Mapping[Key, Any]
@@ -239,13 +242,13 @@ class FunctionInliner:
     inside: list[Key] = field(default_factory=list)
 
     def fill(self, graph: onnx.GraphProto) -> None:
-        """Replace the calls in a graph, and in graphs inside it."""
+        """Replaces the calls in a graph and in its inner graphs."""
         nodes = [new for node in graph.node for new in self._nodes(node)]
         del graph.node[:]
         graph.node.extend(nodes)
 
     def _nodes(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """A node, or what it becomes."""
+        """A node, or the nodes that replace it."""
         self.nodes, self.nbytes = self.nodes + 1, self.nbytes + node.ByteSize()
         check_count(self.nodes, self.nbytes)
         key = key_of(node, node.op_type)
@@ -257,7 +260,7 @@ class FunctionInliner:
             return self._called(node, key)
 
     def _called(self, node: onnx.NodeProto, key: Key) -> list[onnx.NodeProto]:
-        """The nodes of a function under the names of a call."""
+        """The nodes of a function, renamed for a call."""
         check_call(key, self.inside)
         function = self.functions[key]
         name = node.name or next(filter(None, node.output), node.op_type)
@@ -270,7 +273,7 @@ class FunctionInliner:
 
 
 class FunctionCall:
-    """A call of a function: what its names and attributes stand for."""
+    """A call of a function: the meaning of the function's names and attributes."""
 
     def __init__(self, node: onnx.NodeProto, function: Any, prefix: str) -> None:
         if len(node.input) > len(function.input) or len(node.output) > len(function.output):
@@ -278,18 +281,18 @@ class FunctionCall:
         self.prefix = prefix
         given = [*node.input, *[""] * (len(function.input) - len(node.input))]
         self.names = dict(zip(function.input, given, strict=True))
-        self.copies: list[tuple[str, str]] = []  # of outputs that are an input or another output
+        self.copies: list[tuple[str, str]] = []  # pairs for outputs that are an input or another output
         for own, name in zip(function.output, node.output, strict=False):
             if name and self.names.setdefault(own, name) != name:
                 self.copies.append((own, name))
         self.attributes = {one.name: one for one in (*function.attribute_proto, *node.attribute)}
 
     def named(self, name: str) -> str:
-        """The name that a value of the function has where it is called."""
+        """The name that a value of the function gets in the calling graph."""
         return self.names.get(name, f"{self.prefix}/{name}") if name else ""
 
     def placed(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """A node of the function."""
+        """A node of the function, as it stands in the calling graph."""
         found = deepcopy(node)
         found.name = f"{self.prefix}/{node.name}" if node.name else ""
         for values in (found.input, found.output):
@@ -300,7 +303,7 @@ class FunctionCall:
         return found
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Iterator[onnx.AttributeProto]:
-        """An attribute, or the one of the call that it refers to; nothing where that is left out."""
+        """An attribute of a node, or the attribute of the call that it refers to. Nothing if the call leaves it out."""
         if not attribute.ref_attr_name:
             found = deepcopy(attribute)
             for graph in graphs_in(found):
@@ -312,7 +315,7 @@ class FunctionCall:
             yield found
 
     def _rename(self, graph: onnx.GraphProto) -> None:
-        """Give names to what is in a graph inside the function."""
+        """Renames the values of a graph inside the function."""
         for value in (*graph.input, *graph.output, *graph.initializer):
             value.name = self.named(value.name)
         nodes = list(map(self.placed, graph.node))
@@ -320,7 +323,7 @@ class FunctionCall:
         graph.node.extend(nodes)
 
     def handed_through(self) -> Iterator[onnx.NodeProto]:
-        """Nodes for outputs that are an input or another output."""
+        """Identity nodes for outputs that are an input or another output."""
         for own, name in self.copies:
             yield onnx.helper.make_node("Identity", [self.names[own]], [name])
 
@@ -331,16 +334,16 @@ REPEATING = ("Add", "Div", "Exp", "HardSigmoid", "LeakyRelu", "MatMul", "Mul", "
 
 
 def with_loops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto | None:
-    """A copy of a model in which unrolled loops of the main graph are Loop nodes; None if there are none."""
+    """A copy of a model whose unrolled loops in the main graph are Loop nodes. None if there are none."""
     reads = Counter(name for node in model.graph.node if node.op_type in READERS for name in node.input[:1])
     parts = (len(node.output) for node in model.graph.node if node.op_type == "Split")
     made = Counter(name for node in model.graph.node for name in node.output if name)
     if (
         opset < 11 or max([*reads.values(), *parts], default=0) < unrolled.LEAST or max(made.values(), default=0) > 1
-    ):  # which is refused
+    ):  # reading such a model raises the error
         return None
     rolled, found, sources = deepcopy(model), False, unrolled.sources_of(model.graph)
-    del rolled.graph.value_info[:]  # sizes are inferred, not believed
+    del rolled.graph.value_info[:]  # sizes are inferred again, as those in the file may be wrong
     typed = graph_with_types(rolled)
     dims = {value.name: dims_of(value) for value in (*typed.input, *typed.value_info)}
     dims |= {tensor.name: tuple(tensor.dims) for tensor in typed.initializer}
@@ -351,13 +354,13 @@ def with_loops(model: onnx.ModelProto, opset: int) -> onnx.ModelProto | None:
 
 
 class LoopWriter:
-    """Puts a Loop in the place of the copies of its step.
+    """Replaces the copies of a step by a Loop.
 
     Attributes:
-        axes: copies that are a state -> axes of size 1 that it is carried without.
-        every: results, all steps of them being read around the Loop -> the name of the whole; last: states, their
-            last value being read there -> its name.
-        made: (result, step) -> its name after the Loop; after: nodes that make such values of what the Loop gives.
+        axes: state -> axes of size 1 that the Loop's carried value does not have.
+        every: result whose steps are all read outside of the Loop -> name of the array of all steps; last: state
+            whose last value is read outside -> name of that value.
+        made: (result, step) -> its name after the Loop; after: nodes that compute these values from the Loop's results.
     """
 
     def __init__(self, loop: unrolled.UnrolledLoop, opset: int) -> None:
@@ -370,7 +373,7 @@ class LoopWriter:
         self.after: list[onnx.NodeProto] = []
 
     def write(self) -> None:
-        """Change the graph."""
+        """Changes the graph."""
         before, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
         for node in self.graph.node:
             if max(map(self.steps.step, self.view.read(node)), default=-1) < self.loop.first:
@@ -387,19 +390,19 @@ class LoopWriter:
         self._replace([*before, self._loop(), *self.after, *behind])
 
     def _is_inside(self, names: Iterable[str]) -> bool:
-        """True if the loop makes values, which its first step may find made before."""
+        """True if the loop's own steps make all these values. Its first step may read others, made earlier."""
         known = [self.view.named(name) for name in names if name]
         return all(name in self.loop.results and self.steps.step(name) >= self.loop.first for name in known)
 
     def _axes_of_start(self, name: str) -> list[int]:
-        """The axes of size 1 that the first value of a state is given."""
+        """Axes of size 1 that an Unsqueeze adds to the first value of a state."""
         node = self.view.makers.get(self.loop.starts[name])
         return self.view.axes(node) if node is not None and node.op_type == "Unsqueeze" else []
 
-    # -- what is read around the Loop -----------------------------------------------------------------------------
+    # -- values that are read outside of the Loop -----------------------------------------------------------------
 
     def _with_stack(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """A node; a Concat of all steps reads the value of all of them in place of these."""
+        """A node. A Concat of all steps reads the array of all steps instead."""
         known = self.loop.results
         found = {i: known[name] for i, name in enumerate(self.view.inputs(node)) if name in known}
         steps, order = list(range(self.loop.first, self.steps.count)), [step for _, step in found.values()]
@@ -421,7 +424,7 @@ class LoopWriter:
         return onnx.helper.make_node("Concat", inputs, node.output, node.name, axis=axis)
 
     def _without_axes(self, result: unrolled.Result) -> tuple[unrolled.Result, list[int]]:
-        """The result that another one is with axes of size 1, and these."""
+        """The result that gets more axes of size 1 in another result, and these axes."""
         node = self.loop.copies[result[0]][0]
         source = self.view.named(node.input[0])
         if node.op_type == "Unsqueeze" and self.loop.is_own(source):
@@ -429,7 +432,7 @@ class LoopWriter:
         return result, self.axes.get(result, [])
 
     def _value(self, result: unrolled.Result, step: int, name: str) -> str:
-        """The name of a result of one step; a new value gets the given one."""
+        """The name of a result in one step. A new value gets the given name."""
         if (result, step) not in self.made:
             self.made[result, step] = self._new_value(result, step, name)
         return self.made[result, step]
@@ -442,7 +445,7 @@ class LoopWriter:
         return self._appended(self._with_axes("Unsqueeze", bare, axes, name or self._fresh(f"{bare}/unsqueeze")))
 
     def _bare(self, result: unrolled.Result, step: int, name: str) -> str:
-        """A result of one step, without the axes that it is carried without."""
+        """A result of one step, without the axes that the carried value does not have."""
         if result in self.axes and step == self.steps.count - 1:
             return self.last.setdefault(result, name or self._fresh(f"{self._name(result)}/last"))
         place = self._constant(step - self.loop.first)
@@ -486,11 +489,11 @@ class LoopWriter:
         return onnx.helper.make_node("Loop", inputs, outputs, called, body=body)
 
     def _start(self, name: str, axes: list[int]) -> str:
-        """The first value of a state, without the axes that it is carried without."""
+        """The first value of a state, without the axes that the carried value does not have."""
         return self.view.named(self.view.makers[name].input[0]) if axes else name
 
     def _needed(self) -> set[unrolled.Copies]:
-        """The copies that something around the Loop follows from."""
+        """The copies that are needed for the values that are read outside of the Loop."""
         needed, todo = set[unrolled.Copies](), [key for key, _ in (*self.every, *self.last)]
         while todo:
             key = todo.pop()
@@ -502,7 +505,7 @@ class LoopWriter:
         return needed
 
     def _is_bare(self, needed: set[unrolled.Copies]) -> bool:
-        """True if a step can do without the axes that states are carried without, as they only repeat operands."""
+        """True if a step can work without the extra axes of states, because they only repeat operands."""
         wide = {name for name, result in self.loop.states.items() if self.axes[result] == [0]}
         for key, nodes in self.loop.copies.items():
             inputs, rank = self.loop.inputs(key), self.view.rank(nodes[0].output[0]) or 0
@@ -521,7 +524,7 @@ class LoopWriter:
         return self.steps.step(name) == self.loop.first + 1 and self.steps.place(name) is not None
 
     def _places(self, names: Sequence[str], trip: str, inner: dict[str, str]) -> Iterator[onnx.NodeProto]:
-        """Nodes that read arrays at the place of a trip; their results become known as inner."""
+        """Nodes that read arrays at the place of a trip. `inner` gets the names of their results."""
         first, place = self._constant(self.steps.at(self.loop.first)), self._fresh("place")
         yield onnx.helper.make_node(
             *(("Sub", [first, trip]) if self.steps.reverse else ("Add", [trip, first])), [place]
@@ -535,7 +538,7 @@ class LoopWriter:
                 yield self._with_axes("Unsqueeze", step, [read.axis], inner[name])
 
     def _copy(self, node: onnx.NodeProto, inner: dict[str, str]) -> onnx.NodeProto:
-        """A node of the body."""
+        """A copy of a node for the body."""
         inner.update((name, self._fresh(f"{name}/step")) for name in node.output if name)
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
@@ -546,7 +549,7 @@ class LoopWriter:
     # -- parts of the graph ---------------------------------------------------------------------------------------
 
     def _name(self, result: unrolled.Result) -> str:
-        """The name of a result in the second step."""
+        """The name of a result in the loop's second step."""
         key, i = result
         return str(self.loop.copies[key][0].output[i])
 
@@ -564,7 +567,7 @@ class LoopWriter:
         return onnx.helper.make_node(op, [name, self._constant(axes)], [result])
 
     def _append(self, op: str, inputs: list[str], name: str = "", **attributes: Any) -> str:
-        """Add a node after the Loop; the name of its result."""
+        """Adds a node after the Loop. Returns the name of its result."""
         name = name or self._fresh(f"{inputs[0]}/{op.lower()}")
         return self._appended(onnx.helper.make_node(op, inputs, [name], **attributes))
 
@@ -573,7 +576,7 @@ class LoopWriter:
         return str(node.output[0])
 
     def _replace(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Give the graph these nodes, less those that only read what nothing uses any more."""
+        """Gives the graph these nodes, without those that only prepare values which are no longer read."""
         may_go = {
             unrolled.first_result(node)
             for node in nodes

@@ -1,4 +1,4 @@
-"""ONNX ops that become several ops of rnnops, those of the domain `com.microsoft` on floats among them."""
+"""ONNX ops that become several ops of rnnops, including float ops of the domain `com.microsoft`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MODES = ("DCR", "CRD")
 
 
 def depth_to_space(node: Node) -> Sequence[Blob]:
-    """Channels become blocks of an image; in mode CRD those of a block are next to each other."""
+    """Channels become blocks of an image. In mode CRD the channels of one block are neighbours."""
     x, size, channels, mode = settings(node)
     if channels % size**2:
-        node.fail("channels are whole blocks", wanted=f"a multiple of {size**2}", came=channels)
+        node.fail("the channels do not make whole blocks", wanted=f"a multiple of {size**2}", came=channels)
     rest = channels // size**2
     batch, image = shape(x, 0, 1), shape(x, 2)
     inner = [size, size, rest] if mode == "DCR" else [rest, size, size]
@@ -52,13 +52,13 @@ def space_to_depth(node: Node) -> Sequence[Blob]:
 
 
 def settings(node: Node) -> tuple[Blob, int, int, str]:
-    """The image, the side of a block, the channels, which must be fixed, and the mode."""
+    """The image, the side of a block, the number of channels (which must be fixed) and the mode."""
     x, size, mode = node.input(0), node.required("blocksize", "int"), node.attr("mode", "string", "DCR")
     dims = node.dims(x)
     channels = dims[1] if len(dims) == 4 else None
     if not isinstance(channels, int) or size < 1 or mode not in MODES:
         node.fail(
-            "no image of blocks",
+            "the image cannot be cut into blocks",
             wanted="four axes, a fixed number of channels, a blocksize of 1 or more, mode DCR or CRD",
             came=f"{list(dims)}, {size}, {mode}",
         )
@@ -68,12 +68,15 @@ def settings(node: Node) -> tuple[Blob, int, int, str]:
 BLOCK_RULES: dict[str, Rule] = {"DepthToSpace": depth_to_space, "SpaceToDepth": space_to_depth}
 
 
-TINY = float(np.float32(1e-9))  # what MeanVarianceNormalization adds to the deviation, as a file can have it
-EPSILON = float(np.float32(1e-5))  # the default of all of them
+TINY = float(np.float32(1e-9))  # what MeanVarianceNormalization adds to the deviation, rounded as in a file
+EPSILON = float(np.float32(1e-5))  # the default epsilon of all these ops
 
 
 def batch(node: Node) -> Sequence[Blob | None]:
-    """Statistics of the batch were asked for by naming five results before op set 14, which is not supported."""
+    """Normalizes with given statistics.
+
+    Before op set 14, naming five results asked for batch statistics; that is refused.
+    """
     if node.opset < 9 and node.attr("spatial", "int", 1) != 1:
         node.fail("statistics of every element are not supported", wanted="spatial=1")
     training = node.attr("training_mode", "int", 0) if node.opset >= 14 else 0
@@ -86,16 +89,16 @@ def batch(node: Node) -> Sequence[Blob | None]:
 
 
 def instance(node: Node) -> Sequence[Blob]:
-    """Each channel of each row by its own statistics."""
+    """Normalizes each channel of each row by its own statistics."""
     x, rank = node.input(0), node.rank(node.input(0))
     if rank < 3:
-        node.fail("there is nothing to normalise over", wanted="three axes or more", came=rank)
+        node.fail("there is no axis to normalize over", wanted="three axes or more", came=rank)
     unit = normal(x, list(range(2, rank)), node.attr("epsilon", "float", EPSILON))
     return (unit * per_channel(node.input(1), rank) + per_channel(node.input(2), rank),)
 
 
 def group(node: Node) -> Sequence[Blob]:
-    """Scale and bias are of groups before op set 21, of channels since; statistics are in the elements' own type."""
+    """Normalizes groups of channels. Scale and bias belong to groups before op set 21, and to channels since."""
     x, rank, groups = node.input(0), node.rank(node.input(0)), node.required("num_groups", "int")
     if node.opset >= 21 and node.attr("stash_type", "int", 1) != 1:
         node.fail("statistics of this element type are not supported", wanted="stash_type=1")
@@ -107,7 +110,10 @@ def group(node: Node) -> Sequence[Blob]:
 
 
 def lengths(node: Node) -> Sequence[Blob]:
-    """Divided by sums of absolute values, or by roots of sums of squares; 0 where these are, and its gradient too."""
+    """Divides by sums of absolute values, or by roots of sums of squares.
+
+    Where such a sum is 0, result and gradient are 0.
+    """
     x, axis, p = node.input(0), node.attr("axis", "int", -1), node.attr("p", "int", 2)
     if p not in (1, 2):
         node.fail("a norm of this kind is not supported", wanted="p=1 or p=2", came=p)
@@ -118,7 +124,7 @@ def lengths(node: Node) -> Sequence[Blob]:
 
 
 def mean_variance(node: Node) -> Sequence[Blob]:
-    """To mean 0 and variance 1 over the axes."""
+    """Normalizes to mean 0 and variance 1 over axes."""
     x, axes = node.input(0), list(node.attr("axes", "ints", (0, 2, 3)))
     centred = x - reduce_mean(x, axes)
     return (centred / (sqrt(reduce_mean(centred * centred, axes)) + TINY),)
@@ -131,7 +137,7 @@ def normal(x: Blob, axes: list[int], epsilon: float) -> Blob:
 
 
 def per_channel(blob: Blob, rank: int) -> Blob:
-    """One number for each channel, or group, of an array of so many axes."""
+    """One number for each channel or group, reshaped to broadcast with an array of this rank."""
     return reshape(blob, [-1, *(1,) * (rank - 2)]) if rank > 2 else blob
 
 
@@ -146,11 +152,11 @@ NORMALIZATION_RULES: dict[str, Rule] = {
 
 
 INF = float("inf")
-SIXTH = float(np.float32(1 / 6))  # as a file can have it
+SIXTH = float(np.float32(1 / 6))  # rounded as in a file
 
 
 def by_element(function: Callable[..., Blob], **defaults: float) -> Rule:
-    """A rule for a function of the inputs, whose keywords are attributes that are floats."""
+    """A rule for a function of the inputs. Its keywords are float attributes."""
 
     def rule(node: Node) -> Sequence[Blob]:
         given = {name: node.attr(name, "float", value) for name, value in defaults.items()}
@@ -164,7 +170,7 @@ def shrink(x: Blob, bias: float, lambd: float) -> Blob:
 
 
 def is_inf(node: Node) -> Sequence[Blob]:
-    """Either sign may be left out."""
+    """True where a number is infinite. Attributes may exclude one sign."""
     x, signs = node.input(0), (("detect_negative", -INF), ("detect_positive", INF))
     found = [equal(x, value) for name, value in signs if node.attr(name, "int", 1)]
     return (or_(*found) if len(found) == 2 else found[0] if found else less(x, x),)
@@ -176,7 +182,7 @@ def size(node: Node) -> Sequence[Blob]:
 
 
 def reduction(of: Callable[[Blob], Blob], name: str, then: Callable[[Blob], Blob]) -> Rule:
-    """A rule for a reduction `name` of what `of` makes of the elements, and `then` of its result."""
+    """A rule for the reduction `name` of `of(x)`, followed by `then`."""
 
     def rule(node: Node) -> Sequence[Blob]:
         node.inputs[0], node.op = of(node.input(0)), name
@@ -191,13 +197,13 @@ def same(blob: Blob) -> Blob:
 
 
 def root(squares: Blob) -> Blob:
-    """The square root, with the gradient 0 at 0."""
+    """The square root, with gradient 0 at 0."""
     nothing = equal(squares, 0.0)
     return where(nothing, 0.0, sqrt(where(nothing, 1.0, squares)))
 
 
 def trilu(node: Node) -> Sequence[Blob]:
-    """The triangle of the last two axes on and above a diagonal, or on and below it; elsewhere 0."""
+    """Keeps a triangle of the last two axes: above and on a diagonal, or below and on it. The rest is 0."""
     x, upper = node.input(0), node.attr("upper", "int", 1)
     rows, columns = (extent(x, axis) for axis in (-2, -1))
     here, there = unsqueeze(range_(0, rows), [1]), range_(0, columns)
@@ -207,11 +213,11 @@ def trilu(node: Node) -> Sequence[Blob]:
 
 
 def gather_elements(node: Node) -> Sequence[Blob]:
-    """Elements by their places in the flat array."""
+    """Picks elements by their places in the flat array."""
     data, indices = node.input(0), node.input(1)
     rank, axis = node.rank(data), node.attr("axis", "int", 0)
     if node.rank(indices) != rank or not -rank <= axis < rank:
-        node.fail("data and indices have one rank, and the axis is below it", came=[rank, node.rank(indices), axis])
+        node.fail("data and indices differ in rank, or the axis is wrong", came=[rank, node.rank(indices), axis])
     whole = cast(indices, "int64")
     along = [whole if i == axis % rank else numbers_along(whole, i, rank) for i in range(rank)]
     place = inside(along[0], data, 0)
@@ -221,11 +227,11 @@ def gather_elements(node: Node) -> Sequence[Blob]:
 
 
 def reverse_sequence(node: Node) -> Sequence[Blob]:
-    """The first steps of each row backwards, the others as they are: rows and steps are looked up as one axis."""
+    """Turns the first steps of each row around and keeps the others. Rows and steps are one axis of the lookup."""
     x, lengths = node.input(0), cast(node.input(1), "int64")
     batch, time = node.attr("batch_axis", "int", 1), node.attr("time_axis", "int", 0)
     if {batch, time} != {0, 1}:
-        node.fail("time and batch are the first two axes", wanted="0 and 1", came=f"{time} and {batch}")
+        node.fail("time and batch must be the first two axes", wanted="0 and 1", came=f"{time} and {batch}")
     steps, of_row = numbers_along(x, time, 2), unsqueeze(lengths, [time])
     source = inside(where(less(steps, of_row), of_row - 1 - steps, steps), x, time)
     rows = numbers_along(x, batch, 2)
@@ -235,7 +241,10 @@ def reverse_sequence(node: Node) -> Sequence[Blob]:
 
 
 def inside(index: Blob, data: Blob, axis: int) -> Blob:
-    """Indices of an axis from 0 on; one out of range is beyond all elements of the array, where no lookup goes."""
+    """Indices of an axis, counted from 0.
+
+    An index out of range becomes a place beyond the array, which a lookup refuses.
+    """
     last = extent(data, axis)
     from_start = where(less(index, 0), index + last, index)
     wrong = or_(less(from_start, 0), greater_or_equal(from_start, last))
@@ -243,12 +252,12 @@ def inside(index: Blob, data: Blob, axis: int) -> Blob:
 
 
 def extent(x: Blob, axis: int) -> Blob:
-    """The size of an axis, without axes."""
+    """The size of an axis, as a number without axes."""
     return squeeze(shape(x, axis, None if axis == -1 else axis + 1), [0])
 
 
 def numbers_along(x: Blob, axis: int, rank: int) -> Blob:
-    """0, 1, 2, ... for an axis of x, as that axis of `rank`."""
+    """0, 1, 2, ... along an axis of x, as an array of rank `rank`."""
     numbers = range_(0, extent(x, axis))
     return reshape(numbers, [-1 if i == axis else 1 for i in range(rank)])
 
@@ -274,29 +283,29 @@ GROUP_RULES: dict[str, Rule] = {
 }
 
 
-MOST = 2**24  # elements of a table that a file may ask for
-LONGEST = 2**17  # elements of a window, some seconds of sound; transforms are of far shorter ones
+MOST = 2**24  # most elements of a table that a file may ask for
+LONGEST = 2**17  # most elements of a window, some seconds of sound; transforms are far shorter
 WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
 Array = np.ndarray[Any, Any]
 
 
 def window(node: Node) -> Sequence[Blob]:
-    """A sum of cosines over a known number of elements."""
+    """A sum of cosines, for a known number of elements."""
     size, periodic = number(node, 0), node.attr("periodic", "int", 1)
     if not 0 <= size <= LONGEST or (size == 1 and not periodic):
-        node.fail("no window has this size", wanted=f"from {1 if periodic else 2} to {LONGEST}", came=size)
+        node.fail("a window cannot have this size", wanted=f"from {1 if periodic else 2} to {LONGEST}", came=size)
     turn = 2 * np.pi * np.arange(size) / max(size if periodic else size - 1, 1)
     mean, once, twice = WINDOWS[node.op]
     return (typed_constant(node, mean - once * np.cos(turn) + twice * np.cos(2 * turn)),)
 
 
 def mel_weights(node: Node) -> Sequence[Blob]:
-    """Triangles over the bins of a spectrum, evenly apart on the mel scale."""
+    """Triangles over the bins of a spectrum, spaced evenly on the mel scale."""
     filters, length, rate = (number(node, i) for i in range(3))
     edges = [scalar(node, i) for i in (3, 4)]
     rows = length // 2 + 1
     if min(filters, length, rate) <= 0 or rows * filters > MOST or not -700 < edges[0] <= edges[1]:
-        node.fail("no spectrum has these numbers", came=[filters, length, rate, *edges])
+        node.fail("a spectrum cannot have these numbers", came=[filters, length, rate, *edges])
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in edges)
     mels = low + np.arange(filters + 2) * (high - low) / (filters + 2)
     hertz = 700 * np.expm1(mels / 2595 * np.log(10))
@@ -312,12 +321,12 @@ def mel_weights(node: Node) -> Sequence[Blob]:
 
 
 def dft(node: Node) -> Sequence[Blob]:
-    """A product with a table: the axis is the last but one then, and each complex number two elements."""
+    """A product with a table. The axis is the last but one for it, and each complex number has two elements."""
     x, rank = node.input(0), node.rank(node.input(0))
     axis = node.attr("axis", "int", 1) if node.opset < 20 else number(node, 2) if node.has(2) else -2
     inverse, one_sided = (bool(node.attr(name, "int", 0)) for name in ("inverse", "onesided"))
     if not -rank <= axis < rank or axis % rank == rank - 1:
-        node.fail("the axis is none of a signal's", wanted=f"0 to {rank - 2}", came=axis)
+        node.fail("the axis is not an axis of the signal", wanted=f"0 to {rank - 2}", came=axis)
     size, parts = fixed(node, x, axis % rank), fixed(node, x, rank - 1)
     length = number(node, 1) if node.has(1) else 2 * (size - 1) if inverse and one_sided else size
     perm = [*(i for i in range(rank - 1) if i != axis % rank), axis % rank, rank - 1]
@@ -328,7 +337,7 @@ def dft(node: Node) -> Sequence[Blob]:
 
 
 def stft(node: Node) -> Sequence[Blob]:
-    """Frames of a signal are looked up, weighted, and transformed by one product."""
+    """Looks up frames of a signal, weights them, and transforms them by one product."""
     x, step, one_sided = node.input(0), number(node, 1), bool(node.attr("onesided", "int", 1))
     if node.rank(x) == 2:
         x = unsqueeze(x, [2])
@@ -336,7 +345,7 @@ def stft(node: Node) -> Sequence[Blob]:
     weights = node.optional(2)
     length = number(node, 3) if node.has(3) else fixed(node, weights, 0) if weights is not None else fixed(node, x, 1)
     if step <= 0 or not 0 < length <= MOST or (weights is not None and fixed(node, weights, 0) != length):
-        node.fail("frames have the length of the window, and a step", came=f"length {length}, step {step}")
+        node.fail("a frame must be as long as the window, and its step above 0", came=f"length {length}, step {step}")
     table = fourier(node, length, parts, length, inverse=False, one_sided=one_sided)
     first = range_(0, (extent(x, 1) - length) / step + 1) * step
     frames = gather(x, unsqueeze(first, [1]) + range_(0, length, net=node.net), 1)
@@ -360,7 +369,7 @@ def fourier(node: Node, size: int, parts: int, length: int, inverse: bool, one_s
 
 
 def transformed(node: Node, x: Blob, rank: int, table: Array) -> Blob:
-    """The last two axes by a table."""
+    """The last two axes, multiplied by a table."""
     size, parts, bins, results = table.shape
     flat = reshape(x, [*[0] * (rank - 2), size * parts])
     matrix = table.reshape(size * parts, bins * results).astype(node.float_dtype)
@@ -374,24 +383,24 @@ def typed_constant(node: Node, array: Array) -> Blob:
 
 
 def scalar(node: Node, i: int) -> float:
-    """The number that input i is. Raises OnnxError where it is not known before a run."""
+    """The number in input i. Raises OnnxError if it is not known before a run."""
     value = node.known_value(i)
     if value is None or value.size != 1:
-        node.fail(f"input {i} is one number that is known before a run", came=None if value is None else value.shape)
+        node.fail(f"input {i} must be one number known before a run", came=None if value is None else value.shape)
     return float(value.item())
 
 
 def number(node: Node, i: int) -> int:
-    """As `scalar`, of an integer."""
+    """As `scalar`, for an integer."""
     return int(scalar(node, i))
 
 
 def fixed(node: Node, x: Blob, axis: int) -> int:
-    """The size of an axis, which the file must fix."""
+    """The size of an axis. The file must fix it."""
     dims = node.dims(x)
     size = dims[axis] if -len(dims) <= axis < len(dims) else None
     if not isinstance(size, int):
-        node.fail("a size decides a table, and the file leaves it open", hint="Give it: load(path, sizes={...}).")
+        node.fail("a table needs a size that the file leaves open", hint="Give it: load(path, sizes={...}).")
     return size
 
 
@@ -404,7 +413,7 @@ SPECTRUM_RULES: dict[str, Rule] = {
 
 
 def fused_conv(node: Node) -> Sequence[Blob]:
-    """A convolution, an array that is added where there is one, and an activation."""
+    """A convolution, an added array if there is one, and an activation."""
     (y,) = node.net.append("Conv", [node.input(0), node.input(1), node.optional(2)], node.given(CONV))
     y = y + node.input(3) if node.has(3) else y
     name, numbers_of = node.attr("activation", "string", ""), node.attr("activation_params", "floats", ())
@@ -424,7 +433,7 @@ def biased_gelu(approximate: str) -> Rule:
 
 
 def biased(node: Node, x: Blob, i: int) -> Blob:
-    """x and the i-th input, where that is given."""
+    """x plus the i-th input, if that is given."""
     return x + node.input(i) if node.has(i) else x
 
 
@@ -435,7 +444,7 @@ def quick_gelu(node: Node) -> Sequence[Blob]:
 
 
 def fused_matmul(node: Node) -> Sequence[Blob]:
-    """A product, of operands whose last two axes may change places, times a number."""
+    """A product times a number. The last two axes of each operand may be swapped first."""
     for name in ("transBatchA", "transBatchB"):
         if node.attr(name, "int", 0):
             node.fail(f"attribute '{name}' is not supported", wanted=0)
@@ -445,7 +454,7 @@ def fused_matmul(node: Node) -> Sequence[Blob]:
 
 
 def turned(node: Node, x: Blob, attribute: str) -> Blob:
-    """x with its last two axes changed where an attribute says so; a list has but one."""
+    """x with its last two axes swapped if an attribute asks for it. A list has one axis and stays."""
     if not node.attr(attribute, "int", 0) or node.rank(x) < 2:
         return x
     axes = list(range(node.rank(x)))
@@ -453,7 +462,7 @@ def turned(node: Node, x: Blob, attribute: str) -> Blob:
 
 
 def fused_gemm(node: Node) -> Sequence[Blob]:
-    """Gemm and one of the activations that recurrent ops have."""
+    """Gemm, then one of the activations of recurrent ops."""
     options = {name: node.attr(name, "float", 1.0) for name in ("alpha", "beta")}
     turns = {name: node.attr(name, "int", 0) for name in ("transA", "transB")}
     y = gemm(node.input(0), node.input(1), node.optional(2), **options, **turns)
@@ -464,7 +473,7 @@ def fused_gemm(node: Node) -> Sequence[Blob]:
 
 
 def skip_layer_normalization(node: Node) -> Sequence[Blob | None]:
-    """LayerNormalization of a sum, and that sum."""
+    """LayerNormalization of a sum, and the sum itself."""
     total = biased(node, node.input(0) + node.input(1), 4)
     epsilon = node.attr("epsilon", "float", 1e-12)
     return layer_normalization(total, node.input(2), node.optional(3), axis=-1, epsilon=epsilon), None, None, total

@@ -1,19 +1,19 @@
-"""If nodes and sequences of arrays, followed while a file is read.
+"""Reads If nodes and sequences of arrays.
 
-**If nodes, read in place**: one branch where sizes decide which, else both, and Where takes one of each two results. A
-condition that follows from constants and fixed sizes is known. One that follows from sizes that the file leaves open is
-taken for what it is at sizes that are large and differ. Where the rest of the file does not fit that branch, the other
-one is read. A run whose sizes take another branch is refused by a Reshape. Inside a branch that data decide, it is
-refused only if the data take that branch at such sizes: both are computed, also the one that the sizes do not fit.
+**If nodes are read in place**. If sizes decide the branch, one branch is read. Else both are read, and a Where chooses
+each result. A condition that depends on constants and fixed sizes is known. A condition that depends on open sizes is
+evaluated at sizes that are large and differ. If the rest of the file does not fit that branch, the other branch is
+read. A Reshape refuses a run whose sizes take another branch than the one that was read. Inside a branch that data
+decide, such a run is refused only if the data take that branch. Both branches are computed, even one that the sizes do
+not fit.
 
-A branch becomes nodes of the graph around it, its values under names that nothing else has. So all that is known around
-an If is known inside, and sizes that its values decide can be known as well. Nothing that a branch may hold has an
-effect besides its results, so computing both is harmless. A run refuses in the branch that is not taken what it refuses
-anywhere.
+A branch becomes nodes of the surrounding graph, and its values get new names. So everything that is known around an If
+is known inside, and sizes that its values decide can be known too. No node that a branch may hold has side effects, so
+computing both branches is harmless. But a run also refuses what it would refuse in the branch that is not taken.
 
-**Sequences of arrays**: no value of a net is one, so they are followed while a file is read. A sequence is known by its
-parts: arrays one by one, and all steps of a Loop in one array `[steps, ...]`. What is read of it (an element, all of
-them joined, its length) becomes ops on these.
+**Sequences of arrays** are followed while a file is read, because no value of a net is a sequence. A sequence is a list
+of parts: single arrays, and arrays `[steps, ...]` that hold all steps of a Loop. Reads of a sequence (an element, all
+of them joined, its length) become ops on the parts.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from rnnops.types import BOOL
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
-Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers
+Operand: TypeAlias = str | int | Sequence[int]  # the name of a value, or integers that become a constant
 Condition: TypeAlias = "int | str | tuple[Condition, ...]"
 BRANCHES = {True: "then_branch", False: "else_branch"}
-MOST_OPS = 8  # of bools, one after the other, that tell whether two conditions are one; they may form a tree
+MOST_OPS = 8  # depth of the tree of ops that is compared to tell whether two conditions are equal
 
 
 def read_if(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
-    """Read an If node into the graph around it."""
+    """Reads an If node into the surrounding graph."""
     branches = {taken: branch_of(attributes, name, len(proto.output)) for taken, name in BRANCHES.items()}
     if unread := set(attributes) - set(BRANCHES.values()):
-        raise OnnxError("attributes are not supported", came=", ".join(sorted(unread)))
+        raise OnnxError("these attributes are not supported", came=", ".join(sorted(unread)))
     if len(proto.input) != 1 or reader.dtype_of(proto.input[0]) != BOOL:
         raise OnnxError("an If has one input, a bool", came=", ".join(proto.input))
     known = reader.known_value(proto.input[0])
     likely = reader.likely_value(proto.input[0]) if known is None else known
     if known is None:
-        name = proto.name or next(filter(None, proto.output), "")  # errors tell of it
+        name = proto.name or next(filter(None, proto.output), "")  # errors name it
         source = reader.sizes.source(reader.blob(proto.input[0]).name)
         reader.model.branches.append(OpenBranch(f"If '{name}'", source))
     if likely is None:
         return read_both(reader, proto, branches)
     if likely.size != 1:
-        raise OnnxError("a condition is one element", blob=proto.input[0], came=list(likely.shape))
+        raise OnnxError("a condition must have one element", blob=proto.input[0], came=list(likely.shape))
     taken = bool(likely.item()) if known is not None else choice(reader, proto.input[0], bool(likely.item()))
     return read_one(reader, proto, branches, taken, certain=known is not None)
 
 
 def choice(reader: GraphReader, name: str, likely: bool) -> bool:
-    """The branch to read where open sizes decide it: the likely one, unless reading the file that way has failed."""
+    """The branch to read if open sizes decide: the likely one, or the other one if reading that has failed."""
     condition, is_negated = condition_of(reader, name, MOST_OPS), False
     if not is_open(condition):
         return likely
@@ -77,10 +77,10 @@ def choice(reader: GraphReader, name: str, likely: bool) -> bool:
 
 
 def condition_of(reader: GraphReader, name: str, most: int) -> Condition:
-    """A condition as ops on the two choices of made-up sizes, so that one that is computed twice is one.
+    """A condition as a tree of ops on both choices of made-up sizes. Two conditions that are computed alike are equal.
 
     Args:
-        most: ops that are followed one after the other; beyond them a value is known by its name.
+        most: depth to which ops are followed. Deeper values are known by name only.
     """
     op = next((op for op in reversed(reader.net.ops) if name in op.outputs), None)
     if op is None or reader.dtype_of(name) != BOOL or not op.inputs:
@@ -89,7 +89,7 @@ def condition_of(reader: GraphReader, name: str, most: int) -> Condition:
 
 
 def is_open(condition: Condition) -> bool:
-    """True if a condition reads a number that differs between the choices of made-up sizes."""
+    """True if a condition reads a number that differs between the two choices of made-up sizes."""
     if isinstance(condition, tuple) and isinstance(condition[0], int):
         return condition[0] != condition[1]
     return isinstance(condition, tuple) and any(map(is_open, condition))
@@ -98,7 +98,7 @@ def is_open(condition: Condition) -> bool:
 def read_one(
     reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], taken: bool, certain: bool
 ) -> None:
-    """The branch that is taken; where that follows from open sizes, a run at which it is not is refused."""
+    """Reads the branch that is taken. If open sizes decide it, a run whose sizes take the other branch is refused."""
     guard, fits = "", None if certain else reader.fits
     if fits is not None:
         condition = scalar_condition(reader, proto)
@@ -113,18 +113,21 @@ def read_one(
             guarded = appended(reader, f"{name}/guarded", "Reshape", [result, sizes], allowzero=1)
             known = reader.known(reader.blob(result).name)
             reader.read_node(onnx.helper.make_node("Reshape", [guarded, shape], [name], allowzero=1))
-            reader.probes.give(reader.blob(name).name, known)  # made-up sizes need not take this branch
+            reader.probes.give(reader.blob(name).name, known)  # the made-up sizes may take the other branch
         elif name:
             reader.read_node(onnx.helper.make_node("Identity", [result], [name]))
 
 
 def negated(reader: GraphReader, condition: str) -> str:
-    """True where a condition is not."""
+    """The name of a bool that is the opposite of the condition."""
     return appended(reader, f"{condition}/not", "Not", [condition])
 
 
 def cut_to_one(reader: GraphReader, node: onnx.NodeProto) -> onnx.NodeProto:
-    """A Squeeze with the first place of its axes, which are longer where its result is not taken; else the node."""
+    """A Squeeze that first picks place 0 of its axes, as they may be longer if its branch is not taken.
+
+    Other nodes stay.
+    """
     axes = reader.known_value(node.input[1]) if len(node.input) > 1 else attributes_of(node).get("axes", (0, None))[1]
     if node.op_type != "Squeeze" or axes is None:
         return node
@@ -135,14 +138,14 @@ def cut_to_one(reader: GraphReader, node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def guard_of(reader: GraphReader, proto: onnx.NodeProto, taken: bool) -> str:
-    """1 where the condition is what it is taken for, else a number that no size can be: no Reshape accepts that."""
+    """A size 1 if the condition is as assumed, else a number that no Reshape accepts as a size."""
     prefix = next(filter(None, proto.output), proto.op_type)
     condition, numbers = scalar_condition(reader, proto), ([1], [-7]) if taken else ([-7], [1])
     return appended(reader, f"{prefix}/guard", "Where", [condition, *numbers])
 
 
 def appended(reader: GraphReader, name: str, op: str, inputs: Iterable[Operand], **attributes: Any) -> str:
-    """One more node of the graph; the name of its result. Integers among the inputs become constants."""
+    """Appends a node to the graph. Returns the name of its result. Integer inputs become constants."""
     prefix = name.rpartition("/")[0]
     names = [given if isinstance(given, str) else constant(reader, prefix, given) for given in inputs]
     free = free_name(name, reader.taken)
@@ -158,14 +161,14 @@ def unsqueezed(reader: GraphReader, hint: str, name: str, axis: int) -> str:
 
 
 def constant(reader: GraphReader, prefix: str, value: int | Sequence[int]) -> str:
-    """A constant of the graph, an integer or a list of them; its name."""
+    """Appends a constant: an integer or a list of integers. Returns its name."""
     return appended(
         reader, f"{prefix}/constant", "Constant", [], value=onnx.numpy_helper.from_array(np.array(value, "int64"))
     )
 
 
 def branch_of(attributes: Attributes, name: str, outputs: int) -> onnx.GraphProto:
-    """A branch, which has as many results as the node."""
+    """A branch. It must have as many results as the node."""
     graph = attributes.get(name, (0, None))[1]
     if not isinstance(graph, onnx.GraphProto):
         raise OnnxError(f"attribute '{name}' is not a graph")
@@ -175,7 +178,7 @@ def branch_of(attributes: Attributes, name: str, outputs: int) -> onnx.GraphProt
 
 
 def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto]) -> None:
-    """Both branches, and Where between each two results, which must have one type."""
+    """Reads both branches, and a Where for each two results. The two must have one type."""
     undecided, condition = reader.model.branches[-1], scalar_condition(reader, proto)
     (then, otherwise), place = read_guarded(reader, proto, branches, condition)
     for name, one, other in zip(proto.output, then, otherwise, strict=True):
@@ -185,14 +188,17 @@ def read_both(reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool
             reader.read_node(onnx.helper.make_node("Gather", [chosen, place], [name], axis=0))
         elif name:
             reader.read_node(onnx.helper.make_node("Where", inputs, [name]))
-    if undecided.source is not None:  # it has been read, whatever comes
+    if undecided.source is not None:  # both branches are read, so this If cannot be what fails later
         reader.model.branches.remove(undecided)
 
 
 def read_guarded(
     reader: GraphReader, proto: onnx.NodeProto, branches: Mapping[bool, onnx.GraphProto], condition: str
 ) -> tuple[list[list[str]], str]:
-    """The results of both branches, and 0 where sizes fit the one that is taken, else a place that no array has."""
+    """The results of both branches, and a place:
+
+    0 if sizes fit the branch that is taken, else a place that no array has.
+    """
     prefix = next(filter(None, proto.output), proto.op_type)
     around, results, fit = reader.fits, [], ""
     for taken in (True, False):
@@ -210,7 +216,7 @@ def read_guarded(
 
 
 def scalar_condition(reader: GraphReader, proto: onnx.NodeProto) -> str:
-    """The condition without axes, so that it broadcasts to whatever the branches give."""
+    """The condition without axes, so that it broadcasts to all results of the branches."""
     name = str(proto.input[0])
     if reader.dims(name) == ():
         return name
@@ -218,7 +224,7 @@ def scalar_condition(reader: GraphReader, proto: onnx.NodeProto) -> str:
 
 
 def of_one_shape(reader: GraphReader, name: str, then: str, otherwise: str) -> str:
-    """The result of the one branch in the shape of the other's; a run refuses it where it has another size."""
+    """The result of one branch in the shape of the other branch's result. A run refuses a result of another size."""
     kinds = [reader.known(reader.blob(result).name) for result in (then, otherwise)]
     if None in kinds or kinds[0] != kinds[1]:
         raise OnnxError(
@@ -234,7 +240,7 @@ def of_one_shape(reader: GraphReader, name: str, then: str, otherwise: str) -> s
 
 
 def in_words(known: Known | None) -> str:
-    """A type as people read it, open sizes as question marks."""
+    """A type for people to read. Open sizes are question marks."""
     if known is None:
         return "a type that does not follow from the file"
     return f"{known[0].dtype}[{', '.join('?' if size is None else str(size) for size in fixed_dims(known))}]"
@@ -243,10 +249,10 @@ def in_words(known: Known | None) -> str:
 def read_branch(
     reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto, word: str, any_size: bool = False
 ) -> list[str]:
-    """Read a branch into the graph around it; the names of its results there.
+    """Reads a branch into the surrounding graph. Returns the names of its results there.
 
     Args:
-        any_size: whether it is computed at sizes that it does not fit, too.
+        any_size: True if the branch is computed even at sizes that it does not fit.
     """
     prefix = f"{next(filter(None, proto.output), proto.op_type)}/{word}"
     check_names(graph)
@@ -267,7 +273,7 @@ def read_branch(
 
 
 def check_names(graph: onnx.GraphProto) -> None:
-    """Raise OnnxError where two values of a graph have one name."""
+    """Raise OnnxError if two values of a graph have one name."""
     names = list(own_names(graph))
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -275,21 +281,21 @@ def check_names(graph: onnx.GraphProto) -> None:
 
 
 def own_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Names that a graph gives to values of its own."""
+    """Names of the values that a graph defines itself."""
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
 
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of a node that reads and makes values by other names, in graphs inside it as well."""
+    """A copy of a node with other names for the values that it and its inner graphs read and make."""
     found = deepcopy(node)
     rename(found, names)
     return found
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Change names of values in a node, but not those that graphs inside it have of their own."""
+    """Changes names of values in a node. Names that inner graphs define themselves stay."""
     for values in (node.input, node.output):
         values[:] = [names.get(name, name) for name in values]
     for graph in graphs_of(node):
@@ -306,7 +312,7 @@ class SequencePart:
     """Some elements of a sequence.
 
     Args:
-        name: a value; is_run: whether it has many elements along its first axis, rather than being one.
+        name: a value; is_run: True if it has many elements along its first axis, False if it is one element.
     """
 
     name: str
@@ -317,7 +323,7 @@ Parts: TypeAlias = tuple[SequencePart, ...]
 
 
 def read_sequence(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
-    """Read a node that makes a sequence."""
+    """Reads a node that makes a sequence."""
     given = {name: value for name, (_, value) in attributes.items()}
     if not proto.output or not proto.output[0]:
         return
@@ -330,24 +336,24 @@ SequenceRule: TypeAlias = "Callable[[GraphReader, onnx.NodeProto, Mapping[str, A
 
 
 def identity(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
-    """The same sequence under another name."""
+    """The same sequence, under another name."""
     return parts_of(reader, proto.input[0])
 
 
 def empty(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
-    """No elements."""
+    """A sequence without elements."""
     return ()
 
 
 def construct(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
-    """The inputs as elements."""
+    """A sequence of the inputs."""
     for name in proto.input:
         reader.blob(name)
     return tuple(SequencePart(name) for name in proto.input)
 
 
 def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
-    """One element more, at the end without a place."""
+    """Adds an element, at the end if no place is given."""
     parts = parts_of(reader, proto.input[0])
     reader.blob(proto.input[1])
     place = place_of(reader, proto, 2)
@@ -359,7 +365,7 @@ def insert(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any])
 
 
 def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) -> Parts:
-    """One element less, the last one without a place."""
+    """Removes an element, the last one if no place is given."""
     parts = parts_of(reader, proto.input[0])
     place = place_of(reader, proto, 1)
     at = -1 if place is None else place
@@ -368,7 +374,7 @@ def erase(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) 
 
 
 def check_place(parts: Parts, place: int, count: int, name: str) -> None:
-    """Raise OnnxError for a place that a sequence does not have, or of one whose length is open."""
+    """Raise OnnxError for a place that a sequence does not have, and for any place in a sequence of open length."""
     if any(part.is_run for part in parts):
         raise OnnxError("a place in a sequence that collects steps of a Loop is not supported", blob=name)
     if not -len(parts) <= place < count:
@@ -376,7 +382,7 @@ def check_place(parts: Parts, place: int, count: int, name: str) -> None:
 
 
 def place_of(reader: GraphReader, proto: onnx.NodeProto, i: int) -> int | None:
-    """The place that an input says, None where it is left out."""
+    """The place that an input gives. None if the input is left out."""
     if len(proto.input) <= i or not proto.input[i]:
         return None
     value = reader.known_value(proto.input[i])
@@ -399,7 +405,7 @@ def at(node: Node) -> Sequence[Blob]:
 
 
 def length(node: Node) -> Sequence[Blob]:
-    """How many elements there are, an int64 without axes."""
+    """The number of elements, an int64 without axes."""
     parts = elements_of(node)
     counts = [shape(node.outer_blob(part.name), 0, 1) for part in parts if part.is_run]
     singles = node.net.constant([sum(not part.is_run for part in parts)], "int64")
@@ -407,7 +413,7 @@ def length(node: Node) -> Sequence[Blob]:
 
 
 def concat_from(node: Node) -> Sequence[Blob]:
-    """All elements joined along an axis, a new one where the node says so."""
+    """All elements, joined along an axis. The node says if it is a new one."""
     parts, axis, new = elements_of(node), node.attr("axis", "int"), node.attr("new_axis", "int", 0)
     if not parts or axis is None or new not in (0, 1):
         node.fail("ConcatFromSequence joins one element or more along an axis", blob=node.names[0])
@@ -418,7 +424,7 @@ def concat_from(node: Node) -> Sequence[Blob]:
 
 
 def with_elements_along(node: Node, part: SequencePart, axis: int, new: int) -> Blob:
-    """The elements of a part along an axis, a new one or one that they have."""
+    """The elements of a part, laid along an axis: a new axis, or one of their own."""
     blob = node.outer_blob(part.name)
     if not part.is_run:
         return unsqueeze(blob, [axis]) if new else blob
@@ -431,12 +437,12 @@ def with_elements_along(node: Node, part: SequencePart, axis: int, new: int) -> 
 
 
 def joined(blobs: list[Blob], axis: int) -> Blob:
-    """Arrays one after the other."""
+    """Joins arrays one after the other."""
     return blobs[0] if len(blobs) == 1 else concat(blobs, axis=axis)
 
 
 def elements_of(node: Node) -> Parts:
-    """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
+    """The parts of a node's first input. Raises OnnxError if the input is not a sequence."""
     if not node.names or not node.names[0]:
         node.fail("input 0 is missing")
     return parts_of(node.reader, node.names[0])
@@ -467,7 +473,10 @@ def split(reader: GraphReader, proto: onnx.NodeProto, given: Mapping[str, Any]) 
 
 
 def steps_of(reader: GraphReader, name: str, axis: int, rank: int, keeps: int, hint: str) -> str:
-    """An array with an axis in front of all others; where it is kept, one of size 1 stays in its place."""
+    """The array with the cut axis moved to the front.
+
+    If the pieces keep the axis, an axis of size 1 stays in its place.
+    """
     if axis:
         perm = [axis, *(other for other in range(rank) if other != axis)]
         name = appended(reader, f"{hint}/steps", "Transpose", [name], perm=perm)
@@ -475,18 +484,18 @@ def steps_of(reader: GraphReader, name: str, axis: int, rank: int, keeps: int, h
 
 
 def list_of_sizes(reader: GraphReader, name: str, axis: int, sizes: np.ndarray[Any, Any]) -> list[int]:
-    """The sizes of all pieces; one number is the size of all but the last."""
+    """The sizes of all pieces. A single number is the size of all but the last."""
     if sizes.ndim:
         return [int(size) for size in sizes]
     dims, size = reader.dims(name), int(sizes.item())
     whole = None if dims is None else dims[axis]
     if not isinstance(whole, int) or size < 1:
-        raise OnnxError("how many pieces an array is cut into does not follow from the file", blob=name)
+        raise OnnxError("the number of pieces of an array does not follow from the file", blob=name)
     return [min(size, whole - first) for first in range(0, whole, size)]
 
 
 def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint: str) -> Parts:
-    """Slices of an array one after the other."""
+    """Slices of an array, one after the other."""
     if len(sizes) > 10_000:
         raise OnnxError("an array is cut into too many pieces", blob=name, wanted="10000 at most", came=len(sizes))
     if not sizes:
@@ -501,7 +510,7 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
 
 
 def parts_of(reader: GraphReader, name: str) -> Parts:
-    """The parts of a value. Raises OnnxError where it is not a sequence."""
+    """The parts of a value. Raises OnnxError if it is not a sequence."""
     parts = reader.sequence(name)
     if parts is None:
         raise OnnxError("this is not a sequence", blob=name)

@@ -1,8 +1,8 @@
 """ONNX ops that mask, scatter, order and resize.
 
-**How Resize and Upsample of ONNX become look-ups and products, axis by axis**. Where a size is open, an axis that grows
-by a whole number, or to a size that follows from shapes, is looked up by integer arithmetic in the run; everything else
-needs fixed sizes.
+**Resize and Upsample** become look-ups and products, axis by axis. If a size is open, an axis is looked up by integer
+arithmetic in the run. It must grow by a whole number, or to a size that is computed from shapes. All other resizes need
+fixed sizes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rnnops.types import Array, is_float
 
 
 def eye_like(node: Node) -> Sequence[Blob]:
-    """1 on a diagonal of a matrix, 0 elsewhere, in the input's dtype or another."""
+    """1 on a diagonal of a matrix, 0 elsewhere. The dtype is the input's, or that of the attribute."""
     x, k, to = node.input(0), node.attr("k", "int", 0), node.attr("dtype", "int")
     if node.rank(x) != 2:
-        node.fail("it is not a matrix", wanted="two axes", came=node.rank(x))
+        node.fail("the input is not a matrix", wanted="two axes", came=node.rank(x))
     dtype = x.dtype if to is None else node.dtype(element_dtype(to, "the result of an EyeLike"))
     rows, columns = range_(0, extent(x, 0)), range_(0, extent(x, 1))
     here = unsqueeze(rows, [1])
@@ -41,13 +41,13 @@ def eye_like(node: Node) -> Sequence[Blob]:
 
 
 def non_zero(node: Node) -> Sequence[Blob]:
-    """The indices of what is not zero in an array that is known."""
+    """The indices of nonzero elements in an array that is known before a run."""
     found = np.array(np.nonzero(_known(node, 0, "which elements are not zero")), np.int64)
     return (node.net.constant(found, "int64"),)
 
 
 def compress(node: Node) -> Sequence[Blob]:
-    """The slices that a known condition takes."""
+    """The slices that a condition takes, which must be known before a run."""
     x, condition, axis = node.input(0), _known(node, 1, "which slices stay"), node.attr("axis", "int")
     if condition.ndim != 1:
         node.fail("the condition has one axis", came=condition.ndim)
@@ -73,12 +73,12 @@ def old_scatter(node: Node) -> Sequence[Blob]:
 
 
 def gather_nd(node: Node) -> Sequence[Blob]:
-    """Slices by their places in an array whose first axes are one."""
+    """Slices by their places. The first axes of the array are joined to one for this."""
     data, indices, batch = node.input(0), node.input(1), node.attr("batch_dims", "int", 0)
     rank, of = node.rank(data), node.rank(indices)
     columns = node.dims(indices)[-1] if of else None
     if not isinstance(columns, int) or not 0 <= batch < min(rank, of) or not 0 < columns <= rank - batch:
-        node.fail("the last axis of indices is the number of axes that they are of", came=columns)
+        node.fail("the last axis of indices is longer than the rank of the data", came=columns)
     whole, first = cast(indices, "int64"), batch + columns
     place = None
     for axis in range(first):
@@ -93,10 +93,10 @@ def gather_nd(node: Node) -> Sequence[Blob]:
 
 
 def rows_of(data: Blob, first: int, rank: int) -> Blob:
-    """An array whose first axes are one."""
+    """An array whose first axes are joined to one."""
     if first == rank:
         return reshape(data, [-1])
-    rest = shape(data, first)  # before the constant, which a file has right before the op that reads it
+    rest = shape(data, first)  # the sizes come before the constant, which a file has right before the op that reads it
     return reshape(data, concat(data.net.constant([-1], "int64"), rest, axis=0))
 
 
@@ -119,7 +119,7 @@ def extremum(smallest: bool) -> Rule:
 
 
 def top_k(node: Node) -> Sequence[Blob]:
-    """The number was an attribute before op set 10, and may follow from shapes; results that need not be sorted are."""
+    """TopK. k was an attribute before op set 10, and may be computed from shapes. Results are always sorted."""
     node.attr("sorted", "int")
     axis, largest, x = node.attr("axis", "int", -1), node.attr("largest", "int", 1), node.input(0)
     if node.opset < 10:
@@ -141,7 +141,7 @@ def cumulated(function: Callable[..., Blob]) -> Rule:
 
 
 def turned(x: Blob) -> Blob:
-    """Numbers in the opposite order, so that the smallest is the largest; twice gives them back."""
+    """Negates numbers so that their order turns around. Applied twice, it gives the numbers back."""
     if is_float(x.dtype):
         return neg(x)
     return (np.iinfo(x.dtype).max if x.dtype.startswith("u") else -1) - x
@@ -153,7 +153,7 @@ def first_largest(node: Node, x: Blob, axis: int) -> Blob:
     return one_hot(place, size, np.array([0, 1], node.float_dtype), axis=axis)
 
 
-SAME = 1e-7  # of an axis: float32 numbers closer than this are one
+SAME = 1e-7  # part of an axis; places that are nearer to each other than this count as one
 NEAREST: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -164,12 +164,12 @@ NEAREST: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class ResizeMode:
-    """How to resize: the attributes of a Resize.
+    """The attributes of a Resize.
 
     Args:
         mode: `"nearest"`, `"linear"` or `"cubic"`; transform: the coordinate_transformation_mode.
-        nearest: which neighbour; cubic: the coefficient a; antialias: whether kernels widen where axes shrink.
-        exclude: whether places outside have no weight, else they are the border again.
+        nearest: the rule that picks a neighbour; cubic: the coefficient a; antialias: True if kernels widen where an
+            axis shrinks; exclude: True if places outside get no weight. Else places outside repeat the border.
     """
 
     mode: str = "nearest"
@@ -182,14 +182,14 @@ class ResizeMode:
 
 @dataclass(frozen=True)
 class Taps:
-    """For each of n elements of a resized axis: [n, k] places, [n, k] weights, [n] whether it is outside."""
+    """The sources of n elements of a resized axis: [n, k] places, [n, k] weights, [n] True for elements outside."""
 
     places: Array
     weights: Array
     outside: Array
 
     def are_all(self, size: int) -> bool:
-        """True if the axis stays as it is."""
+        """True if each element is its own source, so that the axis stays."""
         same = self.places.shape == (size, 1) and bool((self.places[:, 0] == np.arange(size)).all())
         return same and not self.outside.any()
 
@@ -204,11 +204,12 @@ def taps_of(way: ResizeMode, size: int, wanted: int, scale: float, region: tuple
     """The taps of an axis.
 
     Args:
-        size, wanted: elements before and after; scale: by how much it grows, which need not be wanted / size.
+        size, wanted: number of elements before and after; scale: factor of growth, which may differ from wanted / size.
         region: first and last of the axis, from 0 to 1, for the transform `"tf_crop_and_resize"`.
     """
     x = sources(way.transform, size, wanted, scale, region)
-    halves = np.round(2 * x) / 2  # where a scale is meant to be 0.6 and is 0.60000002, elements lie on others
+    # A scale that is meant to be 0.6 may be 0.60000002, which would move elements off the middle between two places.
+    halves = np.round(2 * x) / 2
     x = np.where(np.abs(x - halves) < SAME * max(size, 1), halves, x)
     outside = (x < 0) | (x > size - 1) if way.transform == "tf_crop_and_resize" else np.zeros(wanted, bool)
     if way.mode == "nearest":
@@ -226,7 +227,7 @@ def taps_of(way: ResizeMode, size: int, wanted: int, scale: float, region: tuple
 
 
 def kernel(way: ResizeMode, distance: Array) -> Array:
-    """The weight of an element so far away."""
+    """The weight of an element at this distance."""
     if way.mode == "linear":
         return np.maximum(1.0 - distance, 0.0)
     a, d = way.cubic, distance
@@ -236,7 +237,7 @@ def kernel(way: ResizeMode, distance: Array) -> Array:
 
 
 def sources(transform: str, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Array:
-    """The place in the axis before of each element, between its elements."""
+    """For each element, its place on the old axis, which may lie between two old elements."""
     i, whole = np.arange(wanted, dtype=np.float64), scale * size
     if transform == "align_corners":
         return i * (size - 1) / (whole - 1) if whole != 1 else i * 0.0
@@ -254,13 +255,13 @@ def sources(transform: str, size: int, wanted: int, scale: float, region: tuple[
 
 
 OPEN_TRANSFORMS = ("half_pixel", "asymmetric", "align_corners")
-Target = float | tuple[Blob, int]  # a scale, or the list of sizes and the place in it
+Target = float | tuple[Blob, int]  # a scale, or the list of sizes and the place of this axis in it
 
 
 def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way: ResizeMode) -> Blob:
-    """Resize an axis. Raises OnnxError for a way that needs fixed sizes.
+    """Resizes an axis of open size. Raises OnnxError for a mode that needs fixed sizes.
 
-    The element i of the result lies at `above / below` of the axis, two integers.
+    Element i of the result lies at the place `above / below` of the old axis. Both are integers.
     """
     check_way(node, x, target, way)
     size = extent(x, axis)
@@ -281,14 +282,14 @@ def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way:
 
 
 def check_way(node: Node, x: Blob, target: Target, way: ResizeMode) -> None:
-    """Raise OnnxError for what integer arithmetic on sizes does not do."""
+    """Raise OnnxError for a mode that integer arithmetic on sizes cannot do."""
     fits = (
         way.mode in ("nearest", "linear") and way.transform in OPEN_TRANSFORMS and not way.antialias and not way.exclude
     )
     whole = isinstance(target, tuple) or (target == int(target) and target >= 1)
     if not fits or not whole or (way.mode != "nearest" and not is_float(x.dtype)):
         node.fail(
-            "an axis whose size the file leaves open is not resized in this way",
+            "this mode cannot resize an axis whose size the file leaves open",
             wanted=f"nearest or linear, {' or '.join(OPEN_TRANSFORMS)}, by a whole number or to sizes that follow",
             came=f"{way.mode}, {way.transform}" + ("" if isinstance(target, tuple) else f", by {target}"),
             hint=GIVE_SIZES,
@@ -296,7 +297,7 @@ def check_way(node: Node, x: Blob, target: Target, way: ResizeMode) -> None:
 
 
 def fraction(way: ResizeMode, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
-    """Where elements lie between those of the axis before, as numerators and a denominator above 0."""
+    """The places of elements on the old axis, as numerators and a positive denominator."""
     if way.transform == "asymmetric":
         return i * size, max_(wanted, 1)
     if way.transform == "align_corners":
@@ -305,7 +306,7 @@ def fraction(way: ResizeMode, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, 
 
 
 def floor_of(above: Blob, below: Blob) -> Blob:
-    """The quotient rounded down; it is not below -1."""
+    """The quotient rounded down. It must be -1 or more."""
     return (above + below) / below - 1
 
 
@@ -318,13 +319,13 @@ OPEN_NEAREST: dict[str, Callable[[Blob, Blob], Blob]] = {
 
 
 def place_inside(place: Blob, size: Blob) -> Blob:
-    """The nearest place on the axis."""
+    """The nearest place that lies on the axis."""
     return min_(max_(place, 0), size - 1)
 
 
-MOST = 2**22  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
+MOST = 2**22  # most elements of a resized axis, and most weights of a matrix: reading a file must not cost too much
 GIVE_SIZES = "Give the sizes that are open: load(path, sizes={...})."
-FEW = 2  # taps that are looked up one by one; more are a product with a matrix
+FEW = 2  # up to this number of taps, each is looked up; more taps are a product with a matrix
 TRANSFORMS = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -336,12 +337,12 @@ TRANSFORMS = (
 )
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 NEAREST_MODES = tuple(NEAREST)
-Region = dict[int, tuple[float, float]]  # axis -> where it begins and ends, from 0 to 1
-Targets = dict[int, tuple[int | None, float]]  # axis -> its new size, None where only a scale says it, and the scale
+Region = dict[int, tuple[float, float]]  # axis -> its begin and end in the old axis, from 0 to 1
+Targets = dict[int, tuple[int | None, float]]  # axis -> its new size (None if only the scale gives it), and the scale
 
 
 def resize(node: Node) -> Sequence[Blob]:
-    """Scales, or sizes, of all axes or of some."""
+    """Resize: scales, or sizes, of all axes or of some."""
     if node.opset < 11:
         return upsample(node)
     x, rank = node.input(0), node.rank(node.input(0))
@@ -358,41 +359,41 @@ def resize(node: Node) -> Sequence[Blob]:
 
 
 def upsample(node: Node) -> Sequence[Blob]:
-    """Resize before op set 11, and Upsample: places are those of the corner, the nearest below."""
+    """Upsample, and Resize before op set 11. Places count from the corner; the nearest place below is taken."""
     x, rank = node.input(0), node.rank(node.input(0))
     given = node.required("scales", "floats") if node.opset < 9 else known_list(node, 1, rank)
     if given is None:
         node.fail("the scales are not known before a run", wanted="a constant")
     mode = MODES.get(node.attr("mode", "string", "nearest"))
     if mode not in ("nearest", "linear") or len(given) != rank or min(given, default=1.0) <= 0:
-        node.fail("the mode or the scales make no sense", wanted=f"{rank} positive scales", came=list(given))
+        node.fail("the mode is unknown, or the scales do not fit", wanted=f"{rank} positive scales", came=list(given))
     if mode == "nearest" and min(given, default=1.0) < 1:
-        node.fail("which element is the nearest where an axis shrinks is not agreed on before op set 11")
+        node.fail("before op set 11 it is not agreed which element is the nearest when an axis shrinks")
     way = ResizeMode(mode, "asymmetric", "floor")
     pairs: Targets = {axis: (None, float(scale)) for axis, scale in enumerate(given)}
     return (resized(node, x, pairs, way, {}, 0.0),)
 
 
 def way_of(node: Node) -> ResizeMode:
-    """The attributes. Raises OnnxError for words that are unknown."""
+    """The attributes of a Resize. Raises OnnxError for unknown words."""
     mode = node.attr("mode", "string", "nearest")
     transform = node.attr("coordinate_transformation_mode", "string", "half_pixel")
     nearest = node.attr("nearest_mode", "string", "round_prefer_floor")
     antialias, exclude = bool(node.attr("antialias", "int", 0)), bool(node.attr("exclude_outside", "int", 0))
     if mode not in MODES or transform not in TRANSFORMS or nearest not in NEAREST_MODES:
-        node.fail("it resizes in a way that is unknown", came=f"{mode}, {transform}, {nearest}")
+        node.fail("this way of resizing is unknown", came=f"{mode}, {transform}, {nearest}")
     if mode == "nearest" and antialias:
-        node.fail("antialias goes with kernels", wanted="mode 'linear' or 'cubic'", came=mode)
+        node.fail("antialias needs another mode", wanted="mode 'linear' or 'cubic'", came=mode)
     return ResizeMode(MODES[mode], transform, nearest, node.attr("cubic_coeff_a", "float", -0.75), antialias, exclude)
 
 
 def known_list(node: Node, i: int, count: int) -> list[float] | None:
-    """One number for each axis as input i has them, None where there are none or they are not known."""
+    """The numbers in input i, one for each axis. None if the input is missing or its value is unknown."""
     value = node.known_value(i)
     if value is None or not value.size:
         return None
     if value.shape != (count,):
-        node.fail("one number for each axis", wanted=count, came=list(value.shape))
+        node.fail(f"input {i} must have one number for each axis", wanted=count, came=list(value.shape))
     numbers: list[float] = value.tolist()
     return numbers
 
@@ -400,7 +401,7 @@ def known_list(node: Node, i: int, count: int) -> list[float] | None:
 def targets(
     node: Node, axes: Sequence[int], scales: list[float] | None, sizes: list[float] | None, policy: str
 ) -> list[tuple[int | None, float]]:
-    """For each axis its new size, None where only a scale says it, and the scale."""
+    """For each axis: its new size (None if only the scale gives it), and the scale."""
     if scales is not None:
         if min(scales, default=1.0) <= 0:
             node.fail("a scale is not above 0", came=scales)
@@ -408,7 +409,7 @@ def targets(
     dims = [node.dims(node.input(0))[axis] for axis in axes]
     wanted = [int(size) for size in sizes or ()]
     if any(not isinstance(dim, int) for dim in dims) or min(wanted, default=0) < 0:
-        node.fail("sizes of an array whose own sizes the file leaves open", hint=GIVE_SIZES)
+        node.fail("sizes are given for an array whose own sizes the file leaves open", hint=GIVE_SIZES)
     ratios = [size / max(int(dim or 0), 1) for size, dim in zip(wanted, dims, strict=True)]
     if policy == "stretch":
         return list(zip(wanted, ratios, strict=True))
@@ -419,7 +420,7 @@ def targets(
 
 
 def regions(node: Node, axes: Sequence[int], way: ResizeMode) -> Region:
-    """The part of each axis that is resized."""
+    """For each axis, the part of it that is resized."""
     if way.transform != "tf_crop_and_resize":
         return {}
     value = node.known_value(1)
@@ -429,7 +430,7 @@ def regions(node: Node, axes: Sequence[int], way: ResizeMode) -> Region:
 
 
 def resized(node: Node, x: Blob, pairs: Targets, way: ResizeMode, region: Region, value: float) -> Blob:
-    """An array resized along axes, one after the other."""
+    """Resizes an array along several axes, one after the other."""
     dims, y = node.dims(x), x
     outside: Any = None
     for axis, (wanted, scale) in pairs.items():
@@ -453,7 +454,7 @@ def resized(node: Node, x: Blob, pairs: Targets, way: ResizeMode, region: Region
 
 
 def interpolated(node: Node, x: Blob, rank: int, axis: int, taps: Taps, size: int) -> Blob:
-    """Elements of an axis as weighted sums of others."""
+    """Elements of an axis as weighted sums of old elements."""
     if taps.places.shape[1] == 1:
         return gather(x, node.net.constant(taps.places[:, 0], "int64"), axis)
     if not is_float(x.dtype):
@@ -471,7 +472,7 @@ def interpolated(node: Node, x: Blob, rank: int, axis: int, taps: Taps, size: in
 
 
 def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any, Any]) -> Blob:
-    """The product of an axis with a matrix of weights, [new size, size]."""
+    """The product of an axis with a matrix of weights, [new size, old size]."""
     if axis == rank - 2:
         return matmul(node.net.constant(matrix.astype(node.float_dtype)), x)
     perm = [*(i for i in range(rank) if i != axis), axis]
@@ -481,9 +482,9 @@ def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any,
 
 
 def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: ResizeMode) -> Blob:
-    """Sizes that follow from shapes, which the file leaves open."""
+    """Resizes axes to sizes that are computed from shapes, which the file leaves open."""
     if node.attr("keep_aspect_ratio_policy", "string", "stretch") != "stretch":
-        node.fail("an aspect ratio is kept where sizes are open", hint=GIVE_SIZES)
+        node.fail("the aspect ratio cannot be kept while sizes are open", hint=GIVE_SIZES)
     y, rank = x, node.rank(x)
     for i, axis in enumerate(axes):
         y = resized_open(node, y, rank, axis, (node.input(3), i), way)

@@ -1,12 +1,12 @@
-"""Loop nodes as Scans, which become recurrences.
+"""Reads Loop nodes as Scans, which become recurrences.
 
-Where the number of trips follows from sizes, a Loop is read as a Scan:
+If the number of trips follows from sizes, a Loop becomes a Scan:
 
-- a carried value becomes a state, but for counters, which are computed from the trip's number, and values that never
-  change, which are read from around the loop;
-- an array that a trip reads at its own step becomes a scan input;
-- what trips write of a carried array that they do not read becomes a scan output;
-- a sequence that collects an element at each trip becomes a scan output.
+- a carried value becomes a state. Counters are computed from the trip's number instead, and values that never change
+  are read from outside of the loop;
+- an array that each trip reads at its own step becomes a scan input;
+- values that trips write into a carried array, without reading it, become a scan output;
+- a sequence that gets an element at each trip becomes a scan output.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rnnops.onnx.node import Attributes, element_type, nodes_of
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
-TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
+TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes, by op
 Rows = tuple[
     tuple[int, ...], ...
-]  # the sizes of a first axis, which may be several: for each of two choices of open sizes
+]  # for both choices of open sizes: a list with the size of the first axis, which is empty without an axis
 
 
 def read_loop(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes) -> None:
@@ -52,15 +52,16 @@ def read_loop(reader: GraphReader, proto: onnx.NodeProto, attributes: Attributes
 
 @dataclass
 class Plan:
-    """The plan for a body.
+    """The Scan that a body becomes.
 
     Args:
-        nodes: of the new body; states: carried values that are states.
-        scanned: (the body's own output, the value of all its steps).
-        reads: name of a step in the body -> what it is a step of.
-        collected: (a sequence, its first value, the value of all steps of what it collects).
-        written: carried array -> the values of all that is written of it, and of all places computed in the body.
-        turned: values of all steps, those that are written from the last place to the first.
+        nodes: nodes of the new body; states: carried values that are states.
+        scanned: pairs: a value of the body, and the name of all its steps.
+        reads: name of a step in the body -> the step of an outer array that it reads.
+        collected: triples: a sequence, its first value, and all steps of the elements that it collects.
+        written: carried array -> names of all steps of the values that are written into it, and of their places if the
+            body computes these.
+        turned: names of all steps of values that are written from the last place to the first.
     """
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Plan:
 
 
 class LoopReader:
-    """Reads one Loop into the graph around it."""
+    """Reads one Loop into the surrounding graph."""
 
     def __init__(self, reader: GraphReader, proto: onnx.NodeProto, graph: onnx.GraphProto) -> None:
         self.reader, self.proto, self.graph = reader, proto, graph
@@ -90,7 +91,7 @@ class LoopReader:
         self.nodes = list(graph.node)
 
     def read(self) -> None:
-        """Append what the Loop becomes."""
+        """Appends the nodes that replace the Loop."""
         counted = Trips(self.body, *self.proto.input[:2])
         trips = counted.number()
         self.body.look_closer(LinearSum(trips) if isinstance(trips, int) else counted.most)
@@ -107,10 +108,10 @@ class LoopReader:
         for name in self.carried:
             self._write_final(name, trips)
 
-    # -- what becomes of the values -------------------------------------------------------------------------------
+    # -- the role of each value ------------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
-        """The states, the scanned arrays, and the nodes that are left."""
+        """Decides about states, scanned arrays, and the nodes that stay."""
         plan = Plan()
         n = len(self.carried)
         scanned = list(zip((value.name for value in self.graph.output[n + 1 :]), self.proto.output[n:], strict=True))
@@ -133,7 +134,7 @@ class LoopReader:
         return bool(name) and name in self.reader.read_names
 
     def _states_read(self, states: list[str], results: list[str]) -> set[str]:
-        """The states that anything read follows from."""
+        """The states that are needed for the values that are read."""
         found = {name for name in states if self._is_read(self.finals[name])}
         while True:
             roots = {*results, *(self.body.results[name] for name in found)}
@@ -144,29 +145,29 @@ class LoopReader:
             found = more
 
     def _collect(self, plan: Plan, name: str) -> None:
-        """A carried sequence: one that stays as it is, or one that gets one element at each trip."""
+        """Plans a carried sequence: it stays unchanged, or gets one element at each trip."""
         if name in self.body.unchanged:
             return
         node = self.body.makers.get(self.body.handed_on(self.body.results[name]))
         if node is None or node.op_type != "SequenceInsert" or self.body.handed_on(node.input[0]) != name:
             raise OnnxError(
-                "a Loop changes a sequence otherwise than by one element more at its end", blob=self.body.results[name]
+                "a Loop may change a sequence only by appending an element at each trip", blob=self.body.results[name]
             )
         if len(node.input) > 2 and node.input[2] and not self._is_end(node.input[2], name):
-            raise OnnxError("a Loop puts an element of a sequence elsewhere than at its end", blob=node.input[2])
+            raise OnnxError("a Loop puts an element into a sequence, but not at its end", blob=node.input[2])
         if self._is_read(self.finals[name]):
             every = self._every_step(plan, name, node.input[1])
             plan.collected.append((self.finals[name], self.body.initial[name], every))
 
     def _every_step(self, plan: Plan, name: str, step: str) -> str:
-        """All steps of a value of the body, which make up the last value of a carried one."""
+        """The name of all steps of a value of the body. They make up the last value of a carried array."""
         every = free_name(f"{self.finals[name]}/steps", self.reader.taken)
         self.reader.read_names.add(every)
         plan.scanned.append((step, every))
         return every
 
     def _collect_steps(self, plan: Plan, name: str, write: Write) -> None:
-        """A carried array that trips write in."""
+        """Plans a carried array that trips write into."""
         if not self._is_read(self.finals[name]):
             return
         steps = write.read
@@ -178,7 +179,7 @@ class LoopReader:
             plan.turned.update(plan.written[name])
 
     def _is_end(self, place: str, name: str) -> bool:
-        """True if a place is the length of a sequence at each trip."""
+        """True if a place is the length of the sequence at each trip."""
         made = self.body.makers.get(self.body.handed_on(place))
         return made is not None and made.op_type == "SequenceLength" and self.body.handed_on(made.input[0]) == name
 
@@ -195,7 +196,7 @@ class LoopReader:
         return found.pop() if len(found) == 1 and not found & {None, ((), ())} else None
 
     def _leading(self, name: str, steps: int | None = None) -> Rows | None:
-        """The first axis of a value, or of its steps along another axis."""
+        """The first axis of a value, or of its steps along the axis `steps`."""
         value = self.reader.value(name)
         known = self.reader.known(self.reader.blob(name).name) if value is None else [value, value]
         if known is None:
@@ -203,11 +204,11 @@ class LoopReader:
         return tuple(tuple(size for axis, size in enumerate(kind.shape) if axis != steps)[:1] for kind in known)
 
     def _is_known(self, place: LinearSum) -> bool:
-        """True if a place is known before a run, but for the trip's number."""
+        """True if a place depends only on the trip's number and on values that are known before a run."""
         return all(self.reader.unknown_source(name) is None for name in place.factors if name != TRIP)
 
     def _take_steps(self, plan: Plan, rows: Rows | None) -> None:
-        """Make scan inputs of the arrays that are read step by step and have these rows as their first axis."""
+        """Makes scan inputs of the arrays that are read step by step and have `rows` as their first axis."""
         nodes, steps = [], dict[tuple[object, ...], str]()
         for node in plan.nodes:
             node = self._of_sequence(node)
@@ -227,7 +228,7 @@ class LoopReader:
         plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
 
     def _plain(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """A node with constants in place of what is the same at every trip, where its rule has to know that."""
+        """A node with constants for values that are equal at all trips, if its rule needs to know them."""
         places = [i for i in TAKEN_AS_FIXED.get(node.op_type, ()) if i < len(node.input) and node.input[i]]
         found = {i: value for i in places if (value := self.body.fixed(node.input[i])) is not None}
         if not found:
@@ -236,7 +237,7 @@ class LoopReader:
         return onnx.helper.make_node(node.op_type, inputs, node.output)
 
     def _of_sequence(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""
+        """SequenceAt of an outer sequence as a Gather, if the sequence lies in one array."""
         outer = self.body.outer(node.input[0]) if node.op_type == "SequenceAt" and len(node.input) == 2 else None
         parts = None if outer is None else self.reader.sequence(outer)
         if not parts or len(parts) != 1 or not parts[0].is_run or parts[0].name in self.body.own:
@@ -247,7 +248,7 @@ class LoopReader:
         return onnx.helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
 
     def _as_step(self, node: onnx.NodeProto, read: Read, step: str) -> onnx.NodeProto:
-        """The node that makes a value of the body of a step."""
+        """The node that makes a value of the body from a step."""
         if not read.keeps_axis:
             return onnx.helper.make_node("Identity", [step], node.output)
         return self._with_axes("Unsqueeze", step, (read.axis,), node.output[0])
@@ -310,19 +311,19 @@ class LoopReader:
         return body
 
     def _reachable(self, outer: str) -> str:
-        """A value around the Loop under a name that nothing in the body has."""
+        """The name, in the body, of an outer value. Nothing in the body has this name."""
         if outer not in self.taken or outer not in self.body.own:
             return outer
         return appended(self.reader, f"{outer}/around", "Identity", [outer])
 
     def _condition(self, read: set[str]) -> list[onnx.NodeProto]:
-        """The condition, which is true in every trip, where the body reads it."""
+        """Nodes for the condition, which is true at every trip, if the body reads it."""
         if self.body.condition not in read:
             return []
         return [onnx.helper.make_node("Identity", [self._tensor(np.array(True))], [self.body.condition])]
 
     def _counting(self, read: set[str]) -> list[onnx.NodeProto]:
-        """Nodes that make the carried counters that the body reads, of the trip's number."""
+        """Nodes that compute the carried counters that the body reads from the trip's number."""
         nodes = [node for name in self.body.counters if name in read for node in self._counter(name)]
         if nodes:
             read.add(self.body.trip)
@@ -337,7 +338,7 @@ class LoopReader:
         yield onnx.helper.make_node("Add", [self._reachable(initial), passed], [name])
 
     def _trip_nodes(self, rows_name: str, rows: Rows | None) -> Iterator[onnx.NodeProto]:
-        """The trip's number, which is the same in all rows."""
+        """Nodes for the trip's number, which is the same in all rows."""
         if rows is not None:
             ends, one = [self._tensor(np.array([place])) for place in (0, 1)], free_name("trip/row", self.taken)
             yield onnx.helper.make_node("Slice", [rows_name, *ends], [one])
@@ -346,7 +347,7 @@ class LoopReader:
             yield onnx.helper.make_node("Identity", [rows_name], [self.body.trip])
 
     def _trips_of_rows(self, plan: Plan, rows: Rows | None, trips: int | str) -> str:
-        """0, 1, ... `[trips]`, or in every row `[trips, N]`."""
+        """Numbers of trips 0, 1, ... as `[trips]`, or repeated in each row as `[trips, N]`."""
         around = self.around
         numbers = around.append("Range", [0, trips, 1])
         if rows is None:
@@ -356,7 +357,7 @@ class LoopReader:
         return around.append("Expand", [column, shape])
 
     def _count_of_rows(self, plan: Plan) -> str:
-        """N, as a list of one size."""
+        """N, as a list with one size."""
         if plan.states:
             return self.steps.size(self.body.initial[plan.states[0]], 0)
         read = next(iter(plan.reads.values()))
@@ -365,7 +366,7 @@ class LoopReader:
     # -- what comes out -------------------------------------------------------------------------------------------
 
     def _write_final(self, name: str, trips: int | str) -> None:
-        """Append what a carried value that is not a state is after the last trip."""
+        """Appends the last value of a carried value that is not a state."""
         final, initial = self.finals[name], self.body.initial[name]
         if not self._is_read(final):
             return
@@ -379,43 +380,44 @@ class LoopReader:
 
 
 def check_sources(reader: GraphReader, proto: onnx.NodeProto) -> None:
-    """Raise OnnxError where a Loop reads a value that is not there."""
+    """Raise OnnxError if a Loop reads a value that does not exist."""
     for name in filter(None, proto.input):
         if reader.sequence(name) is None:
             reader.dtype_of(name)
 
 
 class LoopSteps:
-    """Appends nodes that make such sequences to the graph around a Loop."""
+    """Appends nodes around a Loop, for the steps that it reads and the arrays that it writes."""
 
     def __init__(self, around: Around) -> None:
         self.around, self.reader = around, around.reader
 
     def size(self, name: str, axis: int) -> str:
-        """One size of an array, as a list of it."""
+        """One size of an array, as a list with one number."""
         return self.around.append("Shape", [name], start=axis, end=axis + 1)
 
     def sequence(self, read: Read, trips: int | str) -> str:
-        """The steps that a Loop reads, time first, in the order of the array; a run refuses another number."""
+        """The steps that a Loop reads, time first, in the order of the array. A run refuses another number of steps."""
         around, data = self.around, self._time_first(read.data, read.axis)
         first = self._first_place(read.place, trips)
-        if read.place.number < 0 and len(read.place.factors) == 1:  # from the end of the array
-            if read.place.number < -1 or read.place.factors[TRIP] > 0:  # which may go on at the front
+        if read.place.number < 0 and len(read.place.factors) == 1:  # places are counted from the end of the array
+            # such places may pass the end and go on at the front
+            if read.place.number < -1 or read.place.factors[TRIP] > 0:
                 return around.append("Gather", [data, self._places(first, trips)])
             first = around.node("Add", around.append("Reshape", [self.size(data, 0), []]), first)
         if self._is_whole(data, first, trips):
-            is_certain = isinstance(trips, int) and self.reader.is_certain(data)  # whatever the open sizes are
+            # certain: known without assuming open sizes
+            is_certain = isinstance(trips, int) and self.reader.is_certain(data)
             return data if is_certain else self._guarded(data, trips)
         end = around.node("Add", first, trips)
         cut = around.append("Slice", [data, self._listed(first), self._listed(end), [0]])
         return self._guarded(cut, trips)
 
     def put(self, final: str, initial: str, write: Write, every: list[str], trips: int | str) -> None:
-        """Append a carried array after the last trip: its first value with all that trips write.
+        """Appends the last value of a carried array: its first value, with the values that all trips write.
 
-        Args:
-            every: two blobs: the values of all trips, in the order of the array if each trip writes one step; and
-                the places that they are written to.
+        every: the name of the values of all trips (in the order of the array if each trip writes one step), then the
+        name of their places if these are computed.
         """
         if write.step is None:
             node = deepcopy(write.node)
@@ -430,7 +432,7 @@ class LoopSteps:
         elif before is None or after is None or before[0].shape[1:] == after[0].shape[1:]:
             places = around.append("Reshape", [self._places(first, trips), [-1, 1]])
             done = around.append("ScatterND", [data, places, every[0]])
-        else:  # parts of steps
+        else:  # only parts of steps are written
             places = around.append("Reshape", [self._places(first, trips), [-1, *(1 for _ in before[0].shape[1:])]])
             places = around.append("Expand", [places, around.append("Shape", every)])
             done = around.append("ScatterElements", [data, places, every[0]], axis=0)
@@ -438,13 +440,13 @@ class LoopSteps:
         return self.reader.read_node(onnx.helper.make_node("Transpose", [done], [final], perm=perm))
 
     def _time_first(self, data: str, axis: int) -> str:
-        """An array with an axis as its first one."""
+        """An array with the given axis as its first axis."""
         rank = self.around.rank(data) or 0
         perm = [axis, *(k for k in range(rank) if k != axis)]
         return self.around.append("Transpose", [data], perm=perm) if axis else data
 
     def _first_place(self, place: LinearSum, trips: int | str) -> int | str:
-        """The first of the places that trips read or write, in the order of the array."""
+        """The smallest of the places that trips read or write. They rise by 1 in the order of the array."""
         first = self.around.computed(without_trip(place))
         return first if place.factors[TRIP] > 0 else self.around.node("Sub", self.around.node("Add", first, 1), trips)
 
@@ -453,25 +455,25 @@ class LoopSteps:
         return self.around.append("Add", [self.around.append("Range", [0, trips, 1]), first])
 
     def _is_whole(self, data: str, first: int | str, trips: int | str) -> bool:
-        """True if all steps of an array are read, as far as made-up sizes show."""
+        """True if all steps of an array are read, for both choices of made-up sizes."""
         known = self.reader.known(self.reader.blob(data).name)
         return (
             known is not None and self._both(first) == (0, 0) and self._both(trips) == tuple(k.shape[0] for k in known)
         )
 
     def _both(self, number: int | str) -> tuple[int, int] | None:
-        """A number for both choices of made-up sizes."""
+        """A number for each choice of made-up sizes."""
         if isinstance(number, int):
             return number, number
         return self.reader.likely_numbers(number)
 
     def _guarded(self, data: str, trips: int | str) -> str:
-        """An array of so many steps; a run at which it has others is refused."""
+        """An array that must have `trips` steps. A run refuses another number."""
         around = self.around
         rest = around.append("Shape", [data], start=1)
         sizes = around.append("Concat", [self._listed(trips), rest], axis=0)
         return around.append("Reshape", [data, sizes], allowzero=1)
 
     def _listed(self, number: int | str) -> Operand:
-        """A number as a list of it."""
+        """A number as a list."""
         return [number] if isinstance(number, int) else self.around.append("Reshape", [number, [1]])

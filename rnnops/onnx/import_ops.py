@@ -1,12 +1,12 @@
-"""ONNX ops that become one op of rnnops, in one table, and slices that begin where data say.
+"""ONNX ops that become one op of rnnops, in one table, and slices whose start depends on data.
 
-**Slices that begin where data say, of a length that the file says, as look-ups: `dynamic_slice` of JAX**. A Slice whose
-ends are its starts and a constant, or whose steps lead beyond every axis, has a size that is known though its place is
-not. Places outside of the axis, which a Slice cuts to it, are an error in a run; so are those that begin before the
-axis' end and go on after it, where a Slice takes nothing: ends from 0 on count from the front.
+**Slices whose start depends on data, with a length that the file gives** become look-ups, like `dynamic_slice` of JAX.
+The length is known if the ends are the starts plus a constant, or if the steps lead beyond every axis. ONNX cuts places
+outside of the axis off; here they are an error in a run. An error too are slices that begin before the axis' end and go
+on beyond it: their end is 0 or more, which counts from the front, so that ONNX's Slice is empty.
 
-**How each plain op of ONNX becomes ops of rnnops**: one table, one small rule where the forms differ. Inputs that
-decide a shape and are constants of the file become attributes, as if they had been written so.
+**Plain ops** have a small rule each where ONNX and rnnops differ. Constant inputs that decide a shape become
+attributes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
 
 
 def moving_slice(node: Node) -> Blob | None:
-    """The result of a Slice with starts that only a run knows; None if its size is unknown, too."""
+    """The result of a Slice whose starts depend on data. None for other slices, and if the size is unknown."""
     names = node.names
     if len(names) < 3 or node.known_value(1) is not None or node.reader.unknown_source(names[1]) is None:
         return None
@@ -46,7 +46,7 @@ def moving_slice(node: Node) -> Blob | None:
 
 
 def elements_along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
-    """So many elements along one axis from a start on; only the first where `length` is None."""
+    """`length` elements along an axis, from a start on. If `length` is None, only the first."""
     number = node.reader.known_value(start)
     if number is not None and number.size == 1:
         first = int(number.item())
@@ -58,27 +58,27 @@ def elements_along(node: Node, data: Blob, axis: int, start: str, length: int | 
 
 
 def before_the_end(start: Blob, length: int) -> Blob:
-    """A start, or a place that no axis has where so many elements would go on from its end to its front."""
+    """The start. A place that no axis has if the elements would pass the axis' end and go on at its front."""
     return where(equal(clip(start, -length, -1), start), FAR, start)
 
 
 @dataclass
 class SliceFinder:
-    """Finds where a Slice begins and how much it takes.
+    """Finds the starts and lengths of a Slice.
 
     Args:
-        around: numbers of the graph around the node.
+        around: integers of the surrounding graph, as sums.
     """
 
     node: Node
     around: Around
 
     def starts(self) -> list[str] | None:
-        """A value of one number for each axis."""
+        """Names of single numbers, one for each axis."""
         return self._parts(self.node.names[1])
 
     def lengths(self) -> list[int] | None:
-        """How many elements are taken along each axis, in steps of 1."""
+        """Number of elements along each axis, in steps of 1."""
         steps = self.node.known_value(4)
         if self.node.has(4) and steps is None:
             return None
@@ -89,12 +89,12 @@ class SliceFinder:
         return self._added() or self._apart()
 
     def is_far(self) -> bool:
-        """True if all ends are beyond every axis."""
+        """True if all ends lie beyond every axis."""
         ends = self.node.known_value(2)
         return ends is not None and bool((ends >= FAR).all())
 
     def _added(self) -> list[int] | None:
-        """A constant that is added to all starts together."""
+        """The constant that is added to all starts to give the ends."""
         starts, ends = (self._blob(self.node.names[i]) for i in (1, 2))
         op = self.around.maker(ends)
         if op is None or op.type != "Add" or starts not in op.inputs:
@@ -115,7 +115,7 @@ class SliceFinder:
         return [total.number for total in apart]
 
     def _parts(self, name: str) -> list[str] | None:
-        """The single numbers that a list is put together from."""
+        """Names of the single numbers that a list is joined from."""
         blob = self._blob(name)
         if self._is_single(blob):
             return [blob]
@@ -133,7 +133,7 @@ class SliceFinder:
 
 
 def append(node: Node, **attributes: Any) -> tuple[Blob, ...]:
-    """The op of the node's own name on the node's inputs, constants that decide shapes as attributes."""
+    """Appends the op of the node's name to the node's inputs. Constants that decide shapes become attributes."""
     schema = schema_of(node.op)
     inputs = list(node.inputs)
     for i, port in enumerate(port.rstrip("?*") for port in schema.inputs[: len(inputs)]):
@@ -156,7 +156,7 @@ def static(node: Node, port: str, value: np.ndarray[Any, Any]) -> Any:
 
 
 def plain(**kinds: str) -> Rule:
-    """A rule for an op that means the same here, with attributes of these kinds."""
+    """A rule for an op with the same meaning in rnnops, and attributes of these kinds."""
 
     def rule(node: Node) -> Sequence[Blob]:
         return append(node, **node.given(kinds))
@@ -165,13 +165,13 @@ def plain(**kinds: str) -> Rule:
 
 
 def sized(port: str, since: int, **kinds: str) -> Rule:
-    """A rule for an op whose shape-valued input was an attribute before op set `since`."""
+    """A rule for an op with an input that decides a shape. The input was an attribute before op set `since`."""
 
     def rule(node: Node) -> Sequence[Blob]:
         given = node.given(kinds)
         if node.opset < since:
             if len(node.inputs) > 1:
-                node.fail("an input too many for this version of the op set", came=len(node.inputs))
+                node.fail("an input is too many for this version of the op set", came=len(node.inputs))
             given[port] = node.attr(port, "ints")
         return append(node, **given)
 
@@ -179,7 +179,7 @@ def sized(port: str, since: int, **kinds: str) -> Rule:
 
 
 def import_clip(node: Node) -> Sequence[Blob]:
-    """Bounds were attributes before op set 11."""
+    """Clip. The bounds were attributes before op set 11."""
     if node.opset < 11:
         bounds = [node.attr(name, "float") for name in ("min", "max")]
         numbers = [None if bound is None else node.net.operands([bound], node.input(0).dtype)[0] for bound in bounds]
@@ -188,7 +188,7 @@ def import_clip(node: Node) -> Sequence[Blob]:
 
 
 def turned_back(node: Node) -> Blob | None:
-    """An array whose axis one Slice turned around, and this one turns back; None for any other Slice."""
+    """The original array, if one Slice turns an axis around and this one turns it back. None for other Slices."""
     known = [node.known_value(i) for i in range(1, 5)] if len(node.inputs) == 5 else []
     axis = turned_axis([] if value is None else np.ravel(value).tolist() for value in known)
     maker = None if axis is None else Around(node.reader, "Slice").maker(node.names[0])
@@ -199,7 +199,7 @@ def turned_back(node: Node) -> Blob | None:
 
 
 def turned_axis(cuts: Iterable[list[int]]) -> int | None:
-    """The axis that a Slice turns around, given starts, ends, axes and steps; None where it does something else."""
+    """The axis that a Slice with these starts, ends, axes and steps turns around. None for other slices."""
     match list(cuts):
         case [[-1], [end], [axis], [-1]] if end <= -FAR:
             return axis
@@ -207,7 +207,7 @@ def turned_axis(cuts: Iterable[list[int]]) -> int | None:
 
 
 def import_slice(node: Node) -> Sequence[Blob]:
-    """Everything but the data was an attribute before op set 10."""
+    """Slice. All inputs but the data were attributes before op set 10."""
     if node.opset >= 10:
         found = turned_back(node)
         found = moving_slice(node) if found is None else found
@@ -217,7 +217,7 @@ def import_slice(node: Node) -> Sequence[Blob]:
 
 
 def pad(node: Node) -> Sequence[Blob]:
-    """Widths and value were attributes before op set 11."""
+    """Pad. Widths and value were attributes before op set 11."""
     mode = node.attr("mode", "string", "constant")
     pads = node.required("pads", "ints") if node.opset < 11 else node.known_value(1)
     if mode != "constant":
@@ -228,7 +228,7 @@ def pad(node: Node) -> Sequence[Blob]:
 
 
 def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, Any] | None) -> None:
-    """Raise OnnxError where an axis may be cut on one side and filled on the other."""
+    """Raise OnnxError if the mode may cut an axis on one side and fill it on the other."""
     if pads is None:
         node.fail(
             f"mode '{mode}' fills an axis or cuts it by the signs of input 'pads', which the file leaves open",
@@ -246,7 +246,7 @@ def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, 
 
 
 def split(node: Node) -> Sequence[Blob]:
-    """Without sizes there are as many equal pieces as results."""
+    """Split. Without sizes, the pieces are equal and there is one for each result."""
     axis, pieces = node.attr("axis", "int"), len(node.wanted)
     sizes = node.attr("split", "ints") if node.opset < 13 else None
     given = node.attr("num_outputs", "int") if node.opset >= 18 else None
@@ -257,8 +257,11 @@ def split(node: Node) -> Sequence[Blob]:
 
 
 def dropout(node: Node) -> Sequence[Blob | None]:
-    """The identity in plain runs, active in training with the file's ratio; one that is active always is refused."""
-    node.attr("seed", "int")  # which random numbers training draws is the run's business
+    """Dropout. It is the identity, and active in training with the file's ratio.
+
+    Dropout that is always active is refused.
+    """
+    node.attr("seed", "int")  # a run has its own seed
     ratio, switch = dropout_ratio(node), node.known_value(2)
     always = node.has(2) and (switch is None or bool(switch.any()))
     if always and ratio != 0.0:
@@ -270,7 +273,7 @@ def dropout(node: Node) -> Sequence[Blob | None]:
 
 
 def dropout_ratio(node: Node) -> float | None:
-    """The ratio, an attribute before op set 12; None where it comes with the run."""
+    """The ratio, which was an attribute before op set 12. None if it is known only in the run."""
     if node.opset < 12 or not node.has(1):
         return float(node.attr("ratio", "float", 0.5))
     value = node.known_value(1)
@@ -278,7 +281,7 @@ def dropout_ratio(node: Node) -> float | None:
 
 
 def along_axis(function: Callable[[Node, Blob, int], Blob]) -> Rule:
-    """A rule for a function along an axis; before op set 13 all axes from `axis` on were one."""
+    """A rule for a function along an axis. Before op set 13 all axes from `axis` on counted as one."""
 
     def rule(node: Node) -> Sequence[Blob]:
         x = node.input(0)
@@ -297,9 +300,9 @@ def softmax(node: Node, x: Blob, axis: int) -> Blob:
 
 
 def cast_(node: Node) -> Sequence[Blob]:
-    """`saturate` and `round_mode` are about float types that are not supported.
+    """Cast. `saturate` and `round_mode` concern float types that are not supported.
 
-    Half precision is the net's float; numbers that half precision lacks become infinite.
+    Half precision becomes the net's float. Numbers beyond the range of half precision become infinite.
     """
     node.attr("saturate", "int")
     node.attr("round_mode", "string")
@@ -311,12 +314,12 @@ def cast_(node: Node) -> Sequence[Blob]:
 
 
 def within(x: Blob, limit: float) -> Blob:
-    """x, infinite where a number is not nearer to 0 than the limit."""
+    """x, with infinity for numbers whose size is at the limit or above."""
     return where(less(abs_(x), limit), x, sign(x) * float("inf"))
 
 
 def pow_(node: Node) -> Sequence[Blob]:
-    """The exponent may have a dtype of its own; the result has that of the base."""
+    """Pow. The exponent may have its own dtype. The result has the dtype of the base."""
     base, exponent = node.input(0), node.input(1)
     if base.dtype == exponent.dtype:
         return (base**exponent,)
@@ -326,7 +329,7 @@ def pow_(node: Node) -> Sequence[Blob]:
 
 
 def constant_of_shape_(node: Node) -> Sequence[Blob]:
-    """Filled with the one element of `value`, 0.0 without it."""
+    """ConstantOfShape: filled with the one element of `value`, by default 0.0."""
     proto = node.attr("value", "tensor")
     value = (
         np.zeros(1, "float32")
@@ -334,27 +337,30 @@ def constant_of_shape_(node: Node) -> Sequence[Blob]:
         else read_tensor(proto, "the value of a ConstantOfShape", node.float_dtype)
     )
     if value.size != 1:
-        node.fail("the value of a ConstantOfShape is one element", came=list(value.shape))
+        node.fail("the value of a ConstantOfShape must have one element", came=list(value.shape))
     dtype = node.dtype(value.dtype.name)
     return append(node, value=value.item(), dtype=None if dtype in (FLOAT, "int64", BOOL) else dtype)
 
 
 def one_hot(node: Node) -> Sequence[Blob]:
-    """Indices may be floats that are whole."""
+    """OneHot. Indices may be floats without fractions."""
     if node.input(0).dtype not in INTEGERS:
         node.inputs[0] = cast(node.input(0), "int64")
     return append(node, axis=node.attr("axis", "int"))
 
 
 def layer_normalization(node: Node) -> Sequence[Blob]:
-    """Statistics have the run's dtype, also of RMSNormalization; `stash_type` may ask for float32, which is no more."""
+    """LayerNormalization and RMSNormalization.
+
+    Statistics have the run's dtype, which is at least the float32 of `stash_type`.
+    """
     if node.attr("stash_type", "int", 1) != 1:
         node.fail("statistics of this element type are not supported", wanted="stash_type=1")
     return append(node, axis=node.attr("axis", "int"), epsilon=node.attr("epsilon", "float"))
 
 
 def max_pool(node: Node) -> Sequence[Blob]:
-    """Where the largest elements were is not a result of the op here, and `storage_order` is about nothing else."""
+    """MaxPool. The op here gives no indices of the largest elements, and `storage_order` concerns only these."""
     node.attr("storage_order", "int")
     if node.wants(1):
         node.fail("MaxPool gives no indices", wanted="the second result left out")
@@ -362,24 +368,24 @@ def max_pool(node: Node) -> Sequence[Blob]:
 
 
 def range_(node: Node) -> Sequence[Blob]:
-    """`stash_type` is about half precision. An array of one number, which ONNX's own definitions write, is that."""
+    """Range. `stash_type` concerns half precision. A bound may be an array of one number, as in ONNX's definitions."""
     node.attr("stash_type", "int")
     return (node.net.append("Range", [number(node, i) for i in range(3)])[0],)
 
 
 def number(node: Node, i: int) -> Blob:
-    """The i-th input; the number in it where it is an array of one axis that is known to have one."""
+    """The i-th input. An array that is known to have one number becomes this number."""
     value = node.known_value(i)
     return node.input(i) if value is None or value.shape != (1,) else reshape(node.input(i), [])
 
 
 def einsum_(node: Node) -> Sequence[Blob]:
-    """An equation that says nothing is refused while the file is read."""
+    """Einsum. A senseless equation is refused while the file is read."""
     return (einsum(node.required("equation", "string"), *(node.input(i) for i in range(len(node.inputs)))),)
 
 
 def random_uniform_like_(node: Node) -> Sequence[Blob]:
-    """Numbers in [low, high); which ones is the business of a run's `seed`, not of the file's."""
+    """RandomUniformLike: numbers in [low, high). The run's `seed` decides which, not the file's."""
     node.attr("seed", "float")
     x, low, high = node.input(0), node.attr("low", "float", 0.0), node.attr("high", "float", 1.0)
     to = FLOAT if (given := node.attr("dtype", "int")) is None else node.dtype(element_dtype(given, "its result"))

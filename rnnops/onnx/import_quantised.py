@@ -1,16 +1,17 @@
-"""Quantised ops of ONNX and of the domain `com.microsoft`, computed in float.
+"""Quantised ops of ONNX and of the domain `com.microsoft`, computed in floats.
 
-**Quantised numbers as floats**: zero points, scales and their axes, and sums of products that stay exact. A quantised
-array holds whole numbers q of 8 or 16 bits, which stand for `(q - zero_point) * scale`. Whole numbers are floats
-without an error up to 2^24, so all of it runs in the net's float. A float of the same value, its twin, is remembered
-for each integer result that a rule here makes, and a Cast back to float takes it: no number goes through integers and
-back, and gradients go where the file has integers in between. At a Round they stop.
+**Quantised numbers as floats**: a quantised array holds whole numbers q of 8 or 16 bits, which stand for `(q -
+zero_point) * scale`. Floats hold whole numbers up to 2^24 exactly, so the net computes with its floats. For each
+integer result that a rule here makes, floats of the same values are remembered: its twin. A Cast back to float takes
+the twin. So no number goes through integers and back, and gradients flow where the file has integers in between. They
+stop at a Round.
 
-Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
-them is not computed in a run. Bound runs multiply bytes where that is the same (`compiler/rewrite/bound_weights.py`).
+Weights that the file fixes become float parameters while it is read, without their zero points. So a run computes
+nothing that depends only on weights. Bound runs multiply bytes instead where the result is the same
+(`compiler/rewrite/bound_weights.py`).
 
-**Results** are whole numbers of the dtype that the file has. They are those of integer arithmetic, except where a float
-lies almost in the middle of two whole numbers: there the order of operations decides which one it becomes.
+**Results** are whole numbers of the dtype in the file. They equal integer arithmetic, except where a float lies almost
+in the middle between two whole numbers. There the order of operations decides.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from rnnops.ops.reduction import reduce_max, reduce_min
 from rnnops.ops.shapes import shape
 from rnnops.types import FLOAT, Array, Shape, is_float
 
-EXACT = 2**24  # whole numbers up to here are float32 numbers
-OPEN_TERMS = "how many products are summed up does not follow from the file"
-WIDTH = 255  # between the smallest and the largest number of 8 bits
+EXACT = 2**24  # float32 holds whole numbers up to here exactly
+OPEN_TERMS = "the number of summed products does not follow from the file"
+WIDTH = 255  # difference of the largest and the smallest number of 8 bits
 BYTES = ("int8", "uint8")
 NARROW = (*BYTES, "int16", "uint16")
 VALUE_PORTS = {
@@ -46,11 +47,11 @@ VALUE_PORTS = {
     **dict.fromkeys(("QuantizeLinear", "com.microsoft::QuantizeLinear"), (2,)),
     "com.microsoft::DynamicQuantizeLSTM": (1, 2, 8, 9, 10, 11),
     "com.microsoft::MatMulIntegerToFloat": (1, 3, 4, 5),
-}  # inputs of each op that rules here take as values, where the file fixes them
+}  # inputs by op: rules here take them as values if the file fixes them
 
 
 def numbers(node: Node, i: int) -> Blob:
-    """The i-th input as floats: the twin of whole numbers that were computed, a constant, else a Cast."""
+    """The i-th input as floats: the twin of computed whole numbers, or a constant, or else a Cast."""
     blob, value = node.input(i), node.value(i)
     if is_float(blob.dtype):
         return blob
@@ -61,11 +62,11 @@ def numbers(node: Node, i: int) -> Blob:
 
 
 def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float | None:
-    """A scale or zero point as floats that broadcast with x; None where it is left out or 0.
+    """A scale or zero point as floats that broadcast with x. None if it is left out or 0.
 
     Args:
-        axis: of x, which a list of numbers lies along.
-        block: how many elements of that axis share a number; 0 where each has its own.
+        axis: the axis of x along which a list of numbers lies.
+        block: number of elements of that axis that share a number; 0 if each has its own.
     """
     if not node.has(i):
         return None
@@ -82,77 +83,80 @@ def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | 
         return reshape(given, []) if rank == 1 else given
     whole = node.rank(x)
     if not -whole <= axis < whole:
-        node.fail("the axis is none of the operand", wanted=f"from {-whole} to {whole - 1}", came=axis)
+        node.fail("the axis is out of range", wanted=f"from {-whole} to {whole - 1}", came=axis)
     return reshape(given, [-1 if place == axis % whole else 1 for place in range(whole)])
 
 
 def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
-    """A scale, which must be there, be float and not be 0."""
+    """A scale. It must be given, be a float, and not be 0."""
     check_scale(node, i)
     scale = lie_along(node, i, x, axis, block)
-    return node.fail("a scale is missing, or 0") if scale is None else scale
+    return node.fail("a scale is missing or 0") if scale is None else scale
 
 
 def check_scale(node: Node, i: int) -> None:
-    """Raise OnnxError where a scale is given and is not a float."""
+    """Raise OnnxError if a scale is given and is not a float."""
     if node.has(i) and not is_float(node.input(i).dtype):
         node.fail("a scale is not a float", wanted=FLOAT, came=node.input(i).dtype)
 
 
 def zero_of(node: Node, i: int, x: Blob, axis: int, like: str, block: int = 0) -> Blob | float | None:
-    """A zero point; None where it is left out or 0.
+    """A zero point. None if it is left out or 0.
 
     Args:
-        like: the dtype that it has.
+        like: the dtype that it must have.
     """
     check_zero(node, i, like)
     return lie_along(node, i, x, axis, block)
 
 
 def check_zero(node: Node, i: int, like: str) -> None:
-    """Raise OnnxError where a zero point has another dtype than the numbers that it belongs to."""
+    """Raise OnnxError if a zero point has another dtype than the numbers that it belongs to."""
     if node.has(i) and node.input(i).dtype != like:
         node.fail("a zero point has another dtype than its numbers", wanted=like, came=node.input(i).dtype)
 
 
 def in_blocks(given: Blob, x: Blob, axis: int, rank: int, block: int) -> Blob:
-    """Each number as often as its block is long."""
+    """Repeats each number for all elements of its block."""
     repeats = [block if place == axis + 1 else 1 for place in range(rank + 1)]
     return reshape(tile(unsqueeze(given, [axis + 1]), repeats), shape(x))
 
 
 def whole(node: Node, i: int, zero_point: int, axis: int, block: int = 0) -> Blob:
-    """The whole numbers of an input without their zero points, as floats."""
+    """The whole numbers of an input minus their zero points, as floats."""
     x = numbers(node, i)
     zero = zero_of(node, zero_point, x, axis, node.input(i).dtype, block)
     return x if zero is None else x - zero
 
 
 def rounded(x: Blob, zero_point: Blob | float | None, dtype: str) -> Blob:
-    """The nearest whole numbers, of two the even ones, moved by a zero point and held inside a dtype; as floats."""
+    """Rounds to the nearest whole numbers (ties to even), adds a zero point, and clips to a dtype's range.
+
+    The result is floats.
+    """
     bounds = np.iinfo(dtype)
     moved = round_(x) if zero_point is None else round_(x) + zero_point
     return clip(moved, float(bounds.min), float(bounds.max))
 
 
 def quantised_dtype_of(node: Node, dtype: str) -> str:
-    """A dtype of quantised numbers. Raises OnnxError for another."""
+    """A dtype of quantised numbers. Raises OnnxError for other dtypes."""
     if dtype not in NARROW:
-        node.fail("numbers of this dtype are not quantised ones", wanted=", ".join(NARROW), came=dtype)
+        node.fail("quantised numbers cannot have this dtype", wanted=", ".join(NARROW), came=dtype)
     return dtype
 
 
 def quantised_as(node: Node, y: Blob, zero_point: int, axis: int, dtype: str, block: int = 0) -> list[Blob]:
-    """The result of a node: numbers in units of their scale as whole numbers of a dtype."""
+    """The result of a node: x in units of its scale, rounded to whole numbers of a dtype."""
     node.twins[0] = rounded(y, zero_of(node, zero_point, y, axis, dtype, block), dtype)
     return [cast(node.twins[0], dtype)]
 
 
 def fixed_weight(node: Node, i: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
-    """Whole numbers of a weight without their zero points as float32, where the file fixes both.
+    """A weight's whole numbers minus their zero points, as float32. None unless the file fixes both.
 
     Args:
-        axis, block: as of `along`, for a list of zero points.
+        axis, block: as in `along`, for a list of zero points.
     """
     check_zero(node, zero_point, node.input(i).dtype)
     value, zero = node.value(i), node.value(zero_point)
@@ -166,8 +170,8 @@ def along(node: Node, values: Array, shape: Shape, axis: int, block: int = 0) ->
     """Scales or zero points of a weight, reshaped so that they broadcast to its shape.
 
     Args:
-        values: one for all, one for each place of `axis`, or one for each `block` places of it.
-        shape: of the weight.
+        values: one number, or one for each place of `axis`, or one for each `block` places of it.
+        shape: the shape of the weight.
     """
     rank = len(shape)
     if values.size == 1 and not block:
@@ -185,10 +189,10 @@ def along(node: Node, values: Array, shape: Shape, axis: int, block: int = 0) ->
 
 
 def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Blob]:
-    """`a @ b` of whole numbers of 8 bits without their zero points, as summands that are exact in float32.
+    """`a @ b` of whole numbers of 8 bits minus their zero points, as summands that float32 holds exactly.
 
     Args:
-        weight: what b holds, where the file fixes it.
+        weight: the numbers of b if the file fixes them.
     """
     if weight is not None:
         terms = weight[:, None] if weight.ndim < 2 else np.moveaxis(weight, -2, 0)
@@ -207,10 +211,11 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
 
 
 def exact_sizes(weight: Array) -> list[int]:
-    """Sizes of pieces of the summed axis, each short enough that sums of products with 8-bit numbers stay exact.
+    """Sizes of pieces of the summed axis. In each piece, sums of products with 8-bit numbers stay exact.
 
     Args:
-        weight: whole numbers `[summed axis, columns, summed too]`; the last axis is never cut (a kernel's places).
+        weight: whole numbers `[summed axis, columns, other summed axes]`. The last axis is never cut (it is a kernel's
+            places).
     """
     parts = [np.maximum(sign * weight, 0).sum(axis=2, dtype="float64") for sign in (1, -1)]
     sizes, first = [], 0
@@ -223,11 +228,11 @@ def exact_sizes(weight: Array) -> list[int]:
 
 
 def worst_sizes(terms: int, each: int = 1) -> list[int]:
-    """Sizes of pieces as `exact_sizes`, for the largest weights of 8 bits, as the file does not fix them.
+    """As `exact_sizes`, for weights that the file does not fix: the largest weights of 8 bits are assumed.
 
     Args:
         terms: length of the summed axis.
-        each: products that are summed for each place of it.
+        each: number of products for each place of the summed axis.
     """
     most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
     return [min(most, terms - first) for first in range(0, terms, most)] or [0]
@@ -239,14 +244,14 @@ def added(blobs: list[Blob]) -> Blob:
 
 
 def dynamic_quantize_linear(node: Node) -> Sequence[Blob]:
-    """Numbers of 8 bits without a sign whose range is that of the array, 0 included."""
+    """DynamicQuantizeLinear: unsigned numbers of 8 bits, for the range of the array with 0 included."""
     y, scale, zero = quantised_by_range(node.input(0))
     node.twins.update({0: y, 2: zero})
     return cast(y, "uint8"), scale, cast(zero, "uint8")
 
 
 def quantised_by_range(x: Blob) -> tuple[Blob, Blob, Blob]:
-    """Whole numbers from 0 to 255, their scale and their zero point, all as floats."""
+    """Whole numbers from 0 to 255, with their scale and zero point, all as floats."""
     low, high = min_(reduce_min(x, keepdims=0), 0.0), max_(reduce_max(x, keepdims=0), 0.0)
     width = high - low
     scale = where(equal(width, 0.0), 1.0, width) / 255.0
@@ -255,32 +260,32 @@ def quantised_by_range(x: Blob) -> tuple[Blob, Blob, Blob]:
 
 
 def quantize_linear(node: Node) -> Sequence[Blob]:
-    """One scale for all, one for each place of an axis, or one for each block of an axis."""
+    """QuantizeLinear: one scale for all numbers, one for each place of an axis, or one for each block of an axis."""
     axis, block = node.attr("axis", "int", 1), node.attr("block_size", "int", 0)
     node.attr("saturate", "int")
     check_precision(node)
     if node.input(0).dtype not in (FLOAT, "int32"):
-        node.fail("what is quantised is not a float", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
+        node.fail("numbers of this dtype cannot be quantised", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
     x, dtype = numbers(node, 0), quantised_dtype(node)
     return quantised_as(node, x / scale_of(node, 1, x, axis, block), 2, axis, dtype, block)
 
 
 def check_precision(node: Node) -> None:
-    """The division's precision may be that of the scale or float32, which is the net's float either way."""
+    """Checks the precision of the division: that of the scale, or float32. Both are the net's float."""
     precision = node.attr("precision", "int", 0)
     if precision:
         element_dtype(precision, "the precision of a QuantizeLinear")
 
 
 def quantised_dtype(node: Node) -> str:
-    """The dtype of quantised results: that of the zero point, else the attribute, else uint8."""
+    """The dtype of quantised results: the zero point's, else the attribute's, else uint8."""
     asked = node.attr("output_dtype", "int", 0)
     named = element_dtype(asked, "the result of a QuantizeLinear") if asked else "uint8"
     return quantised_dtype_of(node, node.input(2).dtype if node.has(2) else named)
 
 
 def dequantize_linear(node: Node) -> Sequence[Blob]:
-    """`(x - zero_point) * scale`; of weights that the file fixes, a parameter."""
+    """DequantizeLinear: `(x - zero_point) * scale`. For weights that the file fixes it is a parameter."""
     axis, block = node.attr("axis", "int", 1), node.attr("block_size", "int", 0)
     asked = node.attr("output_dtype", "int", 0)
     if asked:
@@ -294,40 +299,40 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
 
 
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
-    """The float values of a quantised weight, where the file fixes all of it, in the dtype of its scale."""
+    """The float values of a quantised weight in the dtype of its scale. None unless the file fixes all of it."""
     check_parts(node, i, scale, zero_point)
     value, factor = fixed_weight(node, i, zero_point, axis, block), node.value(scale)
     return None if value is None or factor is None else value * along(node, factor, value.shape, axis, block)
 
 
 def check_whole(node: Node, i: int) -> None:
-    """Raise OnnxError where an input holds no quantised numbers; a bias of 32 bits counts as such."""
+    """Raise OnnxError if an input does not hold quantised numbers. A bias of 32 bits is allowed."""
     if node.input(i).dtype not in (*NARROW, "int32"):
         wanted, came = ", ".join((*NARROW, "int32")), node.input(i).dtype
         node.fail(f"input {i} is not an array of quantised numbers", wanted=wanted, came=came)
 
 
 def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
-    """Raise OnnxError where a weight, its scale and its zero point have no dtypes of such."""
+    """Raise OnnxError if a weight, its scale or its zero point has a wrong dtype."""
     check_whole(node, i)
     check_zero(node, zero_point, node.input(i).dtype)
     check_scale(node, scale)
 
 
 def integers(node: Node, parts: list[Blob]) -> Sequence[Blob]:
-    """A result of 32 bits, the sum of whole numbers as floats."""
+    """An int32 result: the sum of whole numbers that are floats."""
     node.twins[0] = added(parts)
     return (added([cast(part, "int32") for part in parts]),)
 
 
 def integer_product(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> list[Blob]:
-    """Summands of the product of two inputs without their zero points, as floats."""
+    """Summands of the product of two inputs minus their zero points, as floats."""
     checked_bytes(node, a, b)
     return product_with(node, whole(node, a, a_zero, -2), b, b_zero)
 
 
 def product_with(node: Node, left: Blob, b: int, b_zero: int) -> list[Blob]:
-    """The same of whole numbers as floats and an input."""
+    """Summands of the product of whole numbers (as floats) and an input minus its zero point."""
     checked_bytes(node, b)
     weight = fixed_weight(node, b, b_zero, -1)
     right = whole(node, b, b_zero, -1) if weight is None else node.parameter(b, weight)
@@ -335,7 +340,7 @@ def product_with(node: Node, left: Blob, b: int, b_zero: int) -> list[Blob]:
 
 
 def checked_bytes(node: Node, *places: int) -> None:
-    """Raise OnnxError where an input is not an array of numbers of 8 bits."""
+    """Raise OnnxError for an input that is not an array of 8-bit numbers."""
     for i in places:
         if node.input(i).dtype not in BYTES:
             wanted, came = " or ".join(BYTES), node.input(i).dtype
@@ -343,7 +348,7 @@ def checked_bytes(node: Node, *places: int) -> None:
 
 
 def qlinear_matmul(node: Node) -> Sequence[Blob]:
-    """The product of two quantised arrays, quantised."""
+    """QLinearMatMul: the product of two quantised arrays, quantised."""
     product = added(integer_product(node, 0, 3, 2, 5))
     factor = scale_of(node, 1, product, -2) * scale_of(node, 4, product, -1) / scale_of(node, 6, product, -2)
     dtype = quantised_dtype_of(node, node.input(7).dtype)
@@ -351,19 +356,19 @@ def qlinear_matmul(node: Node) -> Sequence[Blob]:
 
 
 def storable(node: Node, number: Blob | float) -> Blob | float:
-    """A number that was computed as a file can have it."""
+    """A computed number, rounded as a file could hold it."""
     return number if isinstance(number, Blob) else float(np.dtype(node.float_dtype).type(number))
 
 
 def dynamic_quantize_lstm(node: Node) -> Sequence[Blob | None]:
-    """An LSTM with the weights that quantised ones stand for; what it reads, and its state, are not rounded."""
+    """DynamicQuantizeLSTM: an LSTM with dequantised weights. Its inputs and states are not rounded."""
     w, r = lstm_weight(node, 1, 8, 9), lstm_weight(node, 2, 10, 11)
     node.op, node.inputs = "LSTM", [node.input(0), w, r, *node.inputs[3:8]]
     return recurrent_layer(node)
 
 
 def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
-    """W or R of an LSTM [D, 4 H, E] from quantised numbers [D, E, 4 H]; scales are [D] or [D, 4 H]."""
+    """W or R of an LSTM [D, 4 H, E], from quantised numbers [D, E, 4 H]. Scales are [D] or [D, 4 H]."""
     check_parts(node, i, scale, zero_point)
     value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
     if value is None or factor is None or zero is None:
@@ -379,7 +384,7 @@ def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
 
 
 def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) -> list[Blob]:
-    """Summands of the convolution of two inputs without their zero points; each is exact in float32."""
+    """Summands of the convolution of two inputs minus their zero points. Float32 holds each exactly."""
     checked_bytes(node, x, w)
     left = whole(node, x, x_zero, 1)
     fixed = fixed_weight(node, w, w_zero, 0)
@@ -393,19 +398,19 @@ def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) ->
 
 
 def sizes_of_open_weight(node: Node, weight: Blob) -> list[int]:
-    """How many channels a convolution may sum up at once, whatever the weight will be."""
+    """Number of channels that a convolution may sum at once, for any weight."""
     dims = node.dims(weight)
     sizes = [size for size in dims[1:] if isinstance(size, int)]
     if not sizes or len(sizes) < len(dims) - 1:
         node.fail(OPEN_TERMS)
     channels, *kernel = sizes
     if prod(kernel) * WIDTH * WIDTH >= EXACT:
-        node.fail("a kernel of so many numbers is not summed up exactly", came=kernel)
+        node.fail("a kernel has too many numbers to be summed exactly", came=kernel)
     return worst_sizes(channels, prod(kernel))
 
 
 def convolutions(node: Node, x: Blob, w: Blob, sizes: list[int]) -> list[Blob]:
-    """The convolution as a sum over pieces of the channels."""
+    """A convolution as a sum over pieces of the channels."""
     attributes = node.given(CONV)
     if len(sizes) == 1:
         return list(node.net.append("Conv", [x, w], attributes))
@@ -416,7 +421,10 @@ def convolutions(node: Node, x: Blob, w: Blob, sizes: list[int]) -> list[Blob]:
 
 
 def qlinear_conv(node: Node) -> Sequence[Blob]:
-    """A convolution of quantised arrays with a bias of whole numbers, quantised; weights may have scales by channel."""
+    """QLinearConv: a convolution of quantised arrays with a bias of whole numbers, quantised.
+
+    Scales may differ by channel.
+    """
     y = added(integer_convolution(node, 0, 3, 2, 5))
     if node.has(8):
         y = y + reshape(numbers(node, 8), [-1 if axis == 1 else 1 for axis in range(node.rank(y))])
@@ -425,13 +433,13 @@ def qlinear_conv(node: Node) -> Sequence[Blob]:
 
 
 def matmul_integer_to_float(node: Node) -> Sequence[Blob]:
-    """A product of whole numbers, scaled; scales may differ from row to row and from column to column."""
+    """A product of whole numbers, scaled. Scales may differ by row and by column."""
     product = added(integer_product(node, 0, 1, 4, 5))
     return (biased(node, scaled(node, scaled(node, product, 2, -2), 3, -1), 6),)
 
 
 def dynamic_quantize_matmul(node: Node) -> Sequence[Blob]:
-    """A float operand, rounded to 8 bits by its own range, times a quantised one."""
+    """A float operand, rounded to 8 bits by its own range, times a quantised operand."""
     rounded_x, scale, zero = quantised_by_range(node.input(0))
     product = added(product_with(node, rounded_x - zero, 1, 3)) * scale
     return (biased(node, scaled(node, product, 2, -1), 4),)
@@ -443,19 +451,19 @@ def scaled(node: Node, x: Blob, i: int, axis: int) -> Blob:
 
 
 def meant(node: Node, i: int) -> Blob:
-    """The float values of a quantised input; its scale and its zero point, which may be left out, come after it."""
+    """The float values of a quantised input. The next two inputs are its scale and (optional) zero point."""
     quantised_dtype_of(node, node.input(i).dtype)
     return scaled(node, whole(node, i, i + 2, 0), i + 1, 0)
 
 
 def quantised(node: Node, y: Blob, scale: int, zero_point: int, like: int) -> list[Blob]:
-    """A result with the scale and the zero point of two inputs, of the dtype of a third."""
+    """A quantised result. Two inputs give its scale and zero point, a third its dtype."""
     dtype = quantised_dtype_of(node, node.input(like).dtype)
     return quantised_as(node, y / scale_of(node, scale, y, 0), zero_point, 0, dtype)
 
 
 def of_meant(function: Callable[..., Blob], *places: int) -> Rule:
-    """A rule for a function of the node and of the quantised inputs at these places, quantised."""
+    """A rule for a function of the node and of the float values of these inputs. The result is quantised."""
 
     def rule(node: Node) -> Sequence[Blob]:
         y = function(node, *(meant(node, i) for i in places))
@@ -465,7 +473,7 @@ def of_meant(function: Callable[..., Blob], *places: int) -> Rule:
 
 
 def pooled(op: str, **kinds: str) -> Callable[[Node, Blob], Blob]:
-    """An op on windows with attributes of these kinds, channels as the second axis."""
+    """An op on windows with attributes of these kinds. Channels are the second axis."""
 
     def function(node: Node, x: Blob) -> Blob:
         if node.attr("channels_last", "int", 0):
@@ -476,16 +484,17 @@ def pooled(op: str, **kinds: str) -> Callable[[Node, Blob], Blob]:
 
 
 def quantised_concat(node: Node) -> Sequence[Blob]:
-    """Scale and zero point of the result come first, then each array with its own."""
+    """QLinearConcat. Scale and zero point of the result come first, then each array with its own."""
     parts = [meant(node, i) for i in range(2, len(node.inputs), 3)]
     return quantised(node, concat(parts, axis=node.required("axis", "int")), 0, 1, like=1)
 
 
 QUANTISED_RULES: dict[str, Rule] = {
-    "ConvInteger": lambda node: integers(node, integer_convolution(node, 0, 1, 2, 3)),  # around x is 0
+    "ConvInteger": lambda node: integers(node, integer_convolution(node, 0, 1, 2, 3)),  # 0 surrounds x
     "DequantizeLinear": dequantize_linear,
     "DynamicQuantizeLinear": dynamic_quantize_linear,
-    "MatMulInteger": lambda node: integers(node, integer_product(node, 0, 1, 2, 3)),  # zero points of rows and columns
+    # zero points may be lists by row or column
+    "MatMulInteger": lambda node: integers(node, integer_product(node, 0, 1, 2, 3)),
     "QLinearConv": qlinear_conv,
     "QLinearMatMul": qlinear_matmul,
     "QuantizeLinear": quantize_linear,

@@ -1,12 +1,11 @@
-"""LSTM, GRU and RNN nodes as recurrences: activations, one step, weights.
+"""Reads LSTM, GRU and RNN nodes as recurrences: activations, one step, weights.
 
-**One step of ONNX's LSTM, GRU and RNN as cells**. Weights come transposed, `w [D, G H]` and `r [H, G H]` for G gates;
-the biases are sums or, for a GRU with `linear_before_reset`, two. With lengths, `y` is zero past a row's end and states
-stay what they were.
+**One step as a cell**. Weights are transposed, `w [D, G H]` and `r [H, G H]` for G gates. Both biases are summed, but a
+GRU with `linear_before_reset` keeps them apart. With lengths, `y` is zero past a row's end, and states stay.
 
-**LSTM, GRU and RNN nodes as recurrences**: weights cut up outside, a cell, one recurrence for each direction. With
-`sequence_lens` a row's Y is zero past its end and Y_h, Y_c are its states at its end; in reverse a row starts at its
-own end. The standard does not say so, ONNX Runtime does.
+**A node as recurrences**: weights are cut up outside of a cell, and each direction is one recurrence. With
+`sequence_lens`, Y of a row is zero past the row's end, and Y_h and Y_c are its states at its end. In reverse, a row
+starts at its own end. The standard does not say so, but ONNX Runtime does so.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ Function: TypeAlias = Callable[[Blob, float, float], Blob]
 
 @dataclass(frozen=True)
 class ActivationKind:
-    """A function of x, alpha and beta, and the defaults of those that it takes.
+    """A function of x, alpha and beta, and the defaults of alpha and beta.
 
     Args:
-        must: numbers that it takes have no default that implementations agree on, so they must be given.
+        must: True if implementations disagree on a default, so that the numbers must be given.
     """
 
     apply: Function
@@ -63,14 +62,14 @@ BY_LOWER_NAME = {name.lower(): name for name in KINDS}
 
 @dataclass(frozen=True)
 class Activation:
-    """One activation function with its numbers, None for those that it does not take."""
+    """One activation function with its numbers. A number is None if the function does not take it."""
 
     name: str
     alpha: float | None = None
     beta: float | None = None
 
     def __str__(self) -> str:
-        """`Elu:0.5`: the name and the numbers that it takes."""
+        """The name and the numbers, as in `Elu:0.5`."""
         return ":".join([self.name, *(repr(number) for number in (self.alpha, self.beta) if number is not None)])
 
     def __call__(self, x: Blob) -> Blob:
@@ -78,9 +77,9 @@ class Activation:
 
 
 def read_activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
-    """Activations in order; each takes the next number of a list if it needs one, its default where the list is over.
+    """Activations in order. Each takes the next number of a list if it needs one, or its default at the list's end.
 
-    Raises OnnxError for an unknown one, and for numbers that none takes.
+    Raises OnnxError for an unknown activation, and for numbers that are left over.
     """
     alpha, beta = iter(alphas), iter(betas)
     found = [_activation(name, alpha, beta) for name in names]
@@ -98,12 +97,12 @@ def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> A
 
 
 def _number(name: str, default: float | None, given: Iterator[float]) -> float | None:
-    """The next number, None for an activation that takes none; numbers of ONNX are float32."""
+    """The next number. None if the activation does not take one. Numbers of ONNX are float32."""
     if default is None:
         return None
     number = next(given, None)
     if number is None and KINDS[name].must:
-        raise OnnxError("an activation needs numbers", wanted="activation_alpha and activation_beta", came=name)
+        raise OnnxError("an activation lacks its numbers", wanted="activation_alpha and activation_beta", came=name)
     return float(np.float32(default if number is None else number))
 
 
@@ -112,11 +111,11 @@ Gates = dict[str, Blob]
 
 @dataclass(frozen=True)
 class CellKind:
-    """The parts of one of the three ops.
+    """The parts of one of the three ops LSTM, GRU and RNN.
 
     Args:
-        states: their names; gates: one letter each; activations: names of the functions where the node gives none.
-        write: writes a step, given the cell; returns the new states.
+        states: names of the states; gates: one letter for each; activations: default functions.
+        write: writes a step into the cell and returns the new states.
     """
 
     op: str
@@ -131,10 +130,10 @@ class CellOptions:
     """Attributes of a node that its cells share.
 
     Args:
-        threshold: what the inputs of activations are clipped to, None for no clipping.
-        input_forget: the forget gate of an LSTM is one minus its input gate.
-        linear_before_reset: of a GRU: the product goes before the reset gate.
-        layout: the node is batch-major, which a cell does not notice and its name tells.
+        threshold: bound to which the inputs of activations are clipped; None for no clipping.
+        input_forget: True if the forget gate of an LSTM is one minus its input gate.
+        linear_before_reset: True if the product of a GRU comes before its reset gate.
+        layout: True if the node is batch-major. The cell does not depend on it, but its name says it.
     """
 
     threshold: float | None
@@ -148,7 +147,7 @@ class Cell:
     """A cell while it is written.
 
     Args:
-        functions: the activations; bound: names of its inputs besides x, states and lengths (`w`, `r`, `b`, ...).
+        functions: the activations; bound: names of all inputs but x, states and lengths (`w`, `r`, `b`, ...).
     """
 
     kind: CellKind
@@ -170,27 +169,27 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The cell's name, which says what it is: `LSTM Sigmoid Tanh Tanh clip=0.5`."""
+        """The cell's name, which lists its kind, activations and options: `LSTM Sigmoid Tanh Tanh clip=0.5`."""
         words = [self.kind.op, *map(str, self.functions)]
         words += [f"clip={self.options.threshold!r}"] if self.options.threshold is not None else []
         flags = ("input_forget", "linear_before_reset", "layout")
         return " ".join([*words, *(name for name in flags if getattr(self.options, name))])
 
     def act(self, i: int, x: Blob) -> Blob:
-        """The i-th activation, of clipped x."""
+        """The i-th activation of the clipped x."""
         threshold = self.options.threshold
         return self.functions[i](x if threshold is None else clip(x, -threshold, threshold))
 
     def biased(self, x: Blob, name: str) -> Blob:
-        """x and a bias, where the cell has it."""
+        """x plus a bias, if the cell has the bias."""
         return x + self.blobs[name] if name in self.blobs else x
 
     def peep(self, x: Blob, name: str, state: Blob) -> Blob:
-        """x and a state through a peephole, where the cell has it."""
+        """x plus a state through a peephole, if the cell has the peephole."""
         return x + self.blobs[name] * state if name in self.blobs else x
 
     def _masked(self, new: Sequence[Blob]) -> list[Blob]:
-        """States that stay what they were past a row's end; declares `y`, which is zero there."""
+        """States that stay past a row's end. Also declares the output `y`, which is zero there."""
         lengths, t = self.net.input("sequence_lens", "int32"), self.net.input("timestep", "int32")
         y = select_valid(new[0], self.states[0], lengths, t, drop=1)
         kept = [select_valid(blob, old, lengths, t) for blob, old in zip(new, self.states, strict=True)]
@@ -199,12 +198,12 @@ class Cell:
 
 
 def previous(state: str) -> str:
-    """The cell input that reads a state."""
+    """The name of the cell input that reads a state."""
     return f"{state}_prev"
 
 
 def lstm(cell: Cell) -> Sequence[Blob]:
-    """`c = f c' + i g`, `h = o h(c)`, with peepholes from c' to i and f, and from c to o."""
+    """`c = f c' + i g`, `h = o h(c)`. Peepholes lead from c' to i and f, and from c to o."""
     h_prev, c_prev = cell.states
     gates = cell.biased(cell.x @ cell.blobs["w"] + h_prev @ cell.blobs["r"], "b")
     i, o, f, g = split(gates, 4, axis=-1)
@@ -216,7 +215,7 @@ def lstm(cell: Cell) -> Sequence[Blob]:
 
 
 def gru(cell: Cell) -> Sequence[Blob]:
-    """`h = (1 - z) g + z h'`, where the reset gate multiplies h' or, linear before reset, the product with it."""
+    """`h = (1 - z) g + z h'`. The reset gate multiplies h', or with linear_before_reset the product with h'."""
     (h_prev,) = cell.states
     x_z, x_r, x_g = split(cell.biased(cell.x @ cell.blobs["w"], "b"), 3, axis=-1)
     if cell.options.linear_before_reset:
@@ -242,12 +241,13 @@ CELL_KINDS = {
 
 
 def has_title(name: str) -> bool:
-    """True if a cell's name is of the form that `Cell.title` gives."""
+    """True if a cell's name has the form of `Cell.title`."""
     kind, *words = name.split(" ")
     return kind in CELL_KINDS and len(words) >= len(CELL_KINDS[kind].activations)
 
 
-# Axes of X, W, R, B, sequence_lens, initial_h, initial_c, P: K directions, H hidden sizes, G rows of gates.
+# Axes of X, W, R, B, sequence_lens, initial_h, initial_c, P: K directions, H hidden size, G rows of gates, B biases, P
+# peepholes.
 FORMS = ("TND", "KGD", "KGH", "KB", "N", "KNH", "KNH", "KP")
 PROJECTION = (
     "An LSTM node has no projection (proj_size of PyTorch), and the file lacks its weights. "
@@ -258,7 +258,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 @dataclass
 class RnnNode:
-    """A recurrent node and its attributes, checked."""
+    """A recurrent node with its attributes, which are checked."""
 
     node: Node
     kind: CellKind
@@ -275,7 +275,7 @@ def read_layer(node: Node) -> RnnNode:
     directions = DIRECTIONS[direction]
     names = node.attr("activations", "strings") or kind.activations * len(directions)
     if node.op == "RNN" and len(names) == 2 and len(directions) == 1:
-        names = names[:1]  # the default is written out for two directions
+        names = names[:1]  # the default has the activations of two directions
     if len(names) != len(kind.activations) * len(directions):
         node.fail("wrong number of activations", wanted=len(kind.activations) * len(directions), came=len(names))
     numbers = [node.attr(f"activation_{name}", "floats", ()) for name in ("alpha", "beta")]
@@ -289,7 +289,7 @@ def read_layer(node: Node) -> RnnNode:
 
 
 def recurrent_layer(node: Node) -> Sequence[Blob | None]:
-    """The rule of all three ops: Y, Y_h and, of an LSTM, Y_c."""
+    """The rule of all three ops. Returns Y, Y_h and, for an LSTM, Y_c."""
     layer = read_layer(node)
     check_inputs(layer)
     x = transpose(node.input(0), perm=[1, 0, 2]) if layer.options.layout else node.input(0)
@@ -303,7 +303,7 @@ def recurrent_layer(node: Node) -> Sequence[Blob | None]:
 
 
 def check_inputs(layer: RnnNode) -> None:
-    """Raise OnnxError for an input that is known to have another shape than the standard says."""
+    """Raise OnnxError for an input whose known shape differs from the standard's."""
     node = layer.node
     shapes = [None if blob is None else node.dims(blob) for blob in node.inputs[: len(FORMS)]]
     sizes = {"K": len(layer.directions), **sizes_of_gates(layer)}
@@ -320,7 +320,7 @@ def check_inputs(layer: RnnNode) -> None:
 
 
 def sizes_of_gates(layer: RnnNode) -> dict[str, int]:
-    """The sizes that follow from `hidden_size`, or from the rows of R; empty where neither is known."""
+    """The sizes that follow from `hidden_size`, or from the rows of R. Empty if neither is known."""
     node, gates = layer.node, len(layer.kind.gates)
     rows = node.dims(node.input(2))[1:2]
     hidden = node.attr("hidden_size", "int") or (rows[0] // gates if rows and isinstance(rows[0], int) else 0)
@@ -328,12 +328,12 @@ def sizes_of_gates(layer: RnnNode) -> dict[str, int]:
 
 
 def joined(blobs: Sequence[Blob], axis: int) -> Blob:
-    """Results of all directions, side by side."""
+    """Joins the results of all directions."""
     return blobs[0] if len(blobs) == 1 else concat(list(blobs), axis=axis)
 
 
 def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
-    """For each direction the weights, biases and peepholes of its cell, under the cell's names."""
+    """For each direction: the weights, biases and peepholes of its cell, by the cell's names."""
     node, linear = layer.node, layer.options.linear_before_reset
     parts = [
         matrices(layer.kind, w, r, linear)
@@ -347,13 +347,13 @@ def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
 
 
 def cut(layer: RnnNode, blob: Blob) -> list[Blob]:
-    """A blob with a leading axis for directions: one blob for each, without it."""
+    """Cuts a blob along its leading axis of directions. Returns a blob without that axis for each."""
     pieces = split(blob, len(layer.directions), axis=0) if len(layer.directions) > 1 else (blob,)
     return [squeeze(piece, [0]) for piece in pieces]
 
 
 def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
-    """Weights as right factors; those of a GRU's candidate stand by themselves where a gate comes between."""
+    """Weights as right factors of products. A GRU's candidate has its own if a gate comes between."""
     w, r = transpose(w, perm=[1, 0]), transpose(r, perm=[1, 0])
     if kind.op != "GRU" or linear:
         return {"w": w, "r": r}
@@ -362,19 +362,19 @@ def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
 
 
 def biases(layer: RnnNode, b: Blob) -> dict[str, Blob]:
-    """Input and recurrent bias, added up where both are added to the same thing."""
+    """Input and recurrent biases. They are summed if both are added to the same term."""
     w_b, r_b = split(b, 2, axis=-1)
     return {"b": w_b, "rb": r_b} if layer.options.linear_before_reset else {"b": w_b + r_b}
 
 
 def peepholes(layer: RnnNode, p: Blob) -> dict[str, Blob]:
-    """Peephole weights; a forget gate that follows from the input gate has none."""
+    """Peephole weights. A forget gate that is computed from the input gate has none."""
     p_i, p_o, p_f = split(p, 3, axis=-1)
     return {"p_i": p_i, "p_o": p_o} if layer.options.input_forget else {"p_i": p_i, "p_o": p_o, "p_f": p_f}
 
 
 def states_by_direction(layer: RnnNode) -> list[list[Blob]]:
-    """For each direction its initial states, `[1, N, H]`, or zeros `[H]`."""
+    """For each direction: its initial states `[1, N, H]`, or zeros `[H]`."""
     node, count = layer.node, len(layer.directions)
     by_state = []
     for place in range(5, 5 + len(layer.kind.states)):
@@ -388,7 +388,7 @@ def states_by_direction(layer: RnnNode) -> list[list[Blob]]:
 
 
 def direction(layer: RnnNode, k: int, x: Blob, part: dict[str, Blob], states: list[Blob]) -> tuple[Blob, ...]:
-    """The recurrence of one direction: all steps of the output, then the last value of each state."""
+    """The recurrence of one direction. Returns all steps of the output, then the last value of each state."""
     kind, lengths = layer.kind, layer.node.optional(4)
     count = len(kind.activations)
     functions = layer.activations[k * count : (k + 1) * count]

@@ -1,9 +1,9 @@
-"""Scan nodes as recurrences: the body becomes the cell.
+"""Reads Scan nodes as recurrences: the body becomes the cell.
 
-A recurrence has sequences `[T, N, ...]` and states `[N, ...]`. Where all scan inputs and states have one size as their
-leading axis (besides time), that size is N, whether or not it counts rows of a batch. Otherwise there is one row: every
-array gets an axis of one in front of the body, which is taken off behind it.
-Scan axes other than the first are transposed, and inputs or outputs that run against the others are turned around.
+A recurrence has sequences `[T, N, ...]` and states `[N, ...]`. If all scan inputs (after time) and all states have a
+leading axis of one size, that size is N, even if it does not count rows of a batch. Otherwise there is one row: every
+array gets an axis of size 1 before the body, which is removed after it.
+Scan axes other than the first are moved to the front, and arrays that run against the others are turned around.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ONE_SIZE = "A recurrence has states of one size."
 
 @dataclass
 class ScanNode:
-    """A Scan's attributes.
+    """Attributes of a Scan.
 
     Args:
-        body: the graph of one step; states, sequences: how many of its inputs are these; outputs: of its scan outputs.
-        axes, directions: (of the scan inputs, of the scan outputs).
+        body: the graph of one step; states, sequences: their numbers among its inputs; outputs: number of scan outputs.
+        axes, directions: pairs: of the scan inputs, of the scan outputs.
     """
 
     body: onnx.GraphProto
@@ -51,7 +51,7 @@ class ScanNode:
 
 
 def read_scan(node: Node) -> ScanNode:
-    """Attributes of the node, checked."""
+    """The node's attributes, checked."""
     if node.opset < 9:
         node.fail("Scan of op set 8 is not supported", hint="Convert the model to op set 9 or later.")
     body, sequences = node.required("body", "graph"), node.required("num_scan_inputs", "int")
@@ -68,15 +68,15 @@ def read_scan(node: Node) -> ScanNode:
 
 
 def listed(node: Node, name: str, count: int) -> tuple[int, ...]:
-    """An attribute with one integer for each input or output, zeros by default."""
+    """An attribute with one integer for each input or output. By default all are 0."""
     values: tuple[int, ...] = node.attr(name, "ints", (0,) * count)
     if len(values) != count or ("directions" in name and not {0, 1}.issuperset(values)):
-        node.fail(f"attribute '{name}' is not a list of this length", wanted=count, came=list(values))
+        node.fail(f"attribute '{name}' has a wrong length", wanted=count, came=list(values))
     return values
 
 
 def scan(node: Node) -> Sequence[Blob]:
-    """The rule of Scan: last values of states, then scan outputs."""
+    """The rule of Scan. Returns the last values of states, then the scan outputs."""
     form = read_scan(node)
     states = [node.input(i) for i in range(form.states)]
     sequences = [time_major(node, form, k) for k in range(form.sequences)]
@@ -97,7 +97,7 @@ def scan(node: Node) -> Sequence[Blob]:
 
 
 def time_major(node: Node, form: ScanNode, k: int) -> Blob:
-    """A scan input with time as its first axis, in the direction of all of them."""
+    """A scan input with time as its first axis, in the common direction."""
     blob = node.input(form.states + k)
     if axis := checked_axis(node, form.axes[0][k], blob):
         blob = transpose(blob, perm=[axis, *(other for other in range(node.rank(blob)) if other != axis)])
@@ -105,7 +105,7 @@ def time_major(node: Node, form: ScanNode, k: int) -> Blob:
 
 
 def as_output(node: Node, form: ScanNode, k: int, blob: Blob) -> Blob:
-    """All steps of a scan output in its direction, along its axis."""
+    """All steps of a scan output, in its own direction and along its own axis."""
     if form.directions[1][k] != form.reverse:
         blob = turned(blob)
     if axis := checked_axis(node, form.axes[1][k], blob):
@@ -114,7 +114,7 @@ def as_output(node: Node, form: ScanNode, k: int, blob: Blob) -> Blob:
 
 
 def checked_axis(node: Node, axis: int, blob: Blob) -> int:
-    """A non-negative axis of a blob, whose rank must be known for others than the first."""
+    """A scan axis, counted from the front. The rank of the blob must be known unless the axis is 0."""
     rank = node.rank(blob) if axis else 1
     if not -rank <= axis < rank:
         node.fail("a scan axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
@@ -127,7 +127,7 @@ def turned(blob: Blob) -> Blob:
 
 
 def has_common_rows(node: Node, states: Sequence[Blob], sequences: Sequence[Blob]) -> bool:
-    """True if one size leads all states, and follows time in all sequences."""
+    """True if all states have one leading size, which all sequences have after time."""
     kinds = [(0, node.known(blob)) for blob in states] + [(1, node.known(blob)) for blob in sequences]
     rows = {None if known is None else tuple(kind.shape[axis : axis + 1] for kind in known) for axis, known in kinds}
     return len(rows) == 1 and rows.isdisjoint({None, ((), ())})
@@ -135,7 +135,7 @@ def has_common_rows(node: Node, states: Sequence[Blob], sequences: Sequence[Blob
 
 @dataclass
 class ScanStep:
-    """The recurrence of a Scan; states and sequences have rows."""
+    """The recurrence of a Scan. Its states and sequences have rows."""
 
     node: Node
     form: ScanNode
@@ -144,7 +144,7 @@ class ScanStep:
     direct: bool
 
     def run(self) -> tuple[Blob, ...]:
-        """`all` and `last` of each state, then of each scan output."""
+        """The blobs `all` and `last` of each state, then of each scan output."""
         cell = Net(self.form.body.name or "body")
         names = [value.name for value in self.form.body.input]
         ports = [name if self.direct else free_name(f"{name}/row", set(names)) for name in names]
@@ -176,7 +176,7 @@ class ScanStep:
         return tuple(blob for pair in (*pairs[:n], *every) for blob in pair)
 
     def _reader(self, cell: Net, blobs: dict[str, Blob]) -> GraphReader:
-        """A reader of the body, into a cell that has its inputs."""
+        """A reader that reads the body into a cell."""
         reader = GraphReader(self.node.reader.model, cell, self.node.reader)
         for k, (name, blob) in enumerate(blobs.items()):
             cell.input(name, blob.dtype)
@@ -186,7 +186,7 @@ class ScanStep:
         return reader
 
     def _check_carried(self, reader: GraphReader, names: Sequence[str], results: Sequence[Blob]) -> None:
-        """Raise OnnxError where a state has another shape at the next step, as far as that is known."""
+        """Raise OnnxError if a state is known to change its shape from step to step."""
         for name, result in zip(names[: self.form.states], results, strict=False):
             before, after = reader.known(name), reader.known(result.name)
             if before is not None and after is not None and before != after:
@@ -194,7 +194,7 @@ class ScanStep:
                 self.node.fail(problem, blob=name, wanted=before[0].in_words(), came=after[0].in_words(), hint=ONE_SIZE)
 
     def _outputs(self, cell: Net, blobs: Sequence[Blob]) -> list[str]:
-        """Declare the cell's outputs, each under the name of a blob that an op makes only for it; their names."""
+        """Declares the cell's outputs. Each is named by a blob that an op makes only for it. Returns these names."""
         made = {name for op in cell.ops for name in op.outputs}
         names = []
         for blob in blobs:
@@ -211,14 +211,14 @@ class ScanStep:
         return cell.append(op, [blob], attributes, [free_name(name, set(cell.blob_names))])[0]
 
     def _state_shapes(self, ports: Sequence[str]) -> dict[str, Features]:
-        """Sizes of the features of states that have not just one axis of them."""
+        """Feature shapes of states, for all states that do not have exactly one feature axis."""
         others = {port: blob for port, blob in zip(ports, self.states, strict=False) if self.node.rank(blob) != 2}
         sizes = {port: self.node.dims(blob)[1:] for port, blob in others.items()}
         return {port: tuple(dim if isinstance(dim, int) else None for dim in dims) for port, dims in sizes.items()}
 
 
 def without_copies(cell: Net) -> Net:
-    """A cell less its copies that nothing reads: an output that is a state is read as the state."""
+    """The cell without copies that nothing reads. An output that is a copied state becomes that state."""
     read = {*cell.output_blobs.values(), *(name for op in cell.ops for name in op.inputs)}
     kept = [op for op in cell.ops if op.type != "Identity" or op.outputs[0] in read]
     return cell if len(kept) == len(cell.ops) else cell.with_ops(kept)

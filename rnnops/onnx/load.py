@@ -1,4 +1,4 @@
-"""`load` and `load_model`: an ONNX file, checked, as a net."""
+"""`load` and `load_model` read an ONNX file, check it, and make a net of it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from rnnops.types import FLOATS, Array
 
 
 def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int]:
-    """A file's model and the version of its op set.
+    """Reads a file. Returns its model and the version of its op set.
 
     Args:
         known: names of the ops that can be read.
 
-    Raises OnnxError where it is not a model, is of an op set that is not implemented, or has ops outside of `known`.
+    Raises OnnxError if the file is not a model, has an op set that is not implemented, or has ops outside of `known`.
     """
     model, _ = read_proto(path)
     read_beside(model, path.parent)
@@ -60,15 +60,16 @@ def read_model(path: Path, known: Collection[str]) -> tuple[onnx.ModelProto, int
     put_definitions_in_place(model, opset, known)
     check_ops(model, known)
     check_weights(model.graph)
-    with suppress(OnnxError):  # reading says where
+    with suppress(OnnxError):  # the error comes later, while reading, and then has a place
         join_weights(model.graph)
-    if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):  # they are read with values around
+    # If and Loop are read together with the values around them
+    if any(node.op_type in ("If", "Loop") for node in nodes_of(model.graph)):
         check_scopes(model.graph)
     return model, opset
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own op set. Raises OnnxError where it is not one of those that are implemented."""
+    """The version of ONNX's own op set. Raises OnnxError if it is not implemented."""
     versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAINS}
     newest = min(NEWEST_OPSET, onnx_opset_version())
     if len(versions) != 1 or not OLDEST_OPSET <= min(versions) <= newest:
@@ -78,7 +79,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def check_ops(model: onnx.ModelProto, known: Collection[str]) -> None:
-    """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
+    """Raise OnnxError that lists all ops which cannot be read, with their numbers of nodes."""
     foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
     if foreign:
         names = sorted(foreign)
@@ -89,10 +90,10 @@ def check_ops(model: onnx.ModelProto, known: Collection[str]) -> None:
 
 
 def check_scopes(graph: onnx.GraphProto, around: Sequence[Collection[str]] = ()) -> None:
-    """Raise OnnxError where a value is read that is not made before, in this graph or around it.
+    """Raise OnnxError if a node reads a value that no earlier node makes, in this graph or around it.
 
     Args:
-        around: names that are there in each graph around this one.
+        around: names that exist in each surrounding graph.
     """
     here = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     scopes = [*around, here]
@@ -105,7 +106,7 @@ def check_scopes(graph: onnx.GraphProto, around: Sequence[Collection[str]] = ())
 
 
 def check_weights(graph: onnx.GraphProto) -> None:
-    """Raise OnnxError where weights of an LSTM are joined with what is none of them, as PyTorch writes a projection."""
+    """Raise OnnxError if a Concat joins weights of an LSTM with other arrays, as PyTorch writes a projection."""
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     joined = [node for node in graph.node if node.op_type == "Concat" and ranks.keys() >= set(node.input)]
     wrong = [node for node in joined if len({ranks[name] for name in node.input}) > 1]
@@ -115,10 +116,10 @@ def check_weights(graph: onnx.GraphProto) -> None:
 
 
 def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:
-    """Raise OnnxError for a name that is in none of the scopes."""
+    """Raise OnnxError for a name that no scope has."""
     for name in names:
         if name and not any(name in scope for scope in scopes):
-            raise OnnxError("a value is read that nothing before makes", blob=name)
+            raise OnnxError("a value is read that no earlier node makes", blob=name)
 
 
 RULES: dict[str, Rule] = {
@@ -136,24 +137,24 @@ RULES: dict[str, Rule] = {
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-MOST_TRIES = 16  # more ways to choose branches by open sizes; each reads the file once more
+MOST_TRIES = 16  # number of other branch choices by open sizes that are tried; each reads the file once more
 READABLE = frozenset([*RULES, *SEQUENCE_MAKERS, "Constant", "If", "Loop"])
 
 
 @dataclass
 class OnnxModel:
-    """The model that `load_model` reads from a file; `ro.onnx.export` takes it, too.
+    """A model that `load_model` has read from a file. `ro.onnx.export` takes it too.
 
     Args:
         net: the graph; its parameters are the file's float initializers.
-        params: their values, read-only arrays by name.
-        shapes: for each other input its sizes: a number, a name, or None for one that the file leaves open.
-        dtype: of the float data in the file; the net itself runs in either.
-        halves: inputs and outputs that are `"float16"` or `"bfloat16"` in the file; in the net, and where it is written
-            again, they are float.
+        params: values of the parameters, read-only arrays by name.
+        shapes: for each other input its sizes: a number, a name, or None for a size that the file leaves open.
+        dtype: float dtype of the file's data. The net runs in float32 and in float64.
+        halves: inputs and outputs that are `"float16"` or `"bfloat16"` in the file. In the net, and in a file that is
+            written from it, they are ordinary floats.
 
     Raises:
-        OnnxError: by `load_model`, which makes it.
+        OnnxError: raised by `load_model`, which makes such models.
 
     Example:
         >>> net = ro.Net("net")
@@ -169,26 +170,26 @@ class OnnxModel:
     halves: dict[str, str] = field(default_factory=dict)
 
     def get_params(self) -> dict[str, Array]:
-        """The parameters' values, arrays by name."""
+        """Values of the parameters, by name."""
         return dict(self.params)
 
 
 def load(
     path: str | os.PathLike[str], constants: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> Net:
-    """The net of an ONNX file; `load_model` gives the values of its parameters, too.
+    """The net of an ONNX file. `load_model` also gives the values of its parameters.
 
     Args:
         path: a file with its data inside.
-        constants: graph input -> array that it is from now on, as sizes must be that a file leaves to its caller.
-        sizes: open size of the inputs -> its number from now on, as though the file had it: by the name that the file
-            gives it, else `INPUT.AXIS`, as in `{"x.0": 8}`. A branch of an `If` may follow from it.
+        constants: graph input -> the array that replaces it. Use it for inputs that decide sizes.
+        sizes: open size of an input -> the number that replaces it. Its key is the name in the file, else `INPUT.AXIS`,
+            as in `{"x.0": 8}`. The branch of an `If` may depend on it.
 
     Returns:
-        A net with the file's names; float initializers are its parameters.
+        A net with the file's names. Its parameters are the float initializers.
 
     Raises:
-        OnnxError: anything that cannot be read exactly as it is meant; it names file, node and op. A size that is not
+        OnnxError: the file cannot be read exactly as it is meant; the error names file, node and op. Or a size is not
             open, is not a positive whole number, or does not fit the constants or the graph.
 
     Example:
@@ -209,13 +210,13 @@ def load_model(
     """The net of an ONNX file, the values of its parameters, and the shapes of its inputs.
 
     Args:
-        path, constants, sizes: as `load`'s.
+        path, constants, sizes: as in `load`.
 
     Returns:
         An `OnnxModel`.
 
     Raises:
-        OnnxError: as `load`.
+        OnnxError: as in `load`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -230,11 +231,12 @@ def load_model(
         ({'x': ('N', 3)}, ['dense/b', 'dense/w'])
     """
     if not isinstance(path, str | os.PathLike):
-        raise OnnxError("this is not a path of a file", came=type(path).__name__)
+        raise OnnxError("this is not the path of a file", came=type(path).__name__)
     with about(os.fspath(path)), absolute_names():
         model, opset = read_model(Path(path), READABLE)
         fixed = fix_sizes(model.graph, {} if sizes is None else sizes, constants or {})
-        with suppress(OnnxError):  # such as that a state changes its sizes; the file is read as it is, then
+        # For example a state may change its sizes. The file is then read without rolled loops.
+        with suppress(OnnxError):
             if (rolled := with_loops(model, opset)) is not None:
                 return read_main_graph(rolled, opset, constants or {}, fixed)
         return read_main_graph(model, opset, constants or {}, fixed)
@@ -243,10 +245,10 @@ def load_model(
 def read_main_graph(
     proto: onnx.ModelProto, opset: int, constants: Mapping[str, object], sizes: dict[str, int]
 ) -> OnnxModel:
-    """The graph of a model whose ops are all in the set.
+    """Reads the graph of a model whose ops can all be read.
 
     Args:
-        sizes: those that were fixed; errors name them.
+        sizes: sizes that the caller has fixed, for error texts.
     """
     model = GraphModel(RULES, opset, float_dtype_of(proto.graph))
     return read_with_choices(proto.graph, model, constants, sizes, iter(range(MOST_TRIES)))
@@ -259,9 +261,11 @@ def read_with_choices(
     sizes: dict[str, int],
     tries: Iterator[int],
 ) -> OnnxModel:
-    """The graph with branches as the model chooses them. Where that fails, the last free choice is made otherwise.
+    """Reads the graph with the branches that the model chooses.
 
-    Raises the error of the first try if all fail.
+    If that fails, the last free choice is changed, and so on.
+
+    Raises the error of the first try if all tries fail.
     """
     made = len(model.choices)
     try:
@@ -281,7 +285,7 @@ def read_with_choices(
 def read_once(
     graph: onnx.GraphProto, model: GraphModel, constants: Mapping[str, object], sizes: dict[str, int]
 ) -> OnnxModel:
-    """The graph, read into the model, which is a fresh one."""
+    """Reads the graph into the model, which must be new."""
     with with_hints(dims_of_inputs(graph), sizes, model.branches):
         reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=set(own_names(graph)))
         reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
@@ -292,7 +296,7 @@ def read_once(
 
 
 def halves_of(values: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
-    """Which values are of half precision."""
+    """Values of half precision, with their element types."""
     return {value.name: HALVES[kind] for value in values if (kind := value.type.tensor_type.elem_type) in HALVES}
 
 
@@ -300,7 +304,7 @@ def fixed_inputs(graph: onnx.GraphProto, constants: Mapping[str, object], float_
     """Values of inputs that the caller fixes, in the dtypes of the graph."""
     inputs = {value.name: value for value in graph.input}
     if unknown := sorted(map(str, set(constants) - set(inputs))):
-        raise OnnxError("constants name no inputs of the graph", came=", ".join(unknown))
+        raise OnnxError("constants name values that are not inputs of the graph", came=", ".join(unknown))
     found = {}
     for name, value in constants.items():
         given, dtype = np.asarray(value), input_type(inputs[name])[0]
@@ -312,7 +316,7 @@ def fixed_inputs(graph: onnx.GraphProto, constants: Mapping[str, object], float_
 
 
 def declare_inputs(reader: GraphReader, graph: onnx.GraphProto, constants: Collection[str]) -> dict[str, Dims]:
-    """Add the graph's inputs to the net, except those that have values; what the file says of their sizes."""
+    """Adds the graph's inputs without values to the net. Returns their sizes in the file."""
     valued = {tensor.name for tensor in graph.initializer} | set(constants)
     shapes: dict[str, Dims] = {}
     for value in graph.input:
@@ -329,7 +333,7 @@ def declare_inputs(reader: GraphReader, graph: onnx.GraphProto, constants: Colle
 
 
 def input_type(value: onnx.ValueInfoProto) -> tuple[str, Dims | None]:
-    """Dtype and sizes of a graph input, None where the file does not say how many axes there are."""
+    """Dtype and sizes of a graph input. Sizes are None if the file does not give the number of axes."""
     if value.type.WhichOneof("value") != "tensor_type":
         raise OnnxError("an input is not a tensor", blob=value.name)
     kind = value.type.tensor_type
@@ -338,11 +342,11 @@ def input_type(value: onnx.ValueInfoProto) -> tuple[str, Dims | None]:
 
 
 def float_dtype_of(graph: onnx.GraphProto) -> str:
-    """The one float dtype of a graph's inputs, else of its initializers, else float32."""
+    """The one float dtype: of the graph's inputs, else of its initializers, else float32."""
     numbers = {"float32": onnx.TensorProto.FLOAT, "float64": onnx.TensorProto.DOUBLE}
     kinds = [value.type.tensor_type.elem_type for value in graph.input]
     found = [name for name in FLOATS[1:] if numbers[name] in kinds]
     if len(found) > 1:
-        raise OnnxError("float32 and float64 inputs in one graph are not supported", hint="A run has one float dtype.")
+        raise OnnxError("a graph has both float32 and float64 inputs", hint="A run has one float dtype.")
     kinds += [tensor.data_type for tensor in graph.initializer]
     return next((name for name in FLOATS[1:] if numbers[name] in kinds), "float32") if not found else found[0]

@@ -1,10 +1,11 @@
-"""The values of a Loop's body from trip to trip: counters, constants, steps that are read, arrays that are written.
+"""Follows the values of a Loop's body from trip to trip: counters, constants, steps read, arrays written.
 
-Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
+Values are sums. Their roots are `TRIP`, the number of the trip, which starts at 0, and integers of the surrounding
+graph.
 
-**How many trips a Loop makes**: from its trip count, and from comparisons of counters with numbers that stay. A
-condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least, and
-where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
+**The number of trips** follows from the trip count, and from comparisons of counters with numbers that stay. The
+condition that a trip computes decides if another trip follows. So a Loop that begins makes at least one trip. If the
+condition is `D = base - slope * trip > 0`, the Loop makes `1 + ceil(base / slope)` trips.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ from rnnops.onnx.loop_elements import (
 from rnnops.onnx.node import attributes_of, constant_value, names_read, read_tensor
 from rnnops.types import Array
 
-SCATTERS = {"ScatterND": {"reduction"}, "ScatterElements": {"axis", "reduction"}}  # and their attributes
-SAME_SIZES = ("Identity", *SCATTERS)  # ops whose results have the sizes of their first input
+# ops and the attributes that they may have
+SCATTERS = {"ScatterND": {"reduction"}, "ScatterElements": {"axis", "reduction"}}
+SAME_SIZES = ("Identity", *SCATTERS)  # the results of these ops have the sizes of their first input
 SIZES = ("Shape", "Size")
 WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 MOVABLE = (
@@ -49,10 +51,11 @@ MOVABLE = (
 
 @dataclass(frozen=True)
 class Read:
-    """A step of an array around the Loop that a body reads at each trip.
+    """A step of an outer array that a body reads at each trip.
 
     Args:
-        data: the array; axis: along which its steps lie; place: which step; keeps_axis: whether an axis of one stays.
+        data: the array; axis: the axis of its steps; place: number of the step; keeps_axis: True if an axis of size 1
+            stays.
     """
 
     data: str
@@ -67,11 +70,11 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """What a body writes of a carried array at each trip.
+    """What a body writes into a carried array at each trip.
 
     Args:
-        node: the node that writes it.
-        step: the step that is written, where it is the next one at each trip, of the array's first value; else None.
+        node: the node that writes.
+        step: the step that is written, if each trip writes the next step; its array is the first value. Else None.
         ones: axes of the node's updates that a step does not have.
     """
 
@@ -81,15 +84,15 @@ class Write:
 
     @property
     def read(self) -> list[str]:
-        """The values of the body that are written, and their places if these are not steps."""
+        """The values of the body that are written, and their places if they are not steps."""
         return [*self.node.input[2:], *(self.node.input[1:2] if self.step is None else ())]
 
 
 class LoopBody:
-    """A body, and what follows from it.
+    """A body, and all that is found out about its values.
 
     Args:
-        initial: values around the Loop that carried values start from.
+        initial: for each carried value the name of its first value, outside of the Loop.
     """
 
     def __init__(self, graph: onnx.GraphProto, around: Around, initial: Sequence[str]) -> None:
@@ -97,24 +100,27 @@ class LoopBody:
         self.trip, self.condition, *carried = (value.name for value in graph.input)
         self.initial: dict[str, str] = dict(zip(carried, initial, strict=True))
         nexts = (value.name for value in graph.output[1:])
-        self.results = dict(zip(carried, nexts, strict=False))  # carried value -> what it is at the next trip
+        self.results = dict(zip(carried, nexts, strict=False))  # carried value -> its value at the next trip
         self.makers = {name: node for node in graph.node for name in node.output if name}
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.own = {value.name for value in graph.input} | set(self.makers) | set(self.tensors)
         self.unchanged = {
             name: start for name, start in self.initial.items() if self.handed_on(self.results[name]) == name
         }
-        self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
-        self.writes: dict[str, Write] = {}  # carried array that trips only write in -> how
+        # value that is the same at every trip -> the same value computed before the Loop
+        self.moved: dict[str, str] = {}
+        self.writes: dict[str, Write] = {}  # carried array that trips only write into -> how they write
         self._asked: set[str] = set()
-        self._parts: dict[tuple[str, tuple[object, ...]], str] = {}  # of arrays around, cut out before the Loop
-        self._elements: Elements | None = None  # from when the number of trips is known
-        self.counters: dict[str, tuple[LinearSum, int]] = {}  # carried value -> (its first number, what each trip adds)
+        # parts of outer arrays that are cut out before the Loop
+        self._parts: dict[tuple[str, tuple[object, ...]], str] = {}
+        self._elements: Elements | None = None  # set when a bound of the number of trips is known
+        # carried value -> (its first number, the number that each trip adds)
+        self.counters: dict[str, tuple[LinearSum, int]] = {}
         for name in self.initial:
             self._look_for_counter(name)
 
     def _look_for_counter(self, name: str) -> None:
-        """Note a carried integer to which each trip adds one constant."""
+        """Notes a carried integer to which each trip adds one constant."""
         if name in self.unchanged or self.is_sequence(self.initial[name]):
             return
         if not self.around.is_integer(self.initial[name]):
@@ -130,11 +136,11 @@ class LoopBody:
             self.counters[name] = (first, added.number)
 
     def is_sequence(self, name: str) -> bool:
-        """True if a value around the Loop is a sequence of arrays."""
+        """True if an outer value is a sequence of arrays."""
         return self.reader.sequence(name) is not None
 
     def handed_on(self, name: str, ops: Container[str] = ("Identity",)) -> str:
-        """The value that Identity nodes, or nodes of other ops, hand on under this name."""
+        """Follows nodes that hand a value on (by default Identity). Returns the name of the value at their start."""
         for _ in range(len(self.makers) + 1):
             node = self.makers.get(name)
             if node is None or node.op_type not in ops or not node.input:
@@ -143,7 +149,7 @@ class LoopBody:
         return name
 
     def outer(self, name: str) -> str | None:
-        """The value around the Loop that this is at every trip."""
+        """The outer value that this value equals at every trip. None if there is none."""
         name = self.handed_on(name)
         if name in self.unchanged:
             return self.unchanged[name]
@@ -152,7 +158,10 @@ class LoopBody:
         return None if name in self.own or not self.reader.has(name) else name
 
     def _moved_out(self, name: str) -> str | None:
-        """The value of a node that makes the same at every trip, moved in front of the Loop; None for another."""
+        """Moves a node that makes the same value at every trip before the Loop.
+
+        Returns the new value, or None for other nodes.
+        """
         if name not in self._asked:
             self._asked.add(name)
             node = self.makers[name]
@@ -164,22 +173,23 @@ class LoopBody:
         return self.moved.get(name)
 
     def _around_of(self, name: str) -> str | None:
-        """A value around the Loop that is what a node reads at every trip, constants of the body included."""
+        """The outer value that a node reads at every trip. Constants of the body become outer values."""
         around = self.outer(name)
         value = self.constant(name) if around is None else None
-        if value is None or (value.dtype.kind == "f" and value.size > 1):  # a parameter stays one
+        # a float array may be a parameter, and stays one
+        if value is None or (value.dtype.kind == "f" and value.size > 1):
             return around
         return self.around.append("Constant", [], value=onnx.numpy_helper.from_array(np.asarray(value)))
 
     def _sizes_around(self, name: str) -> str | None:
-        """A value around the Loop that has the sizes of one of the body at every trip."""
+        """An outer value with the sizes that a value of the body has at every trip."""
         carried = self.handed_on(name, SAME_SIZES)
         if carried in self.initial and self.handed_on(self.results[carried], SAME_SIZES) == carried:
             return self.initial[carried]
         return self._around_of(name)
 
     def _append(self, node: onnx.NodeProto, inputs: list[str]) -> str:
-        """Append a node of the body to the graph around the Loop."""
+        """Appends a node of the body to the graph around the Loop."""
         moved = deepcopy(node)
         moved.input[:] = inputs
         moved.output[0] = free_name(f"{node.output[0]}/around", self.reader.taken)
@@ -187,7 +197,7 @@ class LoopBody:
         return str(moved.output[0])
 
     def constant(self, name: str) -> Array | None:
-        """The value of a constant of the body or around it, a small one."""
+        """The value of a small constant of the body, or of the surrounding graph."""
         name = self.handed_on(name)
         if name in self.tensors:
             tensor = self.tensors[name]
@@ -203,10 +213,10 @@ class LoopBody:
         return self.reader.known_value(around)
 
     def sum_of(self, name: str, known: dict[str, LinearSum] | None = None, depth: int = 0) -> LinearSum | None:
-        """The value at each trip, as a sum; None if it is not one.
+        """The value at each trip as a sum. None if it is not a sum.
 
         Args:
-            known: sums that hold for inputs of the body.
+            known: sums for inputs of the body.
         """
         name = self.handed_on(name)
         if known and name in known:
@@ -226,12 +236,12 @@ class LoopBody:
         return None if node is None or depth > 50 else self._through(node, known, depth + 1)
 
     def look_closer(self, trips: LinearSum | None) -> None:
-        """Compare numbers with each other from now on, as the number of trips is never above this one."""
+        """Compares numbers with each other from now on. `trips` is an upper bound of the number of trips."""
         self._elements = Elements(self, trips)
         self._look_for_writes(self._elements)
 
     def fixed(self, name: str) -> Array | None:
-        """A small array of integers or truth values that is computed and comes out the same at every trip."""
+        """A small computed array of integers or bools that is the same at every trip. None for other values."""
         found = None if self._elements is None or self.constant(name) is not None else self._elements.of(name)
         if found is None or not found.size:
             return None
@@ -262,7 +272,7 @@ class LoopBody:
         return None if rank is None else LinearSum(found.number, found.factors, rank)
 
     def _rank_after(self, node: onnx.NodeProto, found: LinearSum) -> int | None:
-        """0 or 1, the axes of one number that Squeeze, Unsqueeze or Reshape makes; None for more."""
+        """Number of axes (0 or 1) after Squeeze, Unsqueeze or Reshape of one number. None for more axes."""
         if node.op_type == "Squeeze":
             return 0
         if node.op_type == "Unsqueeze":
@@ -273,7 +283,7 @@ class LoopBody:
     # -- steps of arrays ------------------------------------------------------------------------------------------
 
     def read_of(self, node: onnx.NodeProto) -> Read | None:
-        """The step of an array around the Loop that a node reads, where it is another one at each trip, in order."""
+        """The step of an outer array that a node reads. None unless the trips read the steps in order."""
         if node.op_type == "Gather":
             found = self._gathered(node)
         elif node.op_type == "Slice" and len(node.input) > 2:
@@ -289,7 +299,7 @@ class LoopBody:
         return self._read(data, attributes_of(node).get("axis", (0, 0))[1], place, bool(place.rank))
 
     def _sliced(self, node: onnx.NodeProto) -> Read | None:
-        """A Slice of one step."""
+        """The step that a Slice reads."""
         data = self.outer(node.input[0])
         if data is None or self.is_sequence(data) or self._elements is None:
             return None
@@ -303,14 +313,14 @@ class LoopBody:
         return self._read(self._part(data, rest), moving[0].axis, moving[0].start, True)
 
     def _part(self, data: str, cuts: tuple[Cut, ...]) -> str:
-        """The part that each trip cuts out of an array around the Loop, cut out before the Loop."""
+        """Cuts out, before the Loop, the part of an outer array that each trip cuts out. Returns its name."""
         numbers = tuple((cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in cuts)
         if cuts and (data, numbers) not in self._parts:
             self._parts[data, numbers] = self.around.append("Slice", [data, *zip(*numbers, strict=True)])
         return self._parts[data, numbers] if cuts else data
 
     def _size(self, data: str, axis: int) -> int | str | None:
-        """One size of an array around the Loop, None where it is open."""
+        """One size of an outer array. None if it is open."""
         sizes = self.reader.dims(data) or ()
         return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
 
@@ -319,7 +329,7 @@ class LoopBody:
         return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
 
     def sizes_of_step(self, node: onnx.NodeProto) -> tuple[int, ...] | None:
-        """The sizes of a step that a node reads, where they are fixed; None for any other node."""
+        """The sizes of the step that a node reads, if they are fixed. None for other nodes."""
         read = self.read_of(node)
         if read is None or self.reader.value(read.data) is not None:
             return None
@@ -332,7 +342,7 @@ class LoopBody:
     # -- carried arrays that are written --------------------------------------------------------------------------
 
     def _look_for_writes(self, elements: Elements) -> None:
-        """Note the carried arrays that trips write in and read nothing of but sizes: those of their first values."""
+        """Notes carried arrays that trips only write into. They may also read sizes, which are the first value's."""
         nodes = [node for node in self.graph.node if node.op_type not in SIZES]
         found = {name: write for name in self.initial if (write := self._write_of(name, elements)) is not None}
         while len(found) != len(self.writes):
@@ -346,7 +356,7 @@ class LoopBody:
             self.unchanged[name] = self.moved[write.node.output[0]] = self.initial[name]
 
     def _write_of(self, name: str, elements: Elements) -> Write | None:
-        """What a trip writes of a carried array, None where it does anything else to it."""
+        """How a trip writes into a carried array. None if it does anything else with the array."""
         node = self.makers.get(self.handed_on(self.results[name]))
         if node is None or node.op_type not in SCATTERS or self.handed_on(node.input[0]) != name:
             return None
@@ -365,7 +375,7 @@ class LoopBody:
     # -- what is needed -------------------------------------------------------------------------------------------
 
     def needed(self, nodes: list[onnx.NodeProto], results: set[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-        """The nodes that results follow from, and all names that these read."""
+        """The nodes that results depend on, and all names that these nodes read."""
         names, found = set(results), list[onnx.NodeProto]()
         for node in reversed(nodes):
             if names.intersection(node.output) and not self.moved.keys() & set(node.output):
@@ -374,7 +384,7 @@ class LoopBody:
         return found[::-1], names
 
 
-ENDLESS = 2**31  # trip counts from here on say that a condition ends the Loop
+ENDLESS = 2**31  # trip counts from here on mean that the condition ends the Loop
 ORDER = {"Less": (1, 0, 0), "Greater": (0, 1, 0), "LessOrEqual": (1, 0, 1), "GreaterOrEqual": (0, 1, 1)}
 OPPOSITE = {"Less": "GreaterOrEqual", "Greater": "LessOrEqual", "LessOrEqual": "Greater", "GreaterOrEqual": "Less"}
 HINT = "If it is the same in all runs, give the input that it follows from: load(path, constants={...})."
@@ -385,8 +395,8 @@ class Trips:
     """Finds the number of trips.
 
     Args:
-        count, condition: the Loop's first two inputs, empty where left out.
-        most: what the number of trips is never above; `number` finds it.
+        count, condition: names of the Loop's first two inputs, empty if left out.
+        most: an upper bound of the number of trips, which `number` finds.
     """
 
     body: LoopBody
@@ -395,7 +405,7 @@ class Trips:
     most: LinearSum | None = None
 
     def number(self) -> int | str:
-        """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
+        """The number of trips, or the name of an int64 in the surrounding graph. Raises OnnxError if data decide it."""
         count = self._count()
         limits = self._limits(self.body.graph.output[0].name, True)
         first = self._first_condition()
@@ -412,12 +422,12 @@ class Trips:
         return number if begins else self._if_begun(number)
 
     def _most(self, count: LinearSum | None, limits: list[LinearSum]) -> LinearSum | None:
-        """A number that the number of trips is never above, where one is written: the trip count, or of a condition."""
+        """An upper bound of the number of trips: the trip count, or a limit of the condition; None without both."""
         found = [before_first(limit) for limit in limits if limit.factors[TRIP] == -1]
         return next((total for total in (count, *found) if total is not None), None)
 
     def _count(self) -> LinearSum | None:
-        """The trip count, None where there is none, or one from `ENDLESS` on."""
+        """The trip count. None if it is left out, or is `ENDLESS` or more."""
         if not self.count:
             return None
         value = self.body.reader.known_value(self.count)
@@ -431,17 +441,17 @@ class Trips:
     def _fail_endless(self) -> NoReturn:
         if self.count:
             came = self.body.reader.known_value(self.count)
-            problem = "a Loop, whose condition is true always, makes too many trips"
+            problem = "a Loop whose condition is always true makes too many trips"
             raise OnnxError(problem, blob=self.count, wanted=f"a trip count below {ENDLESS}", came=came)
-        raise OnnxError("a Loop without a trip count, whose condition is true always, never ends")
+        raise OnnxError("a Loop without a trip count, whose condition is always true, never ends")
 
     def _first_condition(self) -> bool | None:
-        """The condition before the first trip, None where it is not known."""
+        """The condition before the first trip. None if it is not known."""
         value = self.body.reader.known_value(self.condition) if self.condition else None
         return True if not self.condition else None if value is None or value.size != 1 else bool(value.item())
 
     def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[LinearSum]:
-        """Sums that are all above 0 exactly where a condition is as wanted after a trip."""
+        """Sums that are all above 0 exactly if the condition has the wanted value after a trip."""
         name = self.body.handed_on(name)
         value, node = self.body.constant(name), self.body.makers.get(name)
         if (name == self.body.condition and wanted) or (
@@ -464,7 +474,7 @@ class Trips:
         return [limit]
 
     def _is_bool(self, node: onnx.NodeProto) -> bool:
-        """True if a Cast is one of a value that is a bool before."""
+        """True if a Cast reads a value that is a bool already."""
         name = self.body.handed_on(node.input[0])
         made = self.body.makers.get(name)
         return name == self.body.condition or (made is not None and made.op_type in (*ORDER, "And", "Not"))
@@ -474,12 +484,12 @@ class Trips:
         raise OnnxError(
             "a Loop may end before its last trip",
             blob=name,
-            wanted="a condition that is true always, or compares a counter with a number that stays as it is",
-            came=f"the result of {node.op_type}" if node is not None else "a value that is not known",
+            wanted="a condition that is always true, or that compares a counter with a number that stays",
+            came=f"the result of {node.op_type}" if node is not None else "an unknown value",
         )
 
     def _is_first_of(self, limits: list[LinearSum]) -> bool:
-        """True if the condition before the first trip is the one after each trip, of the first numbers."""
+        """True if the condition before the first trip is the comparison after each trip, with its first numbers."""
         op = self.body.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
         if op is None or len(limits) != 1:
             return False
@@ -496,7 +506,7 @@ class Trips:
         return number if may_be_none else self.body.around.node("Add", number, 1)
 
     def _computed(self, total: LinearSum) -> int | str:
-        """A sum as nodes. Raises OnnxError where it depends on data."""
+        """A sum as nodes. Raises OnnxError if it depends on data."""
         for name in total.factors:
             source = self.body.around.reader.unknown_source(name)
             if source is not None:
@@ -510,7 +520,7 @@ class Trips:
         return self.body.around.computed(total)
 
     def _if_begun(self, number: int | str) -> str:
-        """The number, 0 where the condition before the first trip does not hold."""
+        """The number of trips, or 0 if the condition before the first trip is false."""
         source = self.body.around.reader.unknown_source(self.condition)
         if source is not None:
             came = f"what follows from '{source}'"
@@ -520,7 +530,7 @@ class Trips:
 
 
 def compared(op: str, sides: list[LinearSum | None]) -> LinearSum | None:
-    """A sum that is above 0 exactly where a comparison of whole numbers holds."""
+    """A sum that is above 0 exactly if a comparison of whole numbers is true."""
     if op not in ORDER or len(sides) != 2 or sides[0] is None or sides[1] is None:
         return None
     small, large, equal = ORDER[op]
@@ -529,10 +539,10 @@ def compared(op: str, sides: list[LinearSum | None]) -> LinearSum | None:
 
 
 def without_trip(limit: LinearSum) -> LinearSum:
-    """A sum at the first trip."""
+    """The value of a sum at the first trip."""
     return limit.plus(LinearSum(0, {TRIP: limit.factors[TRIP]}), -1)
 
 
 def before_first(limit: LinearSum) -> LinearSum:
-    """A sum as it would be one trip before the first."""
+    """The value that a sum would have one trip before the first."""
     return without_trip(limit).plus(LinearSum(-limit.factors[TRIP]))

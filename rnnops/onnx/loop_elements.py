@@ -1,13 +1,12 @@
-"""Integers and small arrays of a Loop's body, element by element.
+"""Follows integers and small arrays of a Loop's body, element by element.
 
-**Integers of a graph as sums**: `2 * i + T - 1`, where `i` counts a Loop's trips and `T` is a value around it. A sum is
-followed through the ops that exporters write between a size and its use: Cast, Squeeze, Reshape, Add, Sub. Two sums
-that are equal say the same number at every trip; sums that differ may still be equal.
+**Integers of a graph as sums**: an example is `2 * i + T - 1`, where `i` counts a Loop's trips and `T` is an outer
+value. Sums are followed through the ops that exporters write between a size and its use: Cast, Squeeze, Reshape, Add,
+Sub. Equal sums are equal numbers at every trip. Different sums may still be equal numbers.
 
-**Small arrays in a Loop's body element by element**: `[0, i]` where `i` counts trips, and what is compared with sizes.
-JAX's and TensorFlow's exporters write the place of a step as a list of places along all axes, and compare it with 0 and
-sizes before they use it. An element is a `LinearSum`, a truth value, or None where it is not known. A Slice by such
-places is a `Cut` along each axis.
+**Small arrays element by element**: an example is `[0, i]`, where `i` counts trips. JAX's and TensorFlow's exporters
+write the place of a step as a list of places along all axes. They compare it with 0 and with sizes before they use it.
+An element is a `LinearSum`, a bool, or None if it is not known. A Slice by such places is a `Cut` along each axis.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from rnnops.onnx.loop_body import LoopBody
     from rnnops.onnx.read_graph import GraphReader
 
-TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
-MOST_TERMS = 2**40  # beyond any number of trips; numbers stay far below what int64 holds
+TRIP = "<trip>"  # not the name of a value; all other roots are integers outside of the Loop
+MOST_TERMS = 2**40  # bound of factors and numbers: far below the limits of int64, and above any number of trips
 VIEWS = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape")  # ops that hand on the one number that they read
-NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that a number of trips fits into
+NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that can hold a number of trips
 
 
 Element: TypeAlias = "LinearSum | bool | None"
@@ -44,8 +43,8 @@ class LinearSum:
     """A whole number, `number + sum(factor * root)`.
 
     Args:
-        factors: name of a root -> its factor, none of them 0.
-        rank: 0, or 1 where it stands in an array `[1]`.
+        factors: name of a root -> its factor, which is not 0.
+        rank: 0, or 1 if the number is in an array `[1]`.
     """
 
     number: int = 0
@@ -53,7 +52,7 @@ class LinearSum:
     rank: int = 0
 
     def plus(self, other: LinearSum, factor: int = 1) -> LinearSum:
-        """This and so many times the other."""
+        """This sum plus `factor` times another."""
         factors = dict(self.factors)
         for name, value in other.factors.items():
             factors[name] = factors.get(name, 0) + factor * value
@@ -61,11 +60,11 @@ class LinearSum:
         return LinearSum(self.number + factor * other.number, found, max(self.rank, other.rank))
 
     def times(self, factor: int) -> LinearSum:
-        """So many times this."""
+        """This sum times a factor."""
         return LinearSum(rank=self.rank).plus(self, factor)
 
     def equals(self, other: LinearSum) -> bool:
-        """True if both are one number whatever the roots are."""
+        """True if both sums are one number for all values of the roots."""
         difference = self.plus(other, -1)
         return not difference.number and not difference.factors
 
@@ -75,7 +74,7 @@ class LinearSum:
 
 
 def whole_number(value: np.ndarray[Any, Any]) -> LinearSum | None:
-    """A constant of one whole number as a sum."""
+    """A constant of one whole number, as a sum."""
     if value.size != 1 or value.ndim > 1 or value.dtype.kind not in "iuf":
         return None
     number = value.item()
@@ -107,7 +106,7 @@ def combined(op: str, *terms: Element) -> LinearSum | None:
 
 
 class Around:
-    """Numbers of the graph around a Loop: what they are sums of, and nodes that compute sums."""
+    """Integers of the graph around a Loop: as sums, and nodes that compute sums."""
 
     def __init__(self, reader: GraphReader, prefix: str) -> None:
         self.reader, self.prefix = reader, prefix
@@ -115,7 +114,7 @@ class Around:
         self._seen = 0
 
     def sum_of(self, name: str, depth: int = 0) -> LinearSum | None:
-        """The sum that a value around the Loop is, None where it is not one whole number."""
+        """An outer value as a sum. None if it is not one whole number."""
         value = self.reader.known_value(name)
         if value is not None:
             return whole_number(value)
@@ -133,7 +132,7 @@ class Around:
 
     def _through(self, op: Op, depth: int) -> LinearSum | None:
         """The sum that an op makes of its inputs."""
-        if self.reader.net.dtype_of(op.outputs[0]) not in NUMBERS:  # smaller ones begin again where they are full
+        if self.reader.net.dtype_of(op.outputs[0]) not in NUMBERS:  # smaller dtypes may overflow
             return None
         if op.type in VIEWS:
             return self.sum_of(op.inputs[0], depth)
@@ -151,7 +150,7 @@ class Around:
     # -- nodes that compute ---------------------------------------------------------------------------------------
 
     def computed(self, total: LinearSum) -> int | str:
-        """A sum as a number, or as the name of an int64 without axes that nodes compute."""
+        """A sum as a number, or as the name of an int64 without axes that new nodes compute."""
         result: int | str = total.number
         for name, factor in total.factors.items():
             term = self.node("Mul", self.integer(name), factor) if factor != 1 else self.integer(name)
@@ -159,28 +158,28 @@ class Around:
         return result
 
     def integer(self, name: str) -> str:
-        """A number as an int64 without axes."""
+        """A value as an int64 without axes."""
         if self.reader.dims(name) != ():
             name = self.append("Reshape", [name, []])
         return name if self.reader.dtype_of(name) == "int64" else self.append("Cast", [name], to=onnx.TensorProto.INT64)
 
     def node(self, op: str, *operands: int | str) -> int | str:
-        """An op of int64 numbers; a number where all of them are."""
+        """Appends an op of int64 numbers. If all operands are plain numbers, the result is a plain number."""
         if all(isinstance(operand, int) for operand in operands):
             return OF_NUMBERS[op](operands)  # type: ignore[arg-type]
         return self.append(op, operands)
 
     def append(self, op: str, inputs: Iterable[Operand], **attributes: Any) -> str:
-        """One more node of the graph; the name of its result."""
+        """Appends a node to the graph. Returns the name of its result."""
         return appended(self.reader, f"{self.prefix}/{op.lower()}", op, inputs, **attributes)
 
     def rank(self, name: str) -> int | None:
-        """The number of axes of a value, None where it does not follow."""
+        """The number of axes of a value. None if it is not known."""
         dims = self.reader.dims(name)
         return None if dims is None else len(dims)
 
     def is_integer(self, name: str) -> bool:
-        """True if a value is of integers that no number of trips fills."""
+        """True if a value holds integers of a dtype that no number of trips overflows."""
         return self.reader.dtype_of(name) in ("int32", "int64")
 
 
@@ -194,15 +193,15 @@ OF_NUMBERS: dict[str, Callable[[tuple[int, ...]], int]] = {
 }
 
 
-FAR = 10**9  # beyond the end of any axis, as tf2onnx writes it
-MOST = 64  # elements of an array that is looked at
+FAR = 10**9  # beyond the end of any axis, in the form that tf2onnx writes
+MOST = 64  # most elements of an array that is followed
 
 
 class Elements:
     """Finds the elements of values of a body.
 
     Args:
-        trips: a number that the number of trips is never above, None where none is known.
+        trips: an upper bound of the number of trips. None if none is known.
     """
 
     def __init__(self, body: LoopBody, trips: LinearSum | None) -> None:
@@ -210,16 +209,16 @@ class Elements:
         self._found: dict[str, Array | None] = {}
 
     def of(self, name: str) -> Array | None:
-        """An array of elements, None where a value is no such small array."""
+        """An array of the elements. None if the value is not a small array."""
         name = self.body.handed_on(name)
         if name not in self._found:
-            self._found[name] = None  # what is asked for again while it is looked at is not known
+            self._found[name] = None  # a value that depends on itself is not known
             found = self._look(name)
             self._found[name] = None if found is None or found.size > MOST else found
         return self._found[name]
 
     def numbers(self, name: str) -> list[int] | None:
-        """The elements of a value without or with one axis, where they are whole numbers."""
+        """The elements of a value with at most one axis, if they are whole numbers."""
         found = self.of(name)
         if found is None or found.ndim > 1 or not all(is_number(element) for element in found.flat):
             return None
@@ -240,13 +239,13 @@ class Elements:
             return np.full(sizes, None, object) if np.prod(sizes) <= MOST else None
         try:
             return rule(self, node)
-        except (ValueError, IndexError):  # shapes that do not fit, which another refuses
+        except (ValueError, IndexError):  # shapes do not fit; another check refuses them
             return None
 
-    # -- what is true at all trips ----------------------------------------------------------------------------------
+    # -- facts that hold at all trips -------------------------------------------------------------------------------
 
     def least(self, total: LinearSum) -> int | None:
-        """The smallest number that a sum is at any trip, None where it does not follow."""
+        """The smallest number that a sum has at any trip. None if it is not known."""
         slope = total.factors.get(TRIP, 0)
         if slope < 0 and self.trips is None:
             return None
@@ -255,28 +254,28 @@ class Elements:
         return found.number if not found.factors else None
 
     def is_above(self, one: LinearSum, other: LinearSum) -> bool | None:
-        """True if a sum is above another one at all trips, True, or at none, False; else None."""
+        """True if `one` is above `other` at all trips, False if at no trip. None if neither is known."""
         least, below = self.least(one.plus(other, -1)), self.least(other.plus(one, -1))
         return True if least is not None and least > 0 else False if below is not None and below >= 0 else None
 
     # -- ops --------------------------------------------------------------------------------------------------------
 
     def inputs(self, node: onnx.NodeProto) -> list[Array]:
-        """The node's inputs. Raises ValueError for one that is not a small array."""
+        """The node's inputs. Raises ValueError if one is not a small array."""
         return [self.input(node, i) for i in range(len(node.input))]
 
     def input(self, node: onnx.NodeProto, i: int) -> Array:
         found = self.of(node.input[i]) if i < len(node.input) else None
         if found is None:
-            raise ValueError("no small array")
+            raise ValueError("not a small array")
         return found
 
     def listed(self, node: onnx.NodeProto, i: int, name: str = "axes") -> tuple[int, ...]:
-        """Whole numbers that are an input of the node, or in older op sets an attribute."""
+        """Whole numbers that are an input of the node. In older op sets they are an attribute."""
         given = attributes_of(node).get(name, (0, None))[1]
         numbers = given if given is not None else self.numbers(node.input[i]) if i < len(node.input) else None
         if numbers is None:
-            raise ValueError("no known numbers")
+            raise ValueError("numbers are not known")
         return tuple(numbers)
 
     def compared(self, op: str, one: Element, other: Element) -> Element:
@@ -290,9 +289,9 @@ class Elements:
         return above if above is None or op in ("Less", "Greater") else not above
 
     def extreme(self, op: str, one: Element, other: Element) -> Element:
-        """The larger or smaller of two elements."""
+        """The larger or the smaller of two elements."""
         for far, near in ((one, other), (other, one)):
-            if is_far(far) and not is_far(near):  # no place in an array is as far
+            if is_far(far) and not is_far(near):  # every place in an array is nearer
                 return far if op == "Max" else near
         if not isinstance(one, LinearSum) or not isinstance(other, LinearSum):
             return None
@@ -300,7 +299,7 @@ class Elements:
         return None if above is None else one if above == (op == "Max") else other
 
     def shape(self, node: onnx.NodeProto) -> Array | None:
-        """The sizes of a small array, or of a value that has those of one around the Loop at every trip."""
+        """The sizes of a small array, or of a value whose sizes equal an outer value's at every trip."""
         found, around = self.of(node.input[0]), self.body.outer(node.output[0])
         if around is None:
             return elements_of(np.array(found.shape, np.int64)) if found is not None and not node.attribute else None
@@ -319,20 +318,20 @@ class Cut:
 
     @property
     def moves(self) -> bool:
-        """True if it is another part at each trip."""
+        """True if each trip takes another part."""
         return TRIP in self.start.factors
 
     @property
     def is_one(self) -> bool:
-        """True if it is one element: the end is the next place, or the step leads beyond the array."""
+        """True for one element: the end is the place after the start, or the step leads beyond the array."""
         ends_after = self.end.equals(self.start.plus(LinearSum(1)))
         return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
 
     def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
-        """True if a trip may slice from -1 to 0. That is empty: -1 counts from the end, and 0 from the front.
+        """True if a trip may slice from -1 to 0. Such a slice is empty, as -1 counts from the end and 0 from the front.
 
         Args:
-            trips: an upper bound of the number of trips, None where none is known.
+            trips: an upper bound of the number of trips. None if none is known.
         """
         first, slope = self.start.number, self.start.factors.get(TRIP, 0)
         if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
@@ -344,7 +343,7 @@ class Cut:
         return not (self.start.factors or self.end.factors or self.step.factors)
 
     def is_whole(self, size: int | str | None) -> bool:
-        """True if it is all of an axis of this size, None where that is open."""
+        """True if it takes all of an axis of this size. `size` is None if it is open."""
         last = size if isinstance(size, int) else FAR
         return (
             self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
@@ -352,7 +351,7 @@ class Cut:
 
 
 def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
-    """The ranges that a Slice takes along each of its axes; empty if unknown."""
+    """The ranges that a Slice takes along its axes. Empty if they are unknown."""
     starts, ends = (listed(elements, name) for name in node.input[1:3])
     if starts is None or ends is None:
         return []
@@ -369,7 +368,7 @@ def cuts_of(elements: Elements, node: onnx.NodeProto) -> list[Cut]:
 
 
 def listed(elements: Elements, name: str) -> list[LinearSum] | None:
-    """The sums in a list, None where it has anything else."""
+    """The sums in a list. None if it has other elements."""
     found: Array | None = elements.of(name)
     if found is None or found.ndim != 1 or not all(isinstance(element, LinearSum) for element in found):
         return None
@@ -387,12 +386,12 @@ def is_number(element: Element) -> bool:
 
 
 def plain(total: LinearSum) -> LinearSum:
-    """A sum as an element, whatever axes it has."""
+    """A sum as an element, without axes."""
     return LinearSum(total.number, total.factors)
 
 
 def boxed(array: Any) -> Array:
-    """An array of elements; a single one as an array without axes."""
+    """An array of elements. A single element becomes an array without axes."""
     if isinstance(array, np.ndarray):
         return array
     box = np.empty((), object)
@@ -411,7 +410,7 @@ def as_sum(number: float) -> LinearSum | None:
 
 
 def each(function: Callable[..., Element], *arrays: Array) -> Array:
-    """A function of elements on arrays of them."""
+    """Applies a function of elements to arrays of elements."""
     if all(array.size for array in arrays):
         objects = [array.astype(object) for array in arrays]
         return boxed(np.frompyfunc(function, len(arrays), 1)(*objects))
@@ -419,14 +418,14 @@ def each(function: Callable[..., Element], *arrays: Array) -> Array:
 
 
 def chosen(condition: Element, one: Element, other: Element) -> Element:
-    """One of two elements."""
+    """One of two elements, by a condition."""
     if condition is None:
         return one if isinstance(one, LinearSum) and isinstance(other, LinearSum) and one.equals(other) else None
     return one if condition else other
 
 
 def both(one: Element, other: Element) -> Element:
-    """True if both hold, also where one of them that does not is all that is known."""
+    """True if both hold. It is False if one is known to be false, even if the other is unknown."""
     return False if one is False or other is False else None if one is None or other is None else True
 
 
@@ -444,7 +443,7 @@ def changed(to: int, element: Element) -> Element:
 
 
 def by_element(function: Callable[..., Element]) -> ElementRule:
-    """A rule for a function of all elements, the op, and an element of each input."""
+    """A rule for a function that gets all elements, the op's name, and an element of each input."""
     return lambda elements, node: each(partial(function, elements, node.op_type), *elements.inputs(node))
 
 
@@ -469,7 +468,7 @@ def expand(elements: Elements, node: onnx.NodeProto) -> Array:
 def gather(elements: Elements, node: onnx.NodeProto) -> Array:
     array, places = elements.inputs(node)
     if not all(is_number(place) for place in places.flat):
-        raise ValueError("not known which")
+        raise ValueError("an index is not known")
     axis = attributes_of(node).get("axis", (0, 0))[1]
     return boxed(np.take(array, each(lambda place: place.number, places).astype(int), axis))
 
@@ -487,7 +486,7 @@ def cut(elements: Elements, node: onnx.NodeProto) -> Array:
 def nonzero(elements: Elements, node: onnx.NodeProto) -> Array:
     array = elements.input(node, 0)
     if not all(isinstance(element, bool) for element in array.flat):
-        raise ValueError("not known which")
+        raise ValueError("an element is not known")
     return elements_of(np.array(np.nonzero(array.astype(bool)), np.int64))
 
 

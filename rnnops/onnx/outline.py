@@ -1,21 +1,22 @@
-"""Reports on a file: its outline, and how exact its products of quantised numbers are.
+"""Reports on a file: its outline, and the accuracy of its products of quantised numbers.
 
-**The outline** is made only from the protobuf, also where rnnops cannot read the file as a net. Nothing is computed
-and no tensor is read: sizes and element types are those that the file claims. Recurrences have their kind, layer,
-directions, sizes, weights and branch; a layer's number says how many recurrences its data has gone through, itself
-included.
+**The outline** uses only the protobuf, so it works for files that rnnops cannot read as a net. Nothing is computed and
+no tensor is read: sizes and element types are those that the file claims. It gives the kind, layer, directions, sizes,
+weights and branch of each recurrence. The number of a layer is the number of recurrences that its data has passed,
+itself included.
 
-**Products of quantised numbers**, node by node: the exact result, rnnops's and ONNX Runtime's, sums beyond 16 bits.
-Where outputs differ from ONNX Runtime's, each node with such a product is run by itself, on what ONNX Runtime gives it
-in the same call. The reference device computes the exact result: whole numbers up to 2^24 are float32 numbers.
+**Products of quantised numbers** are compared node by node: the exact result, rnnops's, ONNX Runtime's, and the count
+of sums beyond 16 bits. If outputs differ from ONNX Runtime's, each node with such a product is run separately, on the
+values that ONNX Runtime has in the same call. The reference device computes the exact result: float32 holds whole
+numbers up to 2^24.
 
-**Without VNNI, ONNX Runtime's own numbers may be wrong.** Its kernels for x86 multiply bytes without a sign (the left
-side) by bytes with one (the right side) by `vpmaddubsw`. It adds two neighbouring products in 16 bits and stops at
--32768 and 32767. Pairs whose exact sum is beyond that are counted here, whatever the processor. A left side with a sign
-is moved by 128 first, as ONNX Runtime does. Right sides without a sign have other kernels, which are exact.
+**Without VNNI, ONNX Runtime's own numbers may be wrong.** Its x86 kernels multiply unsigned bytes (the left side) by
+signed bytes (the right side) with `vpmaddubsw`. This instruction adds two neighbouring products in 16 bits and stops at
+-32768 and 32767. Pairs whose exact sum lies beyond are counted here on any processor. A signed left side is moved by
+128 first, as ONNX Runtime does. Unsigned right sides have other kernels, which are exact.
 
-Limits: nodes of the main graph. Pairs of a convolution are counted in one group with `pads` that are given;
-a `ConvInteger` has its weights on the left, so that its kernels are the exact ones.
+Limits: only nodes of the main graph are compared. Pairs of a convolution are counted for one group and explicit `pads`.
+A `ConvInteger` has its weights on the left, so its kernels are the exact ones.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ Scope: TypeAlias = "ChainMap[str, Any]"
 
 @dataclass(frozen=True)
 class OutlineLayer:
-    """A recurrence.
+    """A recurrence of the outline.
 
     Args:
-        kind: its op; number: of the layer, 1 for one that reads no other recurrence.
+        kind: its op; number: number of its layer, 1 if it reads no other recurrence.
         direction: `forward`, `reverse` or `bidirectional`; empty for loops.
-        sizes: `96 -> 64`, features of input and state, `?` where the file does not say; of loops what they carry.
-        weights: how many numbers, None where they are not in the file as they are.
-        name: of the node; places: the branches and bodies that it lies in, the outermost first.
+        sizes: `96 -> 64`, features of input and state, `?` if the file does not give them; for loops, the carried
+            values.
+        weights: count of numbers; None if they are not in the file as initializers or constants.
+        name: of the node; places: branches and bodies around it, the outermost first.
     """
 
     kind: str
@@ -85,10 +87,10 @@ class _RecurrenceWalk:
     found: list[OutlineLayer]
 
     def walk(self, graph: onnx.GraphProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
-        """The largest layer among what a graph computes.
+        """The largest layer number among the values that a graph computes.
 
         Args:
-            depths: value -> the layer that it comes from; dims: value -> sizes of a tensor of the file.
+            depths: value -> layer that it comes from; dims: value -> sizes of a tensor in the file.
         """
         dims.update({tensor.name: tuple(tensor.dims) for tensor in graph.initializer})
         deepest = 0
@@ -112,13 +114,13 @@ class _RecurrenceWalk:
 
 
 def constants_of(node: onnx.NodeProto) -> list[onnx.TensorProto]:
-    """The tensor of a Constant node, if it has one; nothing of other nodes."""
+    """The tensor of a Constant node, in a list. Empty for other nodes."""
     found = node.attribute if node.op_type == "Constant" else ()
     return [attribute.t for attribute in found if attribute.type == onnx.AttributeProto.TENSOR]
 
 
 def layer_of(node: onnx.NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
-    """The recurrence of a node."""
+    """The outline of a node that is a recurrence."""
     attributes, name = {attribute.name: attribute for attribute in node.attribute}, called(node)
     if node.op_type in LOOPS:
         return OutlineLayer(node.op_type, number, "", loop_sizes(node, attributes), None, name, places)
@@ -128,8 +130,9 @@ def layer_of(node: onnx.NodeProto, number: int, places: tuple[str, ...], dims: S
 
 
 def cell_sizes(node: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto], dims: Scope) -> str:
-    """`96 -> 64`: features of the input, from the weights, and of the state."""
-    axis = 1 if node.op_type == "DynamicQuantizeLSTM" else 2  # of W: [directions, 4 H, D], or [directions, D, 4 H]
+    """`96 -> 64`: features of the input (from the weights) and of the state."""
+    # shape of W: [directions, 4 H, D], or [directions, D, 4 H]
+    axis = 1 if node.op_type == "DynamicQuantizeLSTM" else 2
     w = dims.get(node.input[1], ()) if len(node.input) > 1 else ()
     features = w[axis] if len(w) == 3 else "?"
     return f"{features} -> {attributes['hidden_size'].i if 'hidden_size' in attributes else '?'}"
@@ -138,28 +141,28 @@ def cell_sizes(node: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto],
 def loop_sizes(node: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto]) -> str:
     """The number of values that a loop carries, and of ops in a step, as text."""
     scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
-    carried = len(node.input) - (scanned if node.op_type == "Scan" else 2)  # a Loop has its trip count and a condition
+    carried = len(node.input) - (scanned if node.op_type == "Scan" else 2)  # a Loop has a trip count and a condition
     steps = [f"{len(one.g.node)} ops a step" for one in node.attribute if one.type == onnx.AttributeProto.GRAPH]
     return ", ".join([f"{max(carried, 0)} states", *steps[:1]])
 
 
 def weights_of(inputs: Sequence[str], dims: Scope) -> int | None:
-    """How many numbers the weights, biases and peepholes of a cell have."""
+    """The count of numbers in a cell's weights, biases and peepholes."""
     sizes = [dims.get(inputs[place]) for place in WEIGHTS if len(inputs) > place and inputs[place]]
     return None if None in sizes else sum(prod(max(size, 0) for size in one) for one in sizes if one is not None)
 
 
-FIRST = 3  # names of nodes that are told of an op that is not supported
+FIRST = 3  # number of nodes that are named for an unsupported op
 BYTES = {"complex128": 16, "complex64": 8}
 BYTES |= dict.fromkeys(("int64", "uint64", "float64"), 8) | dict.fromkeys(("float32", "int32", "uint32"), 4)
 BYTES |= dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2)
 QUANTISED = ("int8", "uint8")
-Places: TypeAlias = "tuple[str, ...]"  # the branches and bodies that a node lies in, the outermost first
+Places: TypeAlias = "tuple[str, ...]"  # branches and bodies around a node, the outermost first
 
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output: `dims` is None where the file does not say how many axes there are."""
+    """An input or output. `dims` is None if the file does not give the number of axes."""
 
     name: str
     dtype: str
@@ -168,7 +171,7 @@ class Value:
 
 @dataclass(frozen=True)
 class TensorCounts:
-    """Values that are in a file, of one element type: how many tensors, their numbers, and the bytes of these."""
+    """Counts for one element type: tensors in the file, their numbers, and the bytes of these."""
 
     dtype: str
     tensors: int
@@ -181,8 +184,8 @@ class Unsupported:
     """An op that rnnops does not read.
 
     Args:
-        op: its type, with its domain where that is not ONNX's own; domain: `ai.onnx` for that.
-        count: of nodes; first: names of the first few, with the branch that they lie in.
+        op: its type, with its domain unless that is ONNX's own; domain: `ai.onnx` for ONNX's own.
+        count: number of nodes; first: names of the first few, with the branches around them.
     """
 
     op: str
@@ -196,11 +199,11 @@ class Outline:
     """The outline of a file.
 
     Args:
-        nbytes: of the file; producer: the program that wrote it, and its version.
-        opsets: domain -> version; functions: names of the model's own.
-        layers: recurrences, those in branches and bodies too.
+        nbytes: size of the file; producer: the program that wrote it, and its version.
+        opsets: domain -> version; functions: names of the model's own functions.
+        layers: recurrences, including those in branches and bodies.
         parameters: tensors of floats and of bytes that have axes; others: all other tensors.
-        ops: op -> number of its nodes, those in branches and bodies too.
+        ops: op -> number of its nodes, including those in branches and bodies.
     """
 
     nbytes: int
@@ -218,7 +221,7 @@ class Outline:
 
 
 def outline(model: onnx.ModelProto, nbytes: int) -> Outline:
-    """The outline of a model. Raises OnnxError where graphs lie too deep inside each other."""
+    """The outline of a model. Raises OnnxError if graphs are nested too deep."""
     graph = as_read(model).graph
     nodes = list(placed_nodes(graph))
     valued = {tensor.name for tensor in graph.initializer}
@@ -241,7 +244,7 @@ def outline(model: onnx.ModelProto, nbytes: int) -> Outline:
 
 
 def placed_nodes(graph: onnx.GraphProto, places: Places = ()) -> Iterator[tuple[onnx.NodeProto, Places]]:
-    """All nodes with the branches that they lie in. Raises OnnxError where graphs lie too deep inside each other."""
+    """All nodes, with the branches around them. Raises OnnxError if graphs are nested too deep."""
     if len(places) > MAX_DEPTH:
         raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
     for node in graph.node:
@@ -251,14 +254,14 @@ def placed_nodes(graph: onnx.GraphProto, places: Places = ()) -> Iterator[tuple[
 
 
 def placed_graphs(node: onnx.NodeProto, places: Places) -> Iterator[tuple[Places, onnx.GraphProto]]:
-    """The graphs in a node's attributes, each with the branches that it lies in, itself included."""
+    """The graphs in a node's attributes. Each comes with the branches around it and its own name."""
     for attribute in node.attribute:
         place = f"{attribute.name} of {node.op_type} '{called(node)}'"
         yield from (((*places, place), inner) for inner in graphs_in(attribute))
 
 
 def called(node: onnx.NodeProto) -> str:
-    """The name of a node, else that of its first result."""
+    """The name of a node, else of its first result."""
     return str(node.name or next(filter(None, node.output), ""))
 
 
@@ -271,7 +274,7 @@ def value_of(value: onnx.ValueInfoProto) -> Value:
 
 
 def tensors_of(graph: onnx.GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[TensorCounts, ...]]:
-    """Parameters, tensors of floats and bytes with axes, and other tensors, by dtype, those of inner graphs too."""
+    """Counts by dtype, including inner graphs: of parameters (floats and bytes with axes), then of other tensors."""
     found: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
     for tensor in all_tensors(graph):
         dtype = dtype_in_words(tensor.data_type)
@@ -285,7 +288,7 @@ def tensors_of(graph: onnx.GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[
 
 
 def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers and values of Constant nodes, those of graphs inside a graph too."""
+    """Initializers and values of Constant nodes, including those of inner graphs."""
     yield from graph.initializer
     for node in graph.node:
         yield from constants_of(node)
@@ -294,9 +297,9 @@ def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def as_read(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with functions and definitions in their places and loops rolled up; as it is where that fails."""
+    """The model with functions and definitions in place and loops rolled up. Unchanged if that fails."""
     read = deepcopy(model)
-    with suppress(OnnxError):  # the reader says what is wrong
+    with suppress(OnnxError):  # reading the file raises the error
         put_functions_in_place(read)
         put_definitions_in_place(read, opset_of(read), READABLE)
         read = with_loops(read, opset_of(read)) or read
@@ -304,7 +307,7 @@ def as_read(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def unsupported_of(nodes: list[tuple[onnx.NodeProto, Places]]) -> Iterator[Unsupported]:
-    """The ops among nodes that rnnops does not read, by name."""
+    """The ops among nodes that rnnops cannot read, by name."""
     found: defaultdict[tuple[str, str], list[tuple[onnx.NodeProto, Places]]] = defaultdict(list)
     for node, places in nodes:
         if op_name(node) not in READABLE:
@@ -319,7 +322,7 @@ Matrices: TypeAlias = Iterable[tuple[Array, Array]]  # left [M, K] and right [K,
 Operands: TypeAlias = "Callable[[onnx.NodeProto, Sequence[Any], Arrays], Matrices]"
 SHORT = np.iinfo("int16")
 LSTM = "com.microsoft::DynamicQuantizeLSTM"
-FLIPS = 0.01  # what states that lie halfway between two numbers of 8 bits may change, as they are rounded the other way
+FLIPS = 0.01  # relative change of states near the middle of two 8-bit numbers, as these may be rounded the other way
 
 
 @dataclass(frozen=True)
@@ -327,11 +330,11 @@ class ProductNode:
     """A node with a product of quantised numbers.
 
     Args:
-        name, op: of the node; its first result where it has no name.
-        theirs, ours: how far ONNX Runtime's result and that of rnnops are from the exact one, over its largest value.
-            An LSTM of ONNX Runtime is compared with one that rounds x and states to 8 bits, as it does; nan where
-            there is none.
-        beyond, pairs: neighbouring products whose sum is beyond 16 bits, and how many pairs there are.
+        name, op: of the node. Without a name, its first result.
+        theirs, ours: errors of ONNX Runtime and of rnnops, relative to the largest exact value. An LSTM of ONNX Runtime
+            is compared with an LSTM that rounds x and states to 8 bits, as ONNX Runtime does; nan if that is not
+            available.
+        beyond, pairs: number of neighbouring products whose sum lies beyond 16 bits, and number of all pairs.
     """
 
     name: str
@@ -342,7 +345,7 @@ class ProductNode:
     pairs: int
 
     def saturates(self, tolerance: float) -> bool:
-        """True if ONNX Runtime's result is wrong there, that of rnnops is not, and sums leave 16 bits."""
+        """True if ONNX Runtime's result is wrong, rnnops's is right, and sums leave 16 bits."""
         most = max(tolerance, FLIPS) if self.op == LSTM else tolerance
         return bool(self.beyond) and self.ours <= tolerance and self.theirs > most
 
@@ -350,12 +353,12 @@ class ProductNode:
 def products_of_file(
     path: Path, feeds: Arrays, run: Callable[[onnx.ModelProto, Arrays], Arrays]
 ) -> Iterator[ProductNode]:
-    """The nodes of a file that multiply quantised numbers, each compared with its exact result.
+    """The nodes of a file that multiply quantised numbers. Each is compared with its exact result.
 
     Args:
-        run: runs a model in ONNX Runtime; it gets the file with more outputs.
+        run: runs a model in ONNX Runtime. It gets the file with more outputs.
 
-    Raises OnnxError for a node that cannot be read, and what `run` raises.
+    Raises OnnxError for a node that cannot be read, and the errors of `run`.
     """
     model, _ = read_proto(path)
     read_beside(model, path.parent)
@@ -370,7 +373,7 @@ def products_of_file(
 
 
 def name_states(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
-    """Let each LSTM have all of its states as a result, as the next step's product reads them."""
+    """Makes all states of each LSTM a result, because the product of the next step reads them."""
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     for node in nodes:
         if op_name(node) == LSTM and not node.output[0]:
@@ -378,7 +381,7 @@ def name_states(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None
 
 
 def with_outputs(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], known: set[str]) -> onnx.ModelProto:
-    """A model that also has as outputs what these nodes read and make."""
+    """A model whose outputs also include the values that these nodes read and make."""
     there = known | {value.name for value in model.graph.output}
     wanted = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output) if name not in {"", *there})
     more = onnx.ModelProto()
@@ -388,7 +391,7 @@ def with_outputs(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], known:
 
 
 def product_of_node(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays, fixed: Arrays) -> ProductNode:
-    """One node by itself."""
+    """Compares one node."""
     free = {name: values[name] for name in node.input if name and name not in fixed}
     theirs = {name: values[name] for name in node.output if name}
     with absolute_names():
@@ -406,7 +409,7 @@ def product_of_node(model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays
 def one_node(
     model: onnx.ModelProto, node: onnx.NodeProto, free: Arrays, fixed: Arrays, results: Arrays
 ) -> onnx.ModelProto:
-    """A model of one node, with some of its inputs as weights."""
+    """A model of one node. Some of its inputs are weights."""
     inputs, outputs = (
         [
             onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -420,23 +423,23 @@ def one_node(
 
 
 def apart(out: Arrays, exact: Arrays) -> float:
-    """The largest difference over the largest value, of numbers of any dtype."""
+    """The largest difference, relative to the largest value, of numbers of any dtype."""
     pairs = [(out[name].astype("float64"), exact[name].astype("float64")) for name in exact]
     return max((float(np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1e-30)) for a, b in pairs), default=np.nan)
 
 
 def pairs_beyond(a: Array, b: Array) -> tuple[int, int]:
-    """Neighbouring products of `a @ b` whose sum is beyond 16 bits, and the number of pairs.
+    """Number of neighbouring products in `a @ b` whose sum lies beyond 16 bits, and number of pairs.
 
     Args:
-        a: [M, K] of uint8 or int8; b: [K, N]; no pair counts where it is uint8.
+        a: [M, K] of uint8 or int8; b: [K, N]. If b is uint8, no pair counts as beyond.
     """
     pairs = a.shape[0] * ((a.shape[1] + 1) // 2) * b.shape[1]
     if b.dtype != np.int8:
         return 0, pairs
     left, right = a.astype("int32") + (128 if a.dtype == np.int8 else 0), b.astype("int32")
     beyond = 0
-    for k in range(0, a.shape[1] - 1, 2):  # of a last one without a neighbour, the product is within 16 bits
+    for k in range(0, a.shape[1] - 1, 2):  # a last product without a neighbour fits into 16 bits
         columns = right[k : k + 2]
         reached = 255 * np.maximum(columns, 0).sum(0), 255 * np.minimum(columns, 0).sum(0)
         columns = columns[:, (reached[0] > SHORT.max) | (reached[1] < SHORT.min)]
@@ -446,7 +449,7 @@ def pairs_beyond(a: Array, b: Array) -> tuple[int, int]:
 
 
 def sides(left: int, right: int) -> Operands:
-    """Operands of a product: the places of both sides among a node's inputs."""
+    """Makes the operands of a product, from the places of both sides among a node's inputs."""
 
     def operands(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
         a, b = inputs[left], inputs[right]
@@ -456,7 +459,7 @@ def sides(left: int, right: int) -> Operands:
 
 
 def matrices(a: Array, b: Array) -> Matrices:
-    """Pairs of matrices of a stack of products."""
+    """Pairs of matrices, from a stack of products."""
     a, b = np.atleast_2d(a), b[:, None] if b.ndim == 1 else b
     if b.ndim == 2:
         return [(a.reshape(-1, a.shape[-1]), b)]
@@ -466,7 +469,10 @@ def matrices(a: Array, b: Array) -> Matrices:
 
 
 class InBytes(NamedTuple):
-    """Floats rounded to 8 bits by their own range, as a DynamicQuantizeLinear does: `(numbers - zero) * scale`."""
+    """Floats that are rounded to 8 bits by their own range, as a DynamicQuantizeLinear does:
+
+    `(numbers - zero) * scale`.
+    """
 
     numbers: Array
     zero: Array
@@ -478,7 +484,7 @@ class InBytes(NamedTuple):
 
 
 def in_bytes(x: Array) -> InBytes:
-    """An array rounded to 8 bits."""
+    """Rounds an array to 8 bits."""
     low, high = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
     scale = np.float32(high - low or 1) / np.float32(255)
     zero = np.rint(np.clip(-low / scale, 0, 255))
@@ -486,7 +492,7 @@ def in_bytes(x: Array) -> InBytes:
 
 
 def states_of_lstm(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
-    """The products of an LSTM: x with W, and with R the states before each step, those that ONNX Runtime has."""
+    """The products of an LSTM: x with W, and R with ONNX Runtime's states before each step."""
     x, w, r, *_, initial = inputs[:6]
     states = values[node.output[0]]
     for d in range(len(w)):
@@ -497,14 +503,14 @@ def states_of_lstm(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) 
 
 
 def is_backwards(node: onnx.NodeProto, direction: int) -> bool:
-    """True if that direction of an LSTM begins with the last step."""
+    """True if a direction of an LSTM begins with the last step."""
     return bool(direction) or attribute_values(node).get("direction") == "reverse"
 
 
 def rounded_lstm(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Array]:
     """All states of an LSTM that rounds x, and its states at each step, to 8 bits by the range of all rows.
 
-    Nothing for lengths, peepholes, and other activations than the usual ones.
+    Empty for an LSTM with lengths, peepholes or unusual activations.
     """
     x, w, r, bias, lengths, initial, cell, peepholes, *parts = inputs
     unusual = {name for name, value in attribute_values(node).items() if value} - {"direction", "hidden_size"}
@@ -527,7 +533,7 @@ def rounded_lstm(node: onnx.NodeProto, inputs: Sequence[Any]) -> dict[str, Array
 
 
 def windows_of_conv(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays) -> Matrices:
-    """The product of a QLinearConv: windows, channels last, and weights."""
+    """The product of a QLinearConv: windows (channels last) and weights."""
     x, zero, w = inputs[0], inputs[2], inputs[3]
     attributes, rank = attribute_values(node), w.ndim - 2
     pads = attributes.get("pads") or [0] * 2 * rank
@@ -545,12 +551,12 @@ def windows_of_conv(node: onnx.NodeProto, inputs: Sequence[Any], values: Arrays)
 
 
 def attribute_values(node: onnx.NodeProto) -> dict[str, Any]:
-    """The attributes of a node without their kinds."""
+    """The attributes of a node, without their kinds."""
     return {name: value for name, (_, value) in attributes_of(node).items()}
 
 
 OPERANDS: dict[str, Operands] = {
-    "ConvInteger": lambda node, inputs, values: (),  # its kernels add no pairs in 16 bits
+    "ConvInteger": lambda node, inputs, values: (),  # its kernels do not add pairs in 16 bits
     "MatMulInteger": sides(0, 1),
     "QLinearConv": windows_of_conv,
     "QLinearMatMul": sides(0, 3),

@@ -1,9 +1,8 @@
-"""From a graph to a net: the main graph to an outer net, the body of a Scan to a cell.
+"""Makes a net of a graph: an outer net of the main graph, a cell of the body of a Scan.
 
-Constants (integers, scalars, small results of Constant nodes) appear in the net right before the first op that reads
-them as a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too, and
-large results of Constant nodes are parameters of the outer net. What a body takes from around it becomes an input of
-the cell.
+Constants (integers, scalars, small results of Constant nodes) come right before the first op that reads them as a blob.
+Constants that only decide shapes do not appear. Other float initializers (also of bodies), and large results of
+Constant nodes, are parameters of the outer net. An outer value that a body reads becomes an input of the cell.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from rnnops.onnx.open_sizes import Dims, Known, KnownSizes, MadeUpSizes, OpenBra
 from rnnops.ops.comparison import identity
 from rnnops.types import FLOAT, Array
 
-LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight
-SMALL = 64  # elements of a constant that may be a shape
+LARGE_CONSTANT = 1024  # from this number of elements on, the result of a Constant node is a weight
+SMALL = 64  # most elements of a constant that may be a shape
 
 
 @dataclass
@@ -49,11 +48,12 @@ class GraphModel:
     """The state that all graphs of a file share.
 
     Args:
-        rules: op type -> its rule; opset: version of the op set; float_dtype: of the float data.
-        params: the parameters' values, which reading fills.
-        sizes: made-up sizes of what the file leaves open.
-        branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
-        choices: condition that follows from open sizes -> what it is taken for; in the order of reading.
+        rules: op type -> its rule; opset: version of the op set; float_dtype: dtype of the float data.
+        params: values of the parameters, which reading adds.
+        sizes: made-up sizes for the file's open sizes.
+        branches: If nodes whose condition is not known: those that open sizes decided so far, and others while they are
+            read.
+        choices: condition that depends on open sizes -> the assumed value, in the order of reading.
     """
 
     rules: Mapping[str, Rule]
@@ -69,17 +69,18 @@ class GraphModel:
         return dtype_in_net(name, self.float_dtype)
 
 
-TAKEN_AS_VALUES = {**VALUE_PORTS, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs of each op, where a file fixes them
+# inputs by op that rules take as values if a file fixes them
+TAKEN_AS_VALUES = {**VALUE_PORTS, "Resize": (1, 2, 3), "Upsample": (1,)}
 
 
 class GraphReader:
-    """Reads one graph into a net, whose inputs are there already.
+    """Reads one graph into a net whose inputs exist already.
 
     Args:
-        outer: the reader of the graph around this one; taken: names that made-up ones must differ from.
+        outer: the reader of the surrounding graph; taken: names that must not be used for new values.
 
     Attributes:
-        fits: values that are true where sizes fit a branch which data decide, while it is read; None outside.
+        fits: while a branch is read that data decide: names of bools that are true if sizes fit the branch. Else None.
     """
 
     def __init__(
@@ -89,15 +90,16 @@ class GraphReader:
         self.probes = Probes(model.sizes, model.float_dtype)
         self.constants: dict[str, Array] = {}
         self.sizes = KnownSizes(self.net, is_body=outer is not None)
-        self.captured: dict[str, str] = {}  # input of this net -> blob of the outer one
+        self.captured: dict[str, str] = {}  # input of this net -> blob of the outer net
         self.promoted: dict[str, str] = {}  # initializer of a body -> parameter of the outer net
         self.taken: set[str] = set() if taken is None else taken
-        self.recomputed: dict[str, str] = {}  # size around this graph -> the same size, computed in here
+        self.recomputed: dict[str, str] = {}  # outer size -> the same size, computed in this graph
         self.read_names: set[str] = set()
         self.twins: dict[str, str] = {}  # blob of whole numbers -> blob of floats of the same values
-        self.taken_as_values: set[str] = set()  # what rules take as values, if the file fixes it
-        self.computed_with: set[str] = set()  # what nodes read as anything else
-        self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
+        self.taken_as_values: set[str] = set()  # names that rules take as values if the file fixes them
+        self.computed_with: set[str] = set()  # names that nodes read in any other way
+        # parameters that rules made, by the name and kind of their numbers
+        self.made: dict[tuple[str, bool], tuple[Array, str]] = {}
         self.sequences: dict[str, Parts] = {}  # values that are sequences of arrays
         self.fits: list[str] | None = None
 
@@ -106,7 +108,7 @@ class GraphReader:
         return self if self.outer is None else self.outer.root
 
     def read(self, graph: onnx.GraphProto) -> list[Blob]:
-        """Read initializers and nodes; the graph's outputs as blobs."""
+        """Reads initializers and nodes. Returns the graph's outputs as blobs."""
         if graph.sparse_initializer:
             raise OnnxError("sparse initializers are not supported")
         self.taken.update(name for node in graph.node for name in node.output)
@@ -120,7 +122,7 @@ class GraphReader:
         return [self.blob(value.name) for value in graph.output]
 
     def look_ahead(self, nodes: Iterable[onnx.NodeProto], results: Iterable[str]) -> None:
-        """Note which names rules take as values (weights, scales, zero points), and which are computed with."""
+        """Notes names that rules take as values (weights, scales, zero points), and names that are computed with."""
         self.computed_with.update(results)
         for node in nodes:
             ports = TAKEN_AS_VALUES.get(op_name(node), ())
@@ -128,7 +130,7 @@ class GraphReader:
                 (self.taken_as_values if i in ports else self.computed_with).add(name)
 
     def blob(self, name: str) -> Blob:
-        """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
+        """A value as a blob of this net. A constant is made at its first use, and an outer value becomes an input."""
         if name in self.net:
             return self.net.blob(name)
         if name in self.constants and name not in self.promoted:
@@ -137,9 +139,9 @@ class GraphReader:
         if name in self.net:
             return self.net.blob(name)
         if self.sequence(name) is not None:
-            raise OnnxError("a sequence is read where an array is wanted", blob=name)
+            raise OnnxError("a sequence is read as an array", blob=name)
         if self.outer is None or not self.outer.has(name):
-            raise OnnxError("a value is read that nothing before makes", blob=name)
+            raise OnnxError("a value is read that no earlier node makes", blob=name)
         if is_small_integer(value := self.value(name)):
             self.recomputed[name] = free_name(f"{name}/again", self.root.taken)
             return self._append_constant(self.recomputed[name], value)
@@ -151,7 +153,7 @@ class GraphReader:
         return self.net.input(name, blob.dtype)
 
     def _again(self, name: str, outer: str) -> Blob | None:
-        """A size that is known around this graph, computed in here as well, so that it is known here; else None."""
+        """Computes a known outer size again in this graph, so that it is known here too. None for other values."""
         assert self.outer is not None
         if self.outer.sizes.source(outer) is not None:
             return None
@@ -164,13 +166,13 @@ class GraphReader:
         return self.net.append(op.type, inputs, op.attributes, [self.recomputed[name]])[0]
 
     def sequence(self, name: str) -> Parts | None:
-        """A value that is a sequence of arrays, in this graph or around it; None for any other."""
+        """The parts of a value that is a sequence of arrays, in this graph or an outer one. None for other values."""
         if self._is_own(name) or self.outer is None:
             return self.sequences.get(name)
         return self.outer.sequence(name)
 
     def has(self, name: str) -> bool:
-        """True if a value of this name is there, in this graph or around it."""
+        """True if this graph, or an outer one, has a value of this name."""
         return self._is_own(name) or (self.outer is not None and self.outer.has(name))
 
     def _is_own(self, name: str) -> bool:
@@ -182,24 +184,24 @@ class GraphReader:
                 raise OnnxError("two values have this name", blob=name)
 
     def value(self, name: str) -> Array | None:
-        """The value of a constant of the file, None for other names."""
+        """The value of a constant of the file. None for other names."""
         own = self._is_own(name) and name not in self.captured
         return self.constants.get(name) if own or self.outer is None else self.outer.known_value(name)
 
     def known_value(self, name: str) -> Array | None:
-        """As `value`, also for one that is computed from constants of the file and fixed sizes."""
+        """As `value`. The value may also be computed from constants of the file and fixed sizes."""
         if name not in self.net or name in self.constants or name in self.captured:
             return self.value(name)
         self.probes.follow(self.net)
         return self.probes.certain_value(name)
 
     def likely_value(self, name: str) -> Array | None:
-        """As `known_value`, also for one that comes out equal for two choices of sizes that the file leaves open."""
+        """As `known_value`. The value may also be one that is equal for both choices of made-up sizes."""
         self.probes.follow(self.net)
         return self.probes.likely_value(name)
 
     def likely_numbers(self, name: str) -> tuple[int, int] | None:
-        """The integer that a value is for two choices of sizes that the file leaves open."""
+        """The integers of a value for both choices of made-up sizes."""
         blob = self.blob(name)
         self.probes.follow(self.net)
         return self.probes.numbers(blob.name)
@@ -210,7 +212,7 @@ class GraphReader:
         return self.probes.known(name)
 
     def dims(self, name: str) -> Dims | None:
-        """The sizes of a value, None for those that are open; None where the type is unknown."""
+        """The sizes of a value. Open sizes are None, and the result is None if the type is unknown."""
         if name not in self.net and (value := self.value(name)) is not None:
             return value.shape
         blob = self.blob(name)
@@ -218,23 +220,23 @@ class GraphReader:
         return self.probes.dims(blob.name)
 
     def is_certain(self, name: str) -> bool:
-        """True if the type of a value depends on no size that the file leaves open."""
+        """True if the type of a value does not depend on open sizes."""
         blob = self.blob(name)
         self.probes.follow(self.net)
         return self.probes.is_certain(blob.name)
 
     def unknown_source(self, name: str) -> str | None:
-        """The input or op that keeps a value from being known before a run; None if it is known."""
+        """The input or op that keeps a value from being known before a run. None if it is known."""
         return None if self.known_value(name) is not None else self.sizes.source(self.blob(name).name)
 
     def read_initializer(self, tensor: onnx.TensorProto) -> None:
-        """Add a constant, or a parameter with its value."""
+        """Adds a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
         self._weight(name, array, least=0)
 
     def _weight(self, name: str, array: Array, least: int) -> None:
-        """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
+        """Adds a parameter for an array of floats with `least` elements or more. Other arrays become constants."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
         is_value = name in self.taken_as_values and name not in self.computed_with
         if not array.ndim or not is_data or is_value or array.size < least or is_no_weight(array):
@@ -247,11 +249,13 @@ class GraphReader:
             self.constants[name] = array
 
     def parameter(self, name: str, array: Array, scaled: bool) -> str:
-        """A float parameter that a rule made of a quantised weight. Rules that make equal numbers of it share one.
+        """A float parameter that a rule made of a quantised weight.
+
+        Rules that make the same numbers share one parameter.
 
         Args:
-            array: its numbers; the parameter has them in the model's float dtype.
-            scaled: whether they are multiplied by the scale, or are still whole numbers.
+            array: its numbers, which are stored in the model's float dtype.
+            scaled: True if the scale is multiplied in, False if they are still whole numbers.
         """
         array = array.astype(self.model.float_dtype, copy=False)
         found, made = self.root.made.get((name, scaled), (None, ""))
@@ -262,7 +266,7 @@ class GraphReader:
         return made
 
     def _parameter(self, name: str, array: Array) -> str:
-        """Add a parameter to the net, with its value; one of integers is an input that comes with its value."""
+        """Adds a parameter with its value to the net. Integers become an input that comes with its value."""
         dtype = array.dtype.name
         if dtype in NARROW:
             self.net.input(name, dtype, array.shape)
@@ -279,7 +283,7 @@ class GraphReader:
         return self.net.append("Constant", [], attributes, [name])[0]
 
     def read_node(self, proto: onnx.NodeProto) -> None:
-        """Append the ops that a node becomes."""
+        """Appends the ops that a node becomes."""
         with about(f"node {proto.name or next(iter(proto.output), '')!r} ({proto.op_type})"):
             self._node(proto, attributes_of(proto))
 
@@ -295,7 +299,7 @@ class GraphReader:
         node = self._small_net(proto, attributes)
         results = list(self.model.rules[op_name(proto)](node))
         if unread := set(attributes) - node.read:
-            raise OnnxError("attributes are not supported", came=", ".join(sorted(unread)))
+            raise OnnxError("these attributes are not supported", came=", ".join(sorted(unread)))
         if len(proto.output) > len(results):
             raise OnnxError("too many results", wanted=len(results), came=len(proto.output))
         wanted = self._wanted(proto)
@@ -315,12 +319,12 @@ class GraphReader:
         return len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
 
     def add_sequence(self, name: str, parts: Parts) -> None:
-        """Note that a new value is a sequence."""
+        """Notes that a new value is a sequence."""
         self._check_new([name])
         self.sequences[name] = parts
 
     def _wanted(self, proto: onnx.NodeProto) -> list[str]:
-        """Names of a node's results; of a Scan, which must name all of them, those that are read."""
+        """Names of a node's results. A Scan must name all its results, so only those that are read are returned."""
         return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
 
     def _constant_node(self, proto: onnx.NodeProto, attributes: Attributes) -> None:
@@ -347,15 +351,17 @@ class GraphReader:
         return node
 
     def dtype_of(self, name: str) -> str:
-        """The dtype of a value, without making a blob of a constant."""
+        """The dtype of a value. A constant does not become a blob for this."""
         if name not in self.net and (value := self.value(name)) is not None:
             return self.model.dtype(value.dtype.name)
         return self.blob(name).dtype
 
     def _splice(self, part: Net, bound: Mapping[str, str], results: Mapping[str, str], prefix: str) -> dict[str, str]:
-        """Append the ops of a small net, its inputs bound to values of the graph, its results named as in the file.
+        """Appends the ops of a small net.
 
-        Returns the names that its blobs have in the graph.
+        Its inputs are bound to values of the graph, and its results get the file's names.
+
+        Returns the graph's names of its blobs.
         """
         read = {name for op in part.ops for name in op.inputs}
         own_inputs = [own for own in part.input_names if own in read and bound[own] not in self.constants]
@@ -374,7 +380,7 @@ class GraphReader:
         return names
 
     def _name_inner(self, name: str, part: Net, names: dict[str, str], prefix: str) -> str:
-        """Name a blob of a small net after the node, or after the blob that it goes by: `final/last` after `final`."""
+        """A name for a blob of a small net: after the node, or after a result with the same stem (`final/last`)."""
         if name not in names:
             home, _, rest = name.rpartition("/")
             around = self._name_inner(home, part, names, prefix) if home in part else prefix
@@ -383,23 +389,23 @@ class GraphReader:
 
 
 def is_table(op: Op) -> bool:
-    """True if an op is a Constant of so many floats that it is a parameter, as it is one where it is read again."""
+    """True for a Constant with so many floats that it becomes a parameter when the net is read again."""
     is_float = op.type == "Constant" and op.attributes["dtype"] == FLOAT
     return bool(is_float and np.size(op.attributes["value"]) >= LARGE_CONSTANT)
 
 
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
-    """True if a constant may decide shapes, so that every graph that reads it should have it."""
+    """True for a constant that may decide shapes. Every graph that reads such a constant gets it."""
     return value is not None and value.dtype.kind in "iub" and value.size <= SMALL
 
 
 def is_no_weight(array: Array) -> bool:
-    """True if a small array has no finite number, as what `jnp.var` gives where there is nothing to take it of."""
+    """True for a small array without finite numbers, such as the result of `jnp.var` of nothing."""
     return 0 < array.size <= SMALL and array.dtype.kind == "f" and not np.isfinite(array).any()
 
 
 def results_of(graph: onnx.GraphProto) -> set[str]:
-    """Names of a graph's outputs, and of those of graphs inside it."""
+    """Names of the outputs of a graph and of its inner graphs."""
     inner = {name for node in graph.node for body in graphs_of(node) for name in results_of(body)}
     return inner | {value.name for value in graph.output}
 

@@ -1,19 +1,21 @@
-"""Unrolled loops of a graph: which of its nodes are copies of one step; weights that are joined before use.
+"""Unrolled loops of a graph: finds nodes that are copies of one step. Also joins weights before use.
 
 **Steps.** An array that is read at each of its places 0, 1, ..., T-1 along an axis may be a sequence. A node's step is
-the largest place that it depends on, or one more where the last step does without the node, as without a product of
-its state. In a loop that runs backwards places are counted from the end.
+the largest place that it depends on. It is one more if the last step lacks this node, as it lacks the product for a
+next state. In a loop that runs backwards, places are counted from the end.
 
-**Copies.** Nodes of two steps are copies if they have one op and the same attributes, and read the same constants, the
-place of their own step, copies of their own step, or copies of the step before. The last of these are states. Nodes of
-step 0 read first values in place of states. If step 0 differs otherwise, the loop begins at step 1.
+**Copies.** Nodes of two steps are copies if they have one op and equal attributes, and their inputs correspond. Inputs
+correspond if they are the same constant, the place of the own step, copies of the own step, or copies of the step
+before. The last kind are states. In step 0 first values stand in place of states. If step 0 differs otherwise, the loop
+begins at step 1.
 
-Limits: loops of the main graph, with states, of four steps or more; nodes with graphs in them, and random ones, stay.
+Limits: loops of the main graph that have states and four steps or more. Nodes with inner graphs, and random nodes,
+stay.
 
-**Weights that a graph cuts and joins before use**, as the weights that come out. PyTorch's exporter puts the gates of
-its layers into ONNX's order by a Slice for each gate and a Concat. Each call, and its gradient, would do that again.
-Where every number of such weights goes to one place, the parameter is the result: the same numbers are trained, in
-another order.
+**Weights that a graph cuts and joins before use** are replaced by the joined weights. PyTorch's exporter brings the
+gates of its layers into ONNX's order by a Slice for each gate and a Concat. Each call, and its gradient, would do that
+again. If every number of such weights goes to exactly one place, the result becomes the parameter: the same numbers are
+trained, in another order.
 """
 
 from __future__ import annotations
@@ -34,31 +36,32 @@ from rnnops.onnx.open_sizes import Dims
 from rnnops.onnx.read_graph import LARGE_CONSTANT
 from rnnops.types import Array
 
-LEAST = 4  # steps of a loop
-RANDOM = ("Bernoulli", "Dropout", "Multinomial")  # and those that begin with the word
-FOLDED = "pkg.onnxscript.optimizer.folded_from"  # names what an initializer was computed from
-Copies: TypeAlias = tuple[int, int]  # nodes of all steps: what they compute of their step, and which of several
-Result: TypeAlias = tuple[Copies, int]  # of copies, and which of their results
+LEAST = 4  # fewest steps of a loop
+RANDOM = ("Bernoulli", "Dropout", "Multinomial")  # and all ops whose names begin with "Random"
+FOLDED = "pkg.onnxscript.optimizer.folded_from"  # metadata with the name from which an initializer was computed
+# a group of nodes, one for each step: a number for what they compute, and a count for equal ones in one step
+Copies: TypeAlias = tuple[int, int]
+Result: TypeAlias = tuple[Copies, int]  # such a group, and which of its nodes' results
 
 
 def sources_of(graph: onnx.GraphProto) -> dict[str, str]:
-    """Initializers that PyTorch's exporter computed, as a transposed weight for each step -> the source it names."""
+    """Initializers that PyTorch's exporter computed (a transposed weight for each step) -> the source it names."""
     marks = ((value.name, entry) for value in graph.value_info for entry in value.metadata_props)
     return {name: entry.value for name, entry in marks if entry.key == FOLDED}
 
 
 def first_result(node: onnx.NodeProto) -> str:
-    """The name of a node's first result, empty where it has none."""
+    """The name of a node's first result. Empty if it has none."""
     return next(filter(None, node.output), "")
 
 
 def replace_nodes(
     graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], may_go: Collection[str], weights: Collection[str]
 ) -> None:
-    """Give a graph other nodes, of which some may be its own, less those that nothing reads and that may go.
+    """Replaces the nodes of a graph. Nodes and weights that may go, and that nothing reads, are left out.
 
     Args:
-        may_go: first results of such nodes; weights: initializers that may go.
+        may_go: first results of nodes that may go; weights: initializers that may go.
     """
     kept, read = list[onnx.NodeProto](), {value.name for value in graph.output}
     for node in reversed(nodes):
@@ -75,25 +78,25 @@ def replace_nodes(
 
 
 def attribute_of(node: onnx.NodeProto, name: str, kind: str, default: Any = None) -> Any:
-    """The value of an attribute; the default where there is none of its kind."""
+    """The value of an attribute. The default if there is none of this kind."""
     found, value = attributes_of(node).get(name, (kind, default))
     return value if found == kind else default
 
 
 def form_of(node: onnx.NodeProto) -> tuple[object, ...]:
-    """The op and attributes of a node; nodes of one form differ in their inputs."""
+    """The op and attributes of a node. Nodes of one form differ only in their inputs."""
     attributes = sorted(one.SerializeToString(deterministic=True) for one in node.attribute)
     return op_name(node), tuple(map(bool, node.output)), tuple(attributes)
 
 
 def is_plain(node: onnx.NodeProto) -> bool:
-    """True if a node computes the same wherever its inputs are the same, and has no graphs."""
+    """True if equal inputs give equal results, and the node has no inner graphs."""
     return not op_name(node).startswith((*RANDOM, "Random")) and not graphs_of(node)
 
 
 @dataclass(frozen=True)
 class StepPlace:
-    """A place along an axis of an array, in a value that keeps that axis or does not."""
+    """A place along an axis of an array, as a value with or without that axis."""
 
     data: str
     axis: int
@@ -102,14 +105,15 @@ class StepPlace:
 
 
 class GraphView:
-    """A graph in which values that are equal for sure have one name.
+    """A graph in which values that are certainly equal have one name.
 
     Args:
         dims: value -> its sizes, as far as they are known.
-        sources: of initializers that were computed, as `sources_of` gives them: equal ones of one source are one.
+        sources: as from `sources_of`. Equal initializers with one source count as one.
 
     Attributes:
-        nodes: those that compute what none before computes; makers: value -> its node; places: value -> what it is.
+        nodes: nodes that do not repeat an earlier node; makers: value -> its node; places: value -> its place in an
+            array.
     """
 
     def __init__(
@@ -127,28 +131,28 @@ class GraphView:
             self._add(node)
 
     def named(self, name: str) -> str:
-        """The one name of a value."""
+        """The common name of equal values."""
         return self.same.get(name, name)
 
     def inputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
         return tuple(map(self.named, node.input))
 
     def read(self, node: onnx.NodeProto) -> Iterator[str]:
-        """The values that a node reads, in graphs inside it too."""
+        """The values that a node and its inner graphs read."""
         return map(self.named, names_read(node))
 
     def numbers(self, name: str) -> list[int]:
-        """The integers of a constant; none for other values."""
+        """The integers of a constant. Empty for other values."""
         array = self.constants.get(name)
         return [] if array is None or array.dtype.kind != "i" or array.ndim > 1 else array.reshape(-1).tolist()
 
     def rank(self, name: str) -> int | None:
-        """The number of axes of a value, where it is known."""
+        """The number of axes of a value, if it is known."""
         dims = self.dims.get(name)
         return None if dims is None else len(dims)
 
     def axes(self, node: onnx.NodeProto) -> list[int]:
-        """Axes of a Squeeze or Unsqueeze; none where they are not counted from the front."""
+        """Axes of a Squeeze or Unsqueeze. Empty if some are counted from the end."""
         found = self.numbers(node.input[1]) if len(node.input) > 1 else list(attribute_of(node, "axes", "ints", ()))
         return found if min(found, default=0) >= 0 else []
 
@@ -157,7 +161,7 @@ class GraphView:
         return [self.numbers(name) for name in (*node.input[1:], *[""] * (5 - len(node.input)))]
 
     def _add_constants(self) -> None:
-        """Note constants, and which of them are equal. Parameters may be trained: each one is its own."""
+        """Notes constants, and which of them are equal. Parameters may be trained, so each stays separate."""
         equal = dict[tuple[object, ...], str]()
         for name, array, least in self._arrays():
             self.constants[name] = array
@@ -167,9 +171,9 @@ class GraphView:
                 self.same[name] = equal.setdefault(key, name)
 
     def _arrays(self) -> Iterator[tuple[str, Array, int]]:
-        """The constants of a graph: name, array, and elements from which on it is a parameter."""
+        """The constants of a graph: name, array, number of elements from which on it is a parameter."""
         for tensor in self.graph.initializer:
-            with suppress(OnnxError):  # reading says what is wrong
+            with suppress(OnnxError):  # reading the file raises the error
                 yield tensor.name, read_tensor(tensor, tensor.name), 0
         for node in self.graph.node:
             if node.op_type == "Constant" and node.output:
@@ -177,7 +181,7 @@ class GraphView:
                     yield node.output[0], constant_value(attributes_of(node), "float32"), LARGE_CONSTANT
 
     def _add(self, node: onnx.NodeProto) -> None:
-        """Note a node, unless one before it computes the same."""
+        """Notes a node, unless an earlier one computes the same."""
         self.makers.update((name, node) for name in node.output)
         if node.op_type == "Constant" and first_result(node) in self.constants:
             return None
@@ -190,7 +194,7 @@ class GraphView:
         return None
 
     def _place(self, node: onnx.NodeProto, i: int) -> StepPlace | None:
-        """The place that a result is, if it is one; of an array that is turned around, that of the array itself."""
+        """The place that a result is, if it is one. In an array that is turned around: a place of the original."""
         place = self._own_place(node, i)
         turned = None if place is None else self.makers.get(place.data)
         if place is None or turned is None or turned.op_type != "Slice" or len(turned.input) != 5:
@@ -223,20 +227,20 @@ class GraphView:
         return StepPlace(self.named(split.input[0]), attribute_of(split, "axis", "int", 0), found[0], keeps_axis)
 
     def _parts(self, split: onnx.NodeProto, data: str, axis: int) -> list[int]:
-        """How many places along its axis the parts of a Split have; nothing where that is not known."""
+        """Number of places in each part of a Split, along its axis. Empty if unknown."""
         if len(split.input) > 1 and split.input[1]:
             return self.numbers(split.input[1])
         size, given = (self.dims.get(data) or ())[axis:][:1], attribute_of(split, "split", "ints", ())
         return list(given) or [1] * (len(split.output) if size == (len(split.output),) else 0)
 
     def _is_in_ones(self, split: onnx.NodeProto) -> bool:
-        """True if a SplitToSequence makes parts of one place each."""
+        """True if each part of a SplitToSequence has one place."""
         size = self.constants.get(split.input[1]) if len(split.input) > 1 else np.ones(())
         return size is not None and size.ndim == 0 and size == 1
 
 
 def loops_of(view: GraphView) -> Iterator[UnrolledLoop]:
-    """The loops of a graph; some may be parts of others."""
+    """The loops of a graph. Some may be parts of others."""
     numbers = defaultdict[tuple[str, int], set[int]](set)
     for place in view.places.values():
         numbers[place.data, place.axis].add(place.number)
@@ -256,17 +260,17 @@ def loops_of(view: GraphView) -> Iterator[UnrolledLoop]:
 
 
 class StepView:
-    """The nodes of a graph by steps.
+    """The nodes of a graph, by steps.
 
     Args:
-        axes: (array, axis) of what may be sequences; count: of its places.
+        axes: pairs (array, axis) of possible sequences; count: number of their places.
     """
 
     def __init__(self, view: GraphView, axes: set[tuple[str, int]], count: int, reverse: bool) -> None:
         self.view, self.axes, self.count, self.reverse = view, axes, count, reverse
         self.of: dict[str, int] = {}
         self.tokens: dict[str, object] = {}
-        self.values: dict[tuple[object, int], str] = {}  # (what it is to its step, step) -> a place
+        self.values: dict[tuple[object, int], str] = {}  # (role in its step, step) -> name of a place
         self.tables: list[dict[Copies, onnx.NodeProto]] = []
         self._later: set[int] = set()
         self._numbers: dict[object, int] = {}
@@ -275,12 +279,13 @@ class StepView:
         self._take_steps()
 
     def _find_later(self) -> None:
-        """Note the nodes without which the last step does: they belong to the next step."""
+        """Notes the nodes that the last step lacks. They belong to the next step."""
         _, *middle, last = self.tables
         found = [key for key in middle[0] if key not in last and all(key in table for table in middle)]
         self._later = {id(table[key]) for table in middle for key in found}
         todo = [(middle[0][key], middle[1][key]) for key in middle[0].keys() & middle[1].keys()]
-        while todo:  # those of the first step are not alike, but read by what is
+        # such nodes of the first step have another form, but nodes of later steps are found through their readers
+        while todo:
             pair = todo.pop()
             for names in zip(*map(self.view.inputs, pair), strict=True):
                 one, other = map(self.view.makers.get, names)
@@ -289,13 +294,13 @@ class StepView:
                     todo.append((one, other))
 
     def _take_steps(self) -> None:
-        """Give all nodes their steps."""
+        """Gives each node its step."""
         self.tables, before, self.of, self.tokens = [{} for _ in range(self.count)], self.of, {}, {}
         for node in self.view.nodes:
             self._add(node, before)
 
     def place(self, name: str) -> StepPlace | None:
-        """The place of its own step that a value is."""
+        """The place of its own step that a value is. None for other values."""
         place = self.view.places.get(name)
         if place is None or (place.data, place.axis) not in self.axes or self.of.get(place.data, -1) >= 0:
             return None
@@ -306,7 +311,7 @@ class StepView:
         return self.count - 1 - number if self.reverse else number
 
     def step(self, name: str) -> int:
-        """The step of a value, -1 for one of before the loop."""
+        """The step of a value. It is -1 for a value from before the loop."""
         return self.of.get(name, -1)
 
     def _add(self, node: onnx.NodeProto, before: Mapping[str, int]) -> None:
@@ -328,21 +333,22 @@ class StepView:
         self.tokens.update((name, (copies, i)) for i, name in enumerate(node.output) if name)
 
     def _token(self, name: str, step: int) -> object:
-        """The part that an input of a node has in its step."""
+        """The role that an input of a node has in its step."""
         own = self.step(name)
         return ("same", name) if own < 0 else self.tokens.get(name, ("alone", name)) if own == step else "before"
 
 
 class UnrolledLoop:
-    """The copies of the steps of a loop.
+    """The copies that form a loop.
 
     Args:
-        first: the step that the loop begins with.
+        first: the step with which the loop begins.
 
     Attributes:
-        copies: nodes of the step after the first and of all later ones; own: those of the first.
-        results: value -> the copies that make it, and its step.
-        states: what the second step reads of the first -> what makes it in each; starts: the same -> its first value.
+        copies: groups of nodes, one for each step after the first; own: the node of the first step.
+        results: value -> the group that makes it, and its step.
+        states: value of the first step that the second reads -> the result that it is in each step; starts: the same
+            value -> the first value of the state.
     """
 
     def __init__(self, steps: StepView, first: int) -> None:
@@ -354,7 +360,7 @@ class UnrolledLoop:
         self.starts: dict[str, str] = {}
 
     def has_states(self, seen: set[Copies]) -> bool:
-        """True if there are copies that hand states on, others than those that were seen."""
+        """True if there are copies that hand states on, apart from the copies in `seen`."""
         tables = self.steps.tables[self.first + 1 :]
         common = [key for key in tables[0] if key not in seen and all(key in table for table in tables)]
         self.copies = {key: [table[key] for table in tables] for key in common}
@@ -364,7 +370,7 @@ class UnrolledLoop:
         return bool(self.states)
 
     def begins(self) -> bool:
-        """True if the first step makes the states as others do, of the same sizes; the copies are complete then."""
+        """True if the first step makes states of the same sizes in the same way. Completes the copies."""
         if not self._find_states():
             return False
         for key in [key for key in self.copies if key not in self.own]:
@@ -387,7 +393,7 @@ class UnrolledLoop:
         return name in self.results and self.steps.step(name) > self.first
 
     def _keep_those_that_fit(self) -> None:
-        """Drop nodes that are not copies, until all are."""
+        """Drops nodes that are not copies, until all are."""
         wrong: list[Copies] | None = None
         while wrong is None or wrong:
             self.states, self.results = {}, {}
@@ -400,7 +406,7 @@ class UnrolledLoop:
                 del self.copies[key]
 
     def _keep_one_part(self) -> None:
-        """Keep the first state with all that hangs together with it; other loops of as many steps stay for later."""
+        """Keeps the first state and all copies that are linked to it. Other loops with as many steps come later."""
         links = defaultdict[Copies, set[Copies]](set)
         for key in self.copies:
             for name in self.inputs(key):
@@ -419,7 +425,7 @@ class UnrolledLoop:
         return all(map(self._is_same, zip(*map(self.view.inputs, nodes), strict=True)))
 
     def _is_same(self, names: Sequence[str]) -> bool:
-        """True if an input of copies is the same for all of them, given that it looks the same from each step."""
+        """True if an input means the same in all copies. It is known to look the same from each step."""
         step = self.steps.step(names[0])
         if step < 0 or (step > self.first and self.steps.place(names[0]) is not None):
             return True
@@ -432,7 +438,7 @@ class UnrolledLoop:
         return all(self.results.get(name) == (result, step + i) for i, name in enumerate(names) if i >= ago)
 
     def _find_states(self) -> bool:
-        """Find the nodes of the first step that make states, and first values. False if they are not copies."""
+        """Finds the nodes of the first step that make states, and first values. False if they are not copies."""
         todo = list(self.states.items())
         while todo:
             name, (key, i) = todo.pop()
@@ -451,13 +457,13 @@ class UnrolledLoop:
         return True
 
     def _may_be_first(self, one: str, other: str) -> bool:
-        """True if a value may be in the first step what another one is in the second."""
+        """True if `one` may have the role in the first step that `other` has in the second."""
         if other in self.states:
             return self.steps.step(one) < self.first and self.starts.setdefault(other, one) == one
         return self.is_own(other) or one == self._in_first(other)
 
     def _in_first(self, name: str) -> str | None:
-        """The value of the first step that a value of the second is a copy of, where that is known."""
+        """The value of the first step that corresponds to a value of the second, if it is known."""
         if self.steps.step(name) < 0:
             return name
         if self.is_own(name):
@@ -467,7 +473,7 @@ class UnrolledLoop:
 
 
 def fit(one: Dims, other: Dims) -> bool:
-    """True if sizes are equal as far as they are known; where one is 1, the other may not be open."""
+    """True if two shapes are equal as far as they are known. If one size is 1, the other must not be open."""
     pairs = list(zip(one, other, strict=False))
     differ = [(a, b) for a, b in pairs if a != b]
     return len(one) == len(other) and not any(1 in pair or all(isinstance(a, int) for a in pair) for pair in differ)
@@ -478,7 +484,7 @@ MOVES = ("Concat", "Slice", "Squeeze", "Unsqueeze")
 
 
 def join_weights(graph: onnx.GraphProto) -> None:
-    """Replace Concats of parts of weights by weights, where each number of these goes to one place."""
+    """Replaces Concats of parts of weights by weights, if each number of the weights goes to one place."""
     floats = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in FLOATS and tensor.dims}
     cut = {name for node in graph.node if node.op_type == "Slice" for name in node.input[:1]}
     if cut.isdisjoint(floats):
@@ -508,13 +514,13 @@ def join_weights(graph: onnx.GraphProto) -> None:
 
 
 def moved_places(view: GraphView, node: onnx.NodeProto, places: dict[str, Array]) -> Array | None:
-    """The places among all weights that the elements of a result come from, if they are only moved."""
+    """For each element of a result, its place among all weights. None if elements are not only moved."""
     names = node.input if node.op_type == "Concat" else node.input[:1]
     arrays = [places[name] for name in names if name in places]
     if op_name(node) not in MOVES or not arrays or len(arrays) != len(names):
         return None
     starts, ends, axes, steps = view.cuts(node) if node.op_type == "Slice" else ([], [], view.axes(node), [])
-    with suppress(ValueError, TypeError, IndexError):  # a node that cannot run stays, and its rule says why
+    with suppress(ValueError, TypeError, IndexError):  # a node that cannot run stays, and its rule raises the error
         if node.op_type == "Concat":
             return np.concatenate(arrays, attribute_of(node, "axis", "int", RANK))
         if node.op_type != "Slice":
@@ -528,7 +534,7 @@ def moved_places(view: GraphView, node: onnx.NodeProto, places: dict[str, Array]
 
 
 def joined_whole(results: dict[str, Array], moved: dict[str, onnx.NodeProto], owners: Array) -> list[str]:
-    """The results of Concats that have all that is read of their weights, each number once."""
+    """The results of Concats that hold all numbers that are read of their weights, each once."""
     found = {name: set(owners[array.reshape(-1)].tolist()) for name, array in results.items()}
     counts = np.zeros(owners.size, int)
     for array in results.values():

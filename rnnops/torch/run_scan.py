@@ -359,8 +359,8 @@ def repeated(made: ScanRequest, init: Any, xs: Any) -> tuple[Any, Any] | None:
 def widened_scan(given: Given, made: ScanRequest) -> tuple[Given, ScanRequest]:
     """A scan in float32 or float64, for tensors that are narrower, or under autocast. Other scans stay as they are.
 
-    Autocast becomes `autocast_to` of the settings, which a net gets as its option `precision=`. On the CPU only bfloat16
-    does so, and a scan in float64 never rounds products.
+    Autocast becomes `autocast_to` of the settings, which a net gets as its option `precision=`. On the CPU this holds
+    for bfloat16 only. A scan in float64 never rounds products.
     """
     kind, floats = side_of(given.tensors).kind, {x.dtype for x in given.leaves if x.is_floating_point()}
     wide = torch.float64 if torch.float64 in floats else torch.float32

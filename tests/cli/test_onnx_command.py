@@ -122,7 +122,7 @@ def test_constants_decide_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert command(path, "--constants", "s=2,-1", "--constants", "one=1") == 0
     assert "read: a net" in capsys.readouterr().out
     assert command(path, "--constants", "z=2") == 3
-    assert "constants name no inputs" in capsys.readouterr().out
+    assert "constants name values that are not inputs" in capsys.readouterr().out
 
 
 def test_what_is_no_onnx_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,7 @@ def test_feeds_follow_seed_and_ranges(tmp_path: Path, capsys: pytest.CaptureFixt
     assert command(path, "--check", "--range", "x=3,9") == 2
     assert "3" in capsys.readouterr().err
     assert command(path, "--check", "--range", "v=0,1") == 2
-    assert "ranges of what is not an input; wanted x, w; got v" in capsys.readouterr().err
+    assert "ranges of unknown inputs; wanted x, w; got v" in capsys.readouterr().err
 
 
 MIXED = """g (float[T,N,4] x) => (float[N,4] z) {
@@ -174,7 +174,7 @@ def test_sizes_of_a_constant(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     assert "  s  int64 [2]" in printed
     assert "sizes: N=6\n" in printed
     assert command(path, *constant, "--sizes", "K=3") == 2
-    assert "constants and sizes contradict each other" in capsys.readouterr().err
+    assert "constants and sizes do not agree" in capsys.readouterr().err
     assert command(path, *constant, "--sizes", "N=7") == 3
     assert "sizes={'N': 7}, which may not fit" in capsys.readouterr().out
 
@@ -330,7 +330,7 @@ def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     assert printed.count("ratio") == 2
     text = "g (float[N] x, float[M] z) => (float y) { y = Add(x, z) }"
     assert command(saved(tmp_path / "a.onnx", HEAD + text), "--check") == 2
-    assert re.search("a.onnx: it fails; got running Add node.* 2 by 7", capsys.readouterr().err)
+    assert re.search("a.onnx: the run fails; got running Add node.* 2 by 7", capsys.readouterr().err)
     path = tagger(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"Split", b"Splot"))
     assert command(path) == 3

@@ -20,7 +20,7 @@ REFUSED = {
     "dropout that is active in inference": r"dropout that is active outside training",
     "op sets before 7": r"version of its op set",
     "float32 and float64 inputs in one graph": r"float32 and float64 inputs",
-    "sequences and optionals": r"an input is not a tensor|a sequence is read where|got Optional",
+    "sequences and optionals": r"an input is not a tensor|a sequence is read as|got Optional",
     "places and sizes of sequences that a run says": r"in a sequence that is not known|pieces that are not known",
     "trips of a Loop that data decide": r"data decide how many trips",
     "Scan of op set 8": r"Scan of op set 8",

@@ -104,7 +104,7 @@ def test_steps() -> None:
     assert [step["x"].shape for step in split_steps({"x": x}, {"x": 1}, 2)] == [(2, 2, 2), (2, 1, 2)]
     assert np.array_equal(join_steps([step["x"] for step in steps], x), x)
     assert join_steps([other, other], other) is other
-    rejects(OnnxError, lambda: split_steps({"x": x, "z": x}, {"x": 0, "z": 1}), "other numbers of steps")
+    rejects(OnnxError, lambda: split_steps({"x": x, "z": x}, {"x": 0, "z": 1}), "different numbers of steps")
     made = [{"x": step["x"]} for step in steps]
     made[-1]["last"] = other * 1.5
     found = distances_of_steps(made, {"x": x, "last": other})
@@ -124,7 +124,7 @@ def test_sizes() -> None:
     sizes = choose_sizes({"x": ("N", None, 3), "h": ("N", "H"), "v": None}, {"H": [9], "v": [4, 4]})
     assert sizes.shapes == {"x": (2, 7, 3), "h": (2, 9), "v": (4, 4)}
     assert sizes.text() == "N=2 (made up), x.1=7 (made up), H=9"
-    rejects(OnnxError, lambda: choose_sizes({"x": (3,)}, {"N": [1]}), "none: the file says them all")
+    rejects(OnnxError, lambda: choose_sizes({"x": (3,)}, {"N": [1]}), "none: the file gives them all")
 
 
 def test_random_feeds() -> None:

@@ -146,7 +146,7 @@ def test_bytes_are_read_once(tmp_path: Path) -> None:
         proto.graph.initializer.add().CopyFrom(proto.graph.initializer[0])
         proto.graph.initializer[-1].name = f"w{number}"
     path.write_bytes(proto.SerializeToString())
-    rejects(OnnxError, lambda: load(path), "twice the bytes that the files beside it have")
+    rejects(OnnxError, lambda: load(path), "twice the bytes of the files next to it")
 
 
 def test_weights_that_are_tied_may_lie_in_one_place(tmp_path: Path) -> None:

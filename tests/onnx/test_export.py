@@ -303,7 +303,7 @@ def test_an_op_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     net = ro.Net("system")
     net.outputs(x=ro.solve(net.input("a"), net.input("b")))
     shapes = {"a": (3, 3), "b": (3, 1)}
-    rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes=shapes), "Solve -> solve_0", "no words")
+    rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes=shapes), "Solve -> solve_0", "no way to write")
 
 
 def test_what_has_a_net_and_params_is_accepted(tmp_path: Path) -> None:
@@ -416,7 +416,11 @@ def test_sizes_that_a_file_names_differently_may_be_given_one_name(tmp_path: Pat
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[unk1, 3] x, float[unk2, 3] z) => (float[unk3, 3] y)'
     onnx.save(onnx.parser.parse_model(f"{text} {{ y = Add (x, z) }}"), tmp_path / "names.onnx")
     model = load_model(tmp_path / "names.onnx")
-    rejects(OnnxError, lambda: export(model, tmp_path / "again.onnx"), "Sizes of different names (unk1, unk2) differ")
+    rejects(
+        OnnxError,
+        lambda: export(model, tmp_path / "again.onnx"),
+        "Sizes with different names (unk1, unk2) differ",
+    )
     export(model, tmp_path / "again.onnx", shapes={"x": ("N", 3), "z": ("N", 3)})
     assert load_model(tmp_path / "again.onnx").shapes == {"x": ("N", 3), "z": ("N", 3)}
 
@@ -453,6 +457,6 @@ def test_open_sizes_may_have_a_limit(places: int, tmp_path: Path) -> None:
 def test_sizes_that_must_fit_are_asked_for(tmp_path: Path) -> None:
     net = ro.Net("net")
     net.outputs(y=net.input("x") + net.constant(np.ones((5, 2), "float32")))
-    hint = "those that must fit the net are given as numbers: shapes={...}"
+    hint = "give those that the net fixes as numbers: shapes={...}"
     rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes={"x": ("T", 2)}), "do not broadcast", hint)
     export(net, tmp_path / "net.onnx", shapes={"x": (5, 2)})

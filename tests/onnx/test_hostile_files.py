@@ -74,7 +74,7 @@ FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "an op set to come": (model_with([helper.make_node("Tanh", ["x"], ["y"])], opset=999), ("7 to", "999")),
     "a value from nowhere": (model_with([helper.make_node("Add", ["x", "z"], ["y"])]), ("z", "Add")),
     "a value made twice": (model_with([helper.make_node("Tanh", ["x"], ["y"])] * 2), ("two values", "y")),
-    "a loop": (model_with([helper.make_node("Add", ["x", "y"], ["y"])]), ("y", "before")),
+    "a loop": (model_with([helper.make_node("Add", ["x", "y"], ["y"])]), ("y", "no earlier node")),
     "an unknown attribute": (model_with([helper.make_node("Tanh", ["x"], ["y"], speed=3)]), ("speed", "Tanh")),
     "an attribute of another kind": (model_with([helper.make_node("Elu", ["x"], ["y"], alpha="a")]), ("alpha",)),
     "too many inputs": (model_with([helper.make_node("Tanh", ["x", "x"], ["y"])]), ("Tanh", "inputs")),
@@ -94,7 +94,7 @@ FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "dropout that is always active": (
         model_with([helper.make_node("Dropout", ["x", "", "on"], ["y"])], [constant("on", 1)]),
         ("dropout", "training")),
-    "an output from nowhere": (model_with([helper.make_node("Tanh", ["x"], ["z"])]), ("y", "before")),
+    "an output from nowhere": (model_with([helper.make_node("Tanh", ["x"], ["z"])]), ("y", "no earlier node")),
 }  # fmt: skip
 
 

@@ -113,15 +113,15 @@ REFUSED = {
                       "may end before its last trip"),
     "never ends": (PLAIN.replace("Loop (trips,", "Loop (,"), "never ends"),
     "makes 10^12 trips": (PLAIN.replace("Loop (trips,", "Loop (many,").replace("go =", f"{MANY} go ="),
-                          "a Loop, whose condition is true always, makes too many trips"),
+                          "a Loop whose condition is always true makes too many trips"),
     "grows": (PLAIN.replace("b = Tanh (p)", "b = Concat <axis = 1> (a, p)"), "step to the next"),
     "no body": (PLAIN.replace("body =", "boddy ="), "a body"),
     "inputs that do not fit": (PLAIN.replace("(trips, go, h)", "(trips, go, h, h)"), "do not fit"),
     "outputs that do not fit": (PLAIN.replace("last, all =", "last, all, more ="), "do not fit"),
-    "a sequence as a result": (STACKED.replace("n = SequenceLength (s1)", "n = Identity (s1)"), "is read where"),
+    "a sequence as a result": (STACKED.replace("n = SequenceLength (s1)", "n = Identity (s1)"), "is read as an array"),
     "a sequence read inside": (STACKED.replace("b = Tanh (p)", "k = SequenceLength (q) f = Cast <to = 1> (k) "
                                                "b = Mul (p, f)"), "reads a sequence that it collects"),
-    "a sequence made anew": (STACKED.replace("SequenceInsert (q, b)", "SequenceConstruct (b)"), "one element more"),
+    "a sequence made anew": (STACKED.replace("SequenceInsert (q, b)", "SequenceConstruct (b)"), "appending an element"),
     "an empty sequence": ("(float x) => (float y) { s = SequenceEmpty () y = ConcatFromSequence <axis = 0> (s) }",
                           "joins one"),
     "no such element": ("(float x) => (float y) { s = SequenceConstruct (x) i = Constant <value_int = 3> () "

@@ -46,7 +46,7 @@ def test_eyes(k: int, dtype: int | None, tmp_path: Path) -> None:
         kind = {None: x.dtype, 1: "float32", 7: "int64", 9: "bool"}[dtype]
         wanted = np.eye(*x.shape, k=k).astype(kind)
         check_node(one_node("EyeLike", attributes, {"x": x}, 9), {"x": x}, tmp_path, [wanted], gradient=False)
-    with pytest.raises(OnnxError, match="it is not a matrix"):
+    with pytest.raises(OnnxError, match="the input is not a matrix"):
         read(one_node("EyeLike", {}, {"x": floats(3)}, 9), tmp_path / "one.onnx")
 
 

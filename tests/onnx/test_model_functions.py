@@ -152,7 +152,7 @@ def test_nodes_are_counted_before_they_are_made(tmp_path: Path) -> None:
 
 def test_a_function_of_another_op_set_is_refused(tmp_path: Path) -> None:
     text = f"{HEAD} {GRAPH} {{ y = own.F (x) }} {OWN('').replace('17', '13')} F (v) => (w) {{ w = Sin (v) }}"
-    rejects(OnnxError, lambda: load(written(text, tmp_path)), "is of another op set")
+    rejects(OnnxError, lambda: load(written(text, tmp_path)), "is written for another op set")
 
 
 def test_a_call_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_batches_in_training_before_op_set_14_are_refused(tmp_path: Path) -> Non
 def test_instances(shape: tuple[int, ...], tmp_path: Path) -> None:
     feeds = of_channels(shape, 3)
     check_node(one_node("InstanceNormalization", {"epsilon": 0.125}, feeds, 6 + 1), feeds, tmp_path)
-    with pytest.raises(OnnxError, match="nothing to normalise over"):
+    with pytest.raises(OnnxError, match="no axis to normalize over"):
         read(one_node("InstanceNormalization", {}, of_channels((2, 3), 3), 7), tmp_path / "one.onnx")
 
 

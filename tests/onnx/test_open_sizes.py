@@ -185,7 +185,7 @@ def test_refused(tmp_path: Path) -> None:
     rejects(
         OnnxError,
         lambda: load(written("(float[2] x) => (float[2] y) { y = Neg(x) }", tmp_path), sizes={"N": 2}),
-        "wanted none: the file says them all",
+        "wanted none: the file gives them all",
     )
 
 

@@ -128,7 +128,7 @@ def test_sums_of_open_length_are_refused(tmp_path: Path) -> None:
     model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], {"a": ones, "b": ones}, ["y"])
     model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "K"
     save(model, tmp_path / "one.onnx")
-    with pytest.raises(OnnxError, match="how many products are summed up"):
+    with pytest.raises(OnnxError, match="the number of summed products"):
         load(tmp_path / "one.onnx")
 
 
@@ -319,10 +319,20 @@ WRONG = {
     "numbers that are floats": ("DequantizeLinear", ["x", "one"], {}, "not an array of quantised numbers"),
     "a scale that is whole": ("DequantizeLinear", ["q", "q"], {}, "a scale is not a float"),
     "a zero point of another dtype": ("DequantizeLinear", ["q", "one", "bytes"], {}, "another dtype than its numbers"),
-    "integers that are quantised": ("QuantizeLinear", ["q", "one"], {}, "what is quantised is not a float"),
-    "a scale of 0": ("QuantizeLinear", ["x", "none"], {}, "a scale is missing, or 0"),
-    "results of 32 bits": ("QuantizeLinear", ["x", "one"], {"output_dtype": 6}, "not quantised ones"),
-    "an axis of the run's operand that is not there": ("QuantizeLinear", ["x", "wide"], {"axis": 7}, "axis is none"),
+    "integers that are quantised": ("QuantizeLinear", ["q", "one"], {}, "numbers of this dtype cannot be quantised"),
+    "a scale of 0": ("QuantizeLinear", ["x", "none"], {}, "a scale is missing or 0"),
+    "results of 32 bits": (
+        "QuantizeLinear",
+        ["x", "one"],
+        {"output_dtype": 6},
+        "quantised numbers cannot have this dtype",
+    ),
+    "an axis of the run's operand that is not there": (
+        "QuantizeLinear",
+        ["x", "wide"],
+        {"axis": 7},
+        "the axis is out of range",
+    ),
 }
 
 

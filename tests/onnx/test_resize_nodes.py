@@ -159,12 +159,12 @@ def test_old_forms(opset: int, mode: str, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], bool, str]] = {
     "cubic of open sizes": ({"mode": "cubic"}, {"scales": [1.0, 2.0]}, True, "whose size the file leaves open"),
     "by a part of open sizes": ({}, {"scales": [1.0, 1.5]}, True, "whose size the file leaves open.*by 1.5"),
-    "an unknown mode": ({"mode": "area"}, {"scales": [1.0, 2.0]}, False, "in a way that is unknown"),
+    "an unknown mode": ({"mode": "area"}, {"scales": [1.0, 2.0]}, False, "this way of resizing is unknown"),
     "no scale": ({}, {"scales": [1.0, 0.0]}, False, "not above 0"),
     "too few scales": ({}, {"scales": [2.0]}, False, "one number for each axis"),
     "an axis without end": ({}, {"sizes": [2, 2**40]}, False, "an axis is too long"),
     "a matrix without end": ({"mode": "cubic"}, {"sizes": [2, 2**24]}, False, "too long"),
-    "antialias of the nearest": ({"antialias": 1}, {"sizes": [2, 2]}, False, "antialias goes with kernels"),
+    "antialias of the nearest": ({"antialias": 1}, {"sizes": [2, 2]}, False, "antialias needs another mode"),
 }
 
 

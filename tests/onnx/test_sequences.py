@@ -89,7 +89,7 @@ REFUSED = {
                                   "a = ConcatFromSequence <axis = 3> (s) }", "the axis is out of range"),
     "an array as a sequence": ("(float[N] x) => (int64 a) { a = SequenceLength (x) }", "not a sequence"),
     "a sequence as an array": ("(float[N] x) => (float[N] a) { s = SequenceConstruct (x) a = Neg (s) }",
-                               "is read where"),
+                               "is read as an array"),
     "a name twice": ("(float[N] x) => (int64 a) { s = SequenceConstruct (x) s = SequenceConstruct (x) "
                      "a = SequenceLength (s) }", "two values"),
     "the same in an array": ("(float[N] x) => (int64 a) { s = SequenceConstruct (x) s = Neg (x) "

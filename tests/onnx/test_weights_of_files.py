@@ -59,6 +59,6 @@ def test_windows_that_op_sets_disagree_on_are_written_for_new_ones(tmp_path: Pat
     net = ro.Net("pooled")
     net.outputs(y=ro.max_pool(net.input("x"), [2], strides=[3], pads=[0, 1], ceil_mode=1))
     shapes = {"x": (1, 1, 5)}
-    rejects(OnnxError, lambda: export(net, tmp_path / MODEL, shapes=shapes), "a last window that starts in what is put")
+    rejects(OnnxError, lambda: export(net, tmp_path / MODEL, shapes=shapes), "a last window that starts in the padding")
     export(net, tmp_path / MODEL, shapes=shapes, opset=22)
     assert [op.type for op in load(tmp_path / MODEL).ops] == ["MaxPool", "Identity"]

@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     ),
     "a state in place": (over(lambda h, x: (h.mul_(0.5) + x, h)), ("in-place", "h = h.clone() first")),
     "an input in place": (over(lambda h, x: (h + x.mul_(0.5), h)), ("in-place", "h = h.clone() first")),
-    "a count in place": (lambda: rt.scan(counting, COUNTED, XS), ("a state or input in place", "h.clone() first")),
+    "a count in place": (lambda: rt.scan(counting, COUNTED, XS), ("its state or input in place", "h.clone() first")),
     "a gradient": (over(learning), ("takes a gradient, which", "Write the inner gradient by hand")),
     "a gradient without a graph": (
         over(lambda w, x: (w - torch.autograd.grad(loss(w, x), w)[0], x)),
