@@ -299,7 +299,7 @@ def softmax(node: Node, x: Blob, axis: int) -> Blob:
     return node.net.apply(node.op, [x], axis=axis)
 
 
-def cast_(node: Node) -> Sequence[Blob]:
+def import_cast(node: Node) -> Sequence[Blob]:
     """Cast. `saturate` and `round_mode` concern float types that are not supported.
 
     Half precision becomes the net's float. Numbers beyond the range of half precision become infinite.
@@ -318,7 +318,7 @@ def within(x: Blob, limit: float) -> Blob:
     return where(less(abs_(x), limit), x, sign(x) * float("inf"))
 
 
-def pow_(node: Node) -> Sequence[Blob]:
+def import_pow(node: Node) -> Sequence[Blob]:
     """Pow. The exponent may have its own dtype. The result has the dtype of the base."""
     base, exponent = node.input(0), node.input(1)
     if base.dtype == exponent.dtype:
@@ -328,7 +328,7 @@ def pow_(node: Node) -> Sequence[Blob]:
     return (base ** cast(exponent, base.dtype),)
 
 
-def constant_of_shape_(node: Node) -> Sequence[Blob]:
+def import_constant_of_shape(node: Node) -> Sequence[Blob]:
     """ConstantOfShape: filled with the one element of `value`, by default 0.0."""
     proto = node.attr("value", "tensor")
     value = (
@@ -367,7 +367,7 @@ def max_pool(node: Node) -> Sequence[Blob]:
     return append(node, **node.given({"ceil_mode": "int", **WINDOWS}))
 
 
-def range_(node: Node) -> Sequence[Blob]:
+def import_range(node: Node) -> Sequence[Blob]:
     """Range. `stash_type` concerns half precision. A bound may be an array of one number, as in ONNX's definitions."""
     node.attr("stash_type", "int")
     return (node.net.append("Range", [number(node, i) for i in range(3)])[0],)
@@ -379,12 +379,12 @@ def number(node: Node, i: int) -> Blob:
     return node.input(i) if value is None or value.shape != (1,) else reshape(node.input(i), [])
 
 
-def einsum_(node: Node) -> Sequence[Blob]:
+def import_einsum(node: Node) -> Sequence[Blob]:
     """Einsum. A senseless equation is refused while the file is read."""
     return (einsum(node.required("equation", "string"), *(node.input(i) for i in range(len(node.inputs)))),)
 
 
-def random_uniform_like_(node: Node) -> Sequence[Blob]:
+def import_random_uniform_like(node: Node) -> Sequence[Blob]:
     """RandomUniformLike: numbers in [low, high). The run's `seed` decides which, not the file's."""
     node.attr("seed", "float")
     x, low, high = node.input(0), node.attr("low", "float", 0.0), node.attr("high", "float", 1.0)
@@ -415,14 +415,14 @@ PLAIN_RULES: dict[str, Rule] = {
         for name, since in AXES_ARE_INPUTS_SINCE.items()
     },
     "AveragePool": plain(**WINDOWS, ceil_mode="int", count_include_pad="int"),
-    "Cast": cast_,
+    "Cast": import_cast,
     "Clip": import_clip,
     "Concat": plain(axis="int"),
-    "ConstantOfShape": constant_of_shape_,
+    "ConstantOfShape": import_constant_of_shape,
     "Conv": plain(**CONV),
     "ConvTranspose": plain(**CONV, output_padding="ints", output_shape="ints"),
     "Dropout": dropout,
-    "Einsum": einsum_,
+    "Einsum": import_einsum,
     "Elu": plain(alpha="float"),
     "Flatten": plain(axis="int"),
     "Gather": plain(axis="int"),
@@ -439,9 +439,9 @@ PLAIN_RULES: dict[str, Rule] = {
     "Mod": plain(fmod="int"),
     "OneHot": one_hot,
     "Pad": pad,
-    "Pow": pow_,
-    "RandomUniformLike": random_uniform_like_,
-    "Range": range_,
+    "Pow": import_pow,
+    "RandomUniformLike": import_random_uniform_like,
+    "Range": import_range,
     "Reshape": plain(allowzero="int"),
     "Selu": plain(alpha="float", gamma="float"),
     "Shape": plain(start="int", end="int"),
