@@ -27,7 +27,7 @@ from rnnops.net.net import Net
 from rnnops.net.op import Op
 from rnnops.net.schema import Call, schema_of
 from rnnops.onnx.export_ops import GraphWriter, Operand, named_dims, value_info, write_op
-from rnnops.onnx.find_layers import FoundLayer, Index, find_layers, find_preset, write_preset
+from rnnops.onnx.find_rnn_nodes import FoundLayer, Index, find_preset, find_rnn_nodes, write_preset
 from rnnops.onnx.node import FAR, NEWEST_OPSET, about, element_type
 from rnnops.onnx.open_sizes import SMALL, Dims, MadeUpSizes, sizes_of_weights, with_sizes
 from rnnops.recurrent.recurrence import Recurrence, State, cell_program, input_types
@@ -156,7 +156,7 @@ def described(model: Typed, blob: str, name: str) -> onnx.ValueInfoProto:
 
 def write_calls(writer: GraphWriter, net: Net, calls: Sequence[Call]) -> None:
     """Writes the ops of a net: layers as one node each, other recurrences as Scans, other ops one by one."""
-    layers = find_layers(net)
+    layers = find_rnn_nodes(net)
     members = {key for layer in layers for key in layer.members}
     anchors = {layer.anchor: layer for layer in layers}
     finals = final_squeezes(net)

@@ -57,7 +57,7 @@ class FoundLayer:
     anchor: str
 
 
-def find_layers(net: Net) -> list[FoundLayer]:
+def find_rnn_nodes(net: Net) -> list[FoundLayer]:
     """All groups of ops that become a node. No two groups share an op."""
     index, found = Index(net), []
     taken: set[str] = set()
@@ -274,8 +274,10 @@ def find_preset(recurrence: Recurrence, call: Call) -> Preset | None:
         return None
     if recurrence.step_outputs or any(call.op.outputs[2::2]):
         return None
-    wanted = steps_of(recurrence)
-    return next((preset for preset in presets(recurrence.cell) if steps_of(recurrence_of(preset.cell)) == wanted), None)
+    wanted = ops_of_cell(recurrence)
+    return next(
+        (preset for preset in presets(recurrence.cell) if ops_of_cell(recurrence_of(preset.cell)) == wanted), None
+    )
 
 
 def presets(cell: Net) -> Iterator[Preset]:
@@ -303,7 +305,7 @@ def recurrence_of(cell: RNNCell) -> Recurrence:
     return Recurrence(net.ops[-1], net.name)
 
 
-def steps_of(recurrence: Recurrence) -> tuple[object, ...]:
+def ops_of_cell(recurrence: Recurrence) -> tuple[object, ...]:
     """The ops of a cell, with numbers for blobs: first inputs in the order of ports, then results of ops.
 
     Equal for equal cells.
