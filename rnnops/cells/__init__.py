@@ -1,4 +1,4 @@
-"""Cells by kind, with no calculus in any of them."""
+"""Ready cells, by kind. None of them has a derivative of its own."""
 
 from rnnops.cells.attention import (
     AttentionCell as AttentionCell,

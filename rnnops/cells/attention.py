@@ -21,13 +21,14 @@ from rnnops.ops.normalization import softmax
 from rnnops.ops.reduction import reduce_sum
 from rnnops.ops.shapes import constant_of_shape, range as range_, shape
 
-MASKED = -1e30  # an energy whose exponential is 0 in float32 and float64, and finite, so that an empty row stays finite
+# An energy whose exponential is 0 in float32 and float64. It is finite, so that a row without valid steps stays finite.
+MASKED = -1e30
 ATTENTION_TYPES = ("regular", "recurrent", "dot", "soft_coverage")
 
 
 @dataclass
 class Encoder:
-    """The encoder's side in the outer net, batch first: computed once."""
+    """The encoder's side in the outer net, batch first. It is computed once."""
 
     outputs: Blob  # [N, S, E]
     weighted: Blob | None = None  # [N, S, E]
@@ -36,7 +37,7 @@ class Encoder:
 
 
 class AttentionCell(CompoundCell):
-    """A decoder cell that reads a context of the encoder and attends to the encoder anew at every step.
+    """A decoder cell that attends to the encoder at each step, and reads the resulting context in the next step.
 
     A step of the decoder reads x and the context before, `ctx_prev`; from its output h, energies of all encoder steps s
     make weights, and these a new context::
@@ -57,36 +58,38 @@ class AttentionCell(CompoundCell):
     - `attention_weighted_encoder_context_t [N, E]`: the context
     - `coverage_t [N, S]`: the coverage, only for soft coverage; it starts with zeros that are not a parameter
 
-    The output is the decoder's and the context joined, `[N, H + E]`, which is not a state. Past a decoder row's end the
-    decoder's states stay; the context goes on.
+    The output joins the decoder's output and the context, `[N, H + E]`. It is not a state. Past a decoder row's end the
+    decoder's states stay, but the context goes on changing.
 
-    Trained parameters, below the cell's name, besides the decoder's, whose recurrent product has E more columns:
+    Trained parameters, below the cell's name. The decoder's own come in addition; its recurrent product has E more
+    columns:
 
-    - `weighted_encoder_outputs_w [E, E]`, `weighted_encoder_outputs_b [E]`: W_e, b_e, but for dot and where they are
-      given
-    - `weighted_decoder_hidden_state_w [E, H]`, `weighted_decoder_hidden_state_b [E]`: W_d, b_d, for dot where H is not
-      E
-    - `weighted_prev_attention_context_w [E, E]`, `weighted_prev_attention_context_b [E]`: W_c, b_c, for recurrent
-    - `coverage_weights_w [E, E]`, `coverage_weights_b [E]`: W_cov, b_cov, for soft coverage
-    - `attention_logits_w [1, E]`: v, but for dot
+    - `weighted_encoder_outputs_w [E, E]`, `weighted_encoder_outputs_b [E]`: W_e, b_e. Not for dot, and not with
+      `weighted_encoder_outputs`
+    - `weighted_decoder_hidden_state_w [E, H]`, `weighted_decoder_hidden_state_b [E]`: W_d, b_d. For dot only if H is
+      not E
+    - `weighted_prev_attention_context_w [E, E]`, `weighted_prev_attention_context_b [E]`: W_c, b_c. For recurrent only
+    - `coverage_weights_w [E, E]`, `coverage_weights_b [E]`: W_cov, b_cov. For soft coverage only
+    - `attention_logits_w [1, E]`: v. Not for dot
 
     Weights start as xavier, biases with zeros.
 
     Args:
         encoder_output_dim: features of the encoder's outputs, E.
         encoder_outputs: [S, N, E].
-        encoder_lengths: [N] int32, None where all rows have length S; a row of length 0 has a context of zeros.
-        decoder_cell: any cell whose product reads `extra`.
+        encoder_lengths: [N] int32, or None if all rows have length S. A row of length 0 has a context of zeros.
+        decoder_cell: any cell with a product that reads `extra`.
         decoder_state_dim: H, size of the decoder's output.
         attention_type: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
-        weighted_encoder_outputs: [S, N, E], `W_e enc + b_e` where it is computed elsewhere.
-        attention_memory_optimization: energies before their sum over features are computed again on the backward pass.
-        name: absolute prefix of parameter names; `attention` if left out.
-        forward_only: the recurrence has no gradient.
+        weighted_encoder_outputs: [S, N, E], `W_e enc + b_e`, if it was computed elsewhere.
+        attention_memory_optimization: True to compute energies (before their sum over features) again in the backward
+            pass.
+        name: absolute prefix of parameter names, by default `attention`.
+        forward_only: True for a recurrence without a gradient.
 
     Raises:
-        NetError: an unknown attention_type, a decoder_state_dim that is not the decoder's, or what is not a blob or no
-            cell; when it is applied, a decoder that does not read `extra`.
+        NetError: attention_type is unknown, decoder_state_dim is not the decoder's, or an argument is not a blob or not
+            a cell. When the cell is applied: the decoder does not read `extra`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -178,7 +181,7 @@ class AttentionCell(CompoundCell):
         return [*super().default_initial_states(net), *own, *([self.zero_coverage(net)] if self._covers else [])]
 
     def zero_coverage(self, net: Net) -> Blob:
-        """Coverage before the first step, [N, S] of zeros.
+        """Coverage before the first step: zeros [N, S].
 
         Args:
             net: the outer net.
@@ -208,7 +211,7 @@ class AttentionCell(CompoundCell):
         return concat([h_t, context_t], axis=-1), new
 
     def _energies(self, step: Step, h_t: Blob, context: Blob, coverage: Blob | None) -> Blob:
-        """[N, S], not masked yet."""
+        """Energies [N, S], before the mask."""
         E, H = self.encoder_output_dim, self.decoder_state_dim
         if self.attention_type == "dot":
             query = h_t if H == E else step.linear(h_t, f"{self.name}/weighted_decoder_hidden_state", H, E)
@@ -224,7 +227,7 @@ class AttentionCell(CompoundCell):
         return squeeze(tanh(total) @ transpose(v, perm=[1, 0]), [2])
 
     def _weights(self, step: Step, energies: Blob) -> Blob:
-        """Softmax over the valid steps, [N, S]; zeros for a row that has none."""
+        """Weights [N, S]: softmax over the valid steps. A row without valid steps has zeros."""
         if self.encoder_lengths is None:
             return softmax(energies, axis=-1)
         mask = self._encoder_blob(step, "mask")
@@ -237,7 +240,7 @@ class AttentionCell(CompoundCell):
 
 
 def valid_steps(outputs: Blob, lengths: Blob) -> Blob:
-    """[N, S] bool from outputs [S, ...] and lengths [N]: whether step s of row n is there."""
+    """[N, S] bool from outputs [S, ...] and lengths [N]: True if step s of row n is valid."""
     S = cast(squeeze(shape(outputs, start=0, end=1), [0]), lengths.dtype)
     return less(unsqueeze(range_(0, S, 1), [0]), unsqueeze(lengths, [1]))
 
@@ -250,17 +253,17 @@ class LSTMWithAttentionCell(AttentionCell):
     """AttentionCell around an LSTM, `<name>/decoder`.
 
     Args:
-        encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
+        encoder_output_dim, encoder_outputs, encoder_lengths: as in `AttentionCell`.
         decoder_input_dim: features of x, D.
         decoder_state_dim: size of the decoder's output, H.
-        attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
+        attention_type, weighted_encoder_outputs, attention_memory_optimization: as in `AttentionCell`.
         forget_bias: of the LSTM.
         lstm_memory_optimization: `memory_optimization` of the LSTM.
         drop_states: of the LSTM.
-        name, forward_only: as `AttentionCell`'s; the name is `lstm_with_attention` if left out.
+        name, forward_only: as in `AttentionCell`. The default name is `lstm_with_attention`.
 
     Raises:
-        NetError: as `AttentionCell`'s and `LSTMCell`'s.
+        NetError: as in `AttentionCell` and `LSTMCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -307,17 +310,17 @@ class MILSTMWithAttentionCell(LSTMWithAttentionCell):
     """AttentionCell around an MILSTM, `<name>/decoder`.
 
     Args:
-        encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
+        encoder_output_dim, encoder_outputs, encoder_lengths: as in `AttentionCell`.
         decoder_input_dim: features of x, D.
         decoder_state_dim: size of the decoder's output, H.
-        attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
+        attention_type, weighted_encoder_outputs, attention_memory_optimization: as in `AttentionCell`.
         forget_bias: of the MILSTM.
         lstm_memory_optimization: `memory_optimization` of the MILSTM.
         drop_states: of the MILSTM.
-        name, forward_only: as `AttentionCell`'s; the name is `milstm_with_attention` if left out.
+        name, forward_only: as in `AttentionCell`. The default name is `milstm_with_attention`.
 
     Raises:
-        NetError: as `AttentionCell`'s and `MILSTMCell`'s.
+        NetError: as in `AttentionCell` and `MILSTMCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -332,30 +335,30 @@ class MILSTMWithAttentionCell(LSTMWithAttentionCell):
     decoder_class = MILSTMCell
 
 
-SMALL = 1e-8  # where lengths and weights may be zero
-NUMBERS = (1, 1, 3, 1)  # of a head: strength, gate, shift, power
+SMALL = 1e-8  # added where lengths and sums of weights may be zero
+NUMBERS = (1, 1, 3, 1)  # how many numbers a head has of each: strength, gate, shift, power
 
 
 @register_cell
 class NTMCell(ShapedCell):
-    """Neural Turing machine: an LSTM that reads from a memory and writes to it, with one head for each.
+    """Neural Turing machine: an LSTM with a memory. One head reads the memory, another one writes to it.
 
-    The LSTM reads x and what was read before; its parts are in LSTM's order::
+    The LSTM reads x and the vector that was read before. Its parts are in LSTM's order::
 
         i, f, o, g = split(x @ i2h_w.T + i2h_b + concat([h_prev, s_prev]) @ gates_t_w.T, 4)
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    `h @ heads_w.T + heads_b` has the numbers of the reading head, then those of the writing head. For each head they
-    are the key `[width]`, the strength, the gate, the shift `[3]` and the power. The numbers that are erased and added
-    come last, `[width]` each. From a head's place before, `w_prev`, its place in a memory M is::
+    `h @ heads_w.T + heads_b` has the numbers of the reading head, then those of the writing head. Each head has the key
+    `[width]`, the strength, the gate, the shift `[3]` and the power. Last come the numbers that are erased and those
+    that are added, `[width]` each. A head's place in a memory M follows from its place before, `w_prev`::
 
         content = softmax(softplus(strength) * cosine(tanh(key), M))
         mixed = sigmoid(gate) * content + (1 - sigmoid(gate)) * w_prev
         shifted = mixed moved round by -1, 0 and 1 slots, weighted by softmax(shift)
         w = shifted ** (1 + softplus(power)), over its sum
 
-    The writing head is placed in `M_prev`, the reading head in M::
+    The writing head finds its place in `M_prev`, the reading head in M::
 
         M = M_prev * (1 - outer(w_write, sigmoid(erase))) + outer(w_write, tanh(add))
         s = w_read @ M
@@ -381,11 +384,11 @@ class NTMCell(ShapedCell):
 
     Args:
         slots: rows of the memory.
-        width: of a row.
+        width: features of a row.
         forget_bias: added to f.
 
     Raises:
-        NetError: slots or width is not a size, and as `SizedCell`'s.
+        NetError: slots or width is not a size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -435,7 +438,7 @@ class NTMCell(ShapedCell):
 
 
 def place(memory: Blob, before: Blob, key: Blob, strength: Blob, gate: Blob, shift: Blob, power: Blob) -> Blob:
-    """Where a head looks, `[N, slots]`: equations 5 to 9, from what its rows gave before their nonlinearity."""
+    """The place of a head, `[N, slots]`: equations 5 to 9. Arguments are its numbers before their nonlinearity."""
     products = reduce_sum(memory * unsqueeze(tanh(key), [1]), axes=[2], keepdims=0)
     lengths = sqrt(
         reduce_sum(memory * memory, axes=[2], keepdims=0) * reduce_sum(tanh(key) * tanh(key), axes=[1]) + SMALL

@@ -1,4 +1,4 @@
-"""RNNCell: what all cells share, and the step of a cell while it is written."""
+"""RNNCell, the base of all cells, and Step, with which a cell writes one step."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rnnops.ops.movement import concat, transpose
 from rnnops.recurrent import recurrent_net
 from rnnops.types import Array
 
-Extra = Sequence[tuple[Blob, int]]  # (blob, feature size) that a product reads besides its operand
+Extra = Sequence[tuple[Blob, int]]  # (blob, feature size): more blobs that a product reads besides its operand
 Stepped = tuple[Blob, list[Blob]]  # the output of a step, and the new states
 
 
 @dataclass
 class Step:
-    """One step under construction, as a cell's `step` gets it: it gives parameters, products and masks.
+    """One step while a cell's `step` writes it. It gives parameters, products and masks.
 
     Args:
-        net: the step net, or the outer net where a single step or an unrolled one is written there.
-        outer: the outer net, where `net` is a step net; None where they are the same.
-        seq_lengths: [N] int32, None where all rows have full length.
+        net: the step net. For a single step, or an unrolled one, it is the outer net.
+        outer: the outer net if `net` is a step net, else None.
+        seq_lengths: [N] int32, or None if all rows have full length.
         timestep: [1] int32, needed with lengths.
-        prefix: before the names of labelled blobs (`timestep_3/` in an unrolled net).
-        recompute: names of labelled blobs that cells with memory optimization do not want stored.
-        references: name in the step net -> outer blob.
+        prefix: prefix of the names of labelled blobs (`timestep_3/` in an unrolled net).
+        recompute: names of labelled blobs that cells with memory optimization want to recompute instead of store.
+        references: name in the step net -> blob of the outer net.
 
     Raises:
-        NetError: by its methods, where a parameter of a name is there already with another shape.
+        NetError: (from its methods) a parameter of this name has another shape already.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -70,8 +70,8 @@ class Step:
         """A blob of the outer net as the step sees it.
 
         Args:
-            name: that it has in the step net.
-            blob: of the outer net.
+            name: the blob's name in the step net.
+            blob: a blob of the outer net.
         """
         if self.outer is None:
             return blob
@@ -80,10 +80,12 @@ class Step:
             return self.net.blob(name) if name in self.net else self.net.input(name, blob.dtype)
 
     def constant(self, name: str, array: Array) -> Blob:
-        """An array that is the same at every step: a blob of the outer net, which no step makes anew.
+        """An array that is the same at every step.
+
+        It becomes a blob of the outer net, so that steps do not make it again.
 
         Args:
-            name: that it has in the step net.
+            name: its name in the step net.
             array: its value.
         """
         return self.outer_blob(name, (self.net if self.outer is None else self.outer).constant(array))
@@ -94,10 +96,10 @@ class Step:
 
         Args:
             x: [N, dim_in].
-            name: of the parameters.
+            name: prefix of the parameters' names.
             dim_in: features of x.
             dim_out: features of the result.
-            extra: (blob, feature size) that the product reads besides x, as attention's context.
+            extra: (blob, feature size) of more blobs that the product reads, such as attention's context.
 
         Returns:
             A blob, [N, dim_out].
@@ -107,10 +109,10 @@ class Step:
     def product(
         self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Extra = (), init: object = "xavier"
     ) -> Blob:
-        """The same as `linear`, without a bias.
+        """As `linear`, without a bias.
 
         Args:
-            x, name, dim_in, dim_out, extra: as `linear`'s.
+            x, name, dim_in, dim_out, extra: as in `linear`.
             init: start values of the weights, as for `Net.parameter`.
 
         Returns:
@@ -122,12 +124,12 @@ class Step:
         return x @ transpose(weight, perm=[1, 0])
 
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
-        """Name a blob; with `recompute`, ask that it be computed again on the backward pass.
+        """Names a blob. With `recompute`, the blob is computed again in the backward pass.
 
         Args:
-            blob: what is named.
-            name: that it gets, with a number behind it where it is taken.
-            recompute: whether it is not to be stored.
+            blob: the blob.
+            name: the wanted name. A number is added if it is taken.
+            recompute: True to compute the blob again instead of storing it.
 
         Returns:
             The blob.
@@ -141,19 +143,19 @@ class Step:
         return blob
 
     def masked(self, new: Blob, previous: Blob, drop: bool) -> Blob:
-        """Past a row's end its state stays what it was, or is zero with `drop`.
+        """A state that stays past a row's end, or becomes zero with `drop`.
 
         Args:
             new: [N, ...].
             previous: [N, ...], of the same shape.
-            drop: zero instead of `previous`.
+            drop: True for zero instead of `previous`.
         """
         if self.seq_lengths is None or self.timestep is None:
             return new
         return select_valid(new, previous, self.seq_lengths, self.timestep, drop=drop)
 
     def masked_output(self, output: Blob) -> Blob:
-        """An output that is not a state is zero past a row's end.
+        """An output that is zero past a row's end, for outputs that are not states.
 
         Args:
             output: [N, ...].
@@ -168,9 +170,9 @@ def require_blob(value: object, what: str, cell: str, net: str | None = None) ->
 
 
 def parameter(net: Net, name: str, shape: Sequence[int], init: object) -> Blob:
-    """A parameter of a net by its absolute name; the one that is there already, if there is one.
+    """A parameter of a net by its absolute name. An existing one is returned.
 
-    Raises NetError where that has another shape, as that of a cell of the same name but other sizes.
+    Raises NetError if the existing one has another shape, as for a cell of the same name with other sizes.
     """
     with absolute_names():
         if name not in net:
@@ -178,32 +180,33 @@ def parameter(net: Net, name: str, shape: Sequence[int], init: object) -> Blob:
     there = next((spec for spec in net.input_specs if spec.name == name), None)
     if there is None or there.shape not in (None, tuple(shape)):
         came = "the result of an op" if there is None else there.shape
-        problem, hint = "this parameter is there already, but it is another", "Give the cell a name of its own."
+        problem, hint = "the name of this parameter is taken by another blob", "Give the cell a name of its own."
         raise NetError(problem, net=net.name, blob=name, wanted=tuple(shape), came=came, hint=hint)
     return net.blob(name)
 
 
-NAMED = object()  # claims a name for all cells that were given it
+NAMED = object()  # value for names that users gave; several cells may share them
 Initializer = Callable[[Net, "RNNCell"], Sequence[Blob]]
 
 
 class RNNCell(ABC):
-    """Base of all cells: a subclass says how one step is written, and the base steps it over a sequence.
+    """Base of all cells. A subclass writes one step, and the base runs it over a sequence.
 
-    Cells of an input and a hidden size are easier from `SizedCell`. A subclass has at least `get_state_names`,
+    `SizedCell` is easier for cells with an input size and a hidden size. A subclass defines at least `get_state_names`,
     `get_state_dims`, `get_output_dim` and `step`.
 
     Args:
-        name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
-            is `default_name` of the class, and a second cell of that name in a net is an error.
-        forward_only: the recurrence has no gradient.
-        initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
-            `[N, H]` or `[1, N, H]` each; left out, they are parameters `[H]` that start with zeros.
+        name: absolute prefix of parameter names. Cells of one given name share their parameters in a net. The default
+            is the class's `default_name`, and a second cell with that name in a net is an error.
+        forward_only: True for a recurrence without a gradient.
+        initializer: a function of (net, cell) that is called if no initial states are given. It returns a list of
+            blobs, `[H]`, `[N, H]` or `[1, N, H]` each. By default initial states are parameters `[H]` that start with
+            zeros.
         init: initial values of parameters, by name or pattern below the cell's name, as for `Net.set_init`.
 
     Raises:
-        NetError: name is not a name, or initializer no function.
-        ArgumentError: arguments that the class does not have, or that it lacks.
+        NetError: name is not a name, or initializer is not a function.
+        ArgumentError: an argument is unknown or missing.
 
     Example:
         >>> class Sum(ro.cells.RNNCell):
@@ -227,7 +230,7 @@ class RNNCell(ABC):
     """
 
     default_name: ClassVar[str] = "cell"
-    owns_name: ClassVar[bool] = True  # False: it goes by the name of the cell inside
+    owns_name: ClassVar[bool] = True  # False: the cell takes the name of the cell inside
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -245,12 +248,12 @@ class RNNCell(ABC):
         self.name = check_name(name if name is not None else self.default_name, "cell").strip("/")
         self.input_name = f"{self.name}/i2h"
         if initializer is not None and not callable(initializer):
-            wanted = "a function of (net, cell) that gives blobs"
+            wanted = "a function of (net, cell) that returns blobs"
             self.fail("the initializer is not a function", wanted=wanted, came=repr(initializer))
         check_flags(type(self).__name__, forward_only=forward_only)
         self.forward_only, self.initializer, self._init = forward_only, initializer, init
 
-    # -- what a cell says ----------------------------------------------------------------------------------------
+    # -- what a subclass defines ---------------------------------------------------------------------------------
 
     @abstractmethod
     def get_state_names(self) -> list[str]:
@@ -258,7 +261,7 @@ class RNNCell(ABC):
 
     @abstractmethod
     def get_state_dims(self) -> list[int]:
-        """Feature sizes of the states: how many numbers a row has in each."""
+        """Feature sizes of the states: how many numbers a row of each state has."""
 
     @abstractmethod
     def get_output_dim(self) -> int:
@@ -266,59 +269,59 @@ class RNNCell(ABC):
 
     @abstractmethod
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
-        """Write one step.
+        """Writes one step.
 
         Args:
-            step: where it is written; it gives parameters and products.
+            step: the step under construction. It gives parameters and products.
             x_t: [N, D].
-            states: one blob for each state, `[N, H]`, or `[N, ...]` where its shape has more axes.
-            extra: (blob, feature size) that the recurrent product reads besides the hidden state (attention's context).
+            states: one blob for each state: `[N, H]`, or `[N, ...]` for a state with more axes.
+            extra: (blob, feature size) of more blobs that the recurrent product reads, such as attention's context.
 
         Returns:
             The output, [N, O], and a list of the new states.
         """
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
-        """Feature axes of the states: one of each, unless a cell says otherwise."""
+        """Feature axes of the states. By default each state has one."""
         return [(size,) for size in self.get_state_dims()]
 
     def get_output_state_index(self) -> int:
-        """Which state the output belongs to."""
+        """The number of the state to which the output belongs."""
         return 0
 
     def get_input_params(self) -> list[str]:
-        """Names of parameters that meet the input."""
+        """Names of parameters that are multiplied with the input."""
         return [f"{self.input_name}_w", f"{self.input_name}_b"]
 
     def get_recurrent_params(self) -> list[str]:
-        """Names of parameters that meet the states."""
+        """Names of parameters that are multiplied with the states."""
         return []
 
     def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        """A hook on the whole input sequence before the recurrence; plans join products of the input without it.
+        """A hook on the whole input sequence, before the recurrence. Plans join products of the input without it.
 
         Args:
             net: the outer net.
             input_blob: [T, N, D].
 
         Returns:
-            What the recurrence reads in its place, [T, N, ...].
+            The sequence that the recurrence reads instead, [T, N, ...].
         """
         return input_blob
 
     def prepare(self, net: Net) -> None:  # noqa: B027 - a hook: most cells need nothing here
-        """A hook for what is computed once, outside the recurrence (attention's encoder side).
+        """A hook for values that are computed once, outside of the recurrence (attention's encoder side).
 
         Args:
             net: the outer net.
         """
 
     def inner_cells(self) -> Sequence[RNNCell]:
-        """The cells that this one is made of."""
+        """The cells inside this one."""
         return ()
 
     def default_initial_states(self, net: Net) -> list[Blob]:
-        """Initial states where none are given: trainable zeros, `[H]`, unless a cell says otherwise.
+        """Initial states if none are given. By default they are trainable zeros, `[H]`.
 
         Args:
             net: the outer net.
@@ -332,13 +335,13 @@ class RNNCell(ABC):
     # -- what users call -----------------------------------------------------------------------------------------
 
     def __call__(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refuse a call: a cell is applied to a net.
+        """Refuses a call, because a cell is applied to a net instead.
 
         Args:
-            arguments, options: of any kind.
+            arguments, options: any.
 
         Raises:
-            NetError: always; it says what to use.
+            NetError: always. It says what to use.
         """
         hint = "Use cell.apply_over_sequence(net, x), cell.apply(...) for a step, or ro.model.RNN(cell) in models."
         self.fail("a cell is not called", hint=hint)
@@ -346,25 +349,26 @@ class RNNCell(ABC):
     def apply(
         self, net: Net, input_t: Blob, seq_lengths: Blob | None, states: Sequence[Blob], timestep: Blob | None = None
     ) -> Stepped:
-        """Write one step in the outer net, as decoding wants it.
+        """Writes one step in the outer net, for decoding.
 
         Args:
             net: the outer net.
             input_t: [N, D].
             seq_lengths: [N] int32, or None.
             states: one blob for each state, `[N, H]`.
-            timestep: [1] int32, the number of the step; it goes with seq_lengths.
+            timestep: [1] int32, the number of the step. Needed with seq_lengths.
 
         Returns:
             The output, [N, O], and a list of the new states, `[N, H]` each.
 
         Raises:
-            NetError: states of another number, lengths without a timestep, or another cell of this name in the net.
+            NetError: the number of states is wrong, lengths come without a timestep, or the net has another cell of
+                this name.
         """
         self._claim(net)
         self._check_states(net, states)
         if (seq_lengths is None) != (timestep is None):
-            self.fail("lengths and the timestep go together", net)
+            self.fail("lengths need a timestep, and a timestep needs lengths", net)
         self.prepare(net)
         result = self.step(Step(net, None, seq_lengths, timestep), input_t, states)
         self._start(net)
@@ -379,24 +383,26 @@ class RNNCell(ABC):
         outputs_with_grads: Sequence[int] | None = None,
         reverse: bool = False,
     ) -> tuple[Blob, tuple[Blob, ...]]:
-        """Step the cell over a sequence.
+        """Runs the cell over a sequence.
 
         Args:
             net: the outer net.
             inputs: [T, N, D].
-            seq_lengths: [N] int32, None for full length.
-            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
-            outputs_with_grads: positions in the returned states that may get gradients, all if left out; an output
-                that is not a state always may.
-            reverse: from the last step to the first, each row from its own end.
+            seq_lengths: [N] int32, or None for full length.
+            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`. By default the initializer makes them.
+            outputs_with_grads: positions in the returned states that may get gradients, by default all. An output that
+                is not a state may always get one.
+            reverse: True to go from the last step to the first. Each row starts at its own end.
 
         Returns:
-            The output, [T, N, O], and a tuple of, for each state, all its values, [T, N, H], and the last, [1, N, H].
+            The output, [T, N, O], and a tuple. The tuple has two blobs for each state: all its values, [T, N, H], and
+            the last, [1, N, H].
 
         Raises:
-            NetError: another number of states, lengths not an int32 blob, or another cell of this name in the net.
-            RecurrentError: an input, states or positions that do not fit the cell.
-            TypeRuleError: sizes that do not fit, where they are known; else the run raises it.
+            NetError: the number of states is wrong, lengths are not an int32 blob, or the net has another cell of this
+                name.
+            RecurrentError: an input, states or positions do not fit the cell.
+            TypeRuleError: sizes do not fit. Sizes that are not known yet are checked by the run.
         """
         self._claim(net)
         check_lengths(net, seq_lengths)
@@ -430,7 +436,7 @@ class RNNCell(ABC):
         return output, results[:last]
 
     def initial_states(self, net: Net, given: Sequence[Blob] | None) -> list[Blob]:
-        """The given initial states, or the initializer's.
+        """The given initial states, or those of the initializer.
 
         Args:
             net: the outer net.
@@ -440,7 +446,7 @@ class RNNCell(ABC):
             A list of blobs, one for each state.
 
         Raises:
-            NetError: states of another number.
+            NetError: the number of states is wrong.
         """
         if given is None:
             given = self.default_initial_states(net) if self.initializer is None else self.initializer(net, self)
@@ -451,17 +457,17 @@ class RNNCell(ABC):
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def fail(self, problem: str, net: Net | None = None, **details: Any) -> NoReturn:
-        """Raise a NetError that names this cell.
+        """Raises a NetError that names this cell.
 
         Args:
             problem: what is wrong.
-            net: where, if that is known.
+            net: the net, if it is known.
             **details: `wanted`, `came` and `hint`.
         """
         raise NetError(problem, net=None if net is None else net.name, blob=self.name, **details)
 
     def _claim(self, net: Net) -> None:
-        """Raise NetError where a cell without a name of its own would share its parameters with another cell."""
+        """Raise NetError if a cell without a name of its own would share its parameters with another cell."""
         require_net(net)
         for cell in self.inner_cells():
             cell._claim(net)
@@ -471,7 +477,7 @@ class RNNCell(ABC):
             self.fail("two cells without a name would share their parameters", net, hint=hint)
 
     def _start(self, net: Net) -> None:
-        """Set the initial values that `init` gives, of this cell and of those inside."""
+        """Sets the initial values in `init`, of this cell and of the cells inside."""
         for cell in self.inner_cells():
             cell._start(net)
         if self._init is not None:
@@ -484,12 +490,12 @@ class RNNCell(ABC):
     def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
         names = self.get_state_names()
         if not isinstance(states, Sequence) or not all(isinstance(state, Blob) for state in states):
-            self.fail("states are a list of blobs", net, came=repr(states))
+            self.fail("states must be a list of blobs", net, came=repr(states))
         if len(states) != len(names):
             self.fail("wrong number of states", net, wanted=f"{len(names)} ({', '.join(names)})", came=len(states))
 
     def _written_step(self, net: Net, seq_lengths: Blob | None) -> tuple[Step, str]:
-        """The step net with its outputs declared, and the name of the output that is the cell's output."""
+        """Writes the step net and declares its outputs. Returns it with the name of the cell's output."""
         cell_net = Net(f"{self.name}/step")
         with absolute_names():
             x_t = cell_net.input("input_t")
@@ -508,33 +514,33 @@ class RNNCell(ABC):
         return step, f"{self.name}/output"
 
     def _axes_beyond_one(self) -> dict[str, tuple[int, ...]]:
-        """The feature axes of the states that are not vectors, by their inputs of the step net."""
+        """Feature axes of the states that are not vectors, by their inputs in the step net."""
         shapes = zip(self.get_state_names(), self.get_state_shapes(), strict=True)
         return {f"{name}_prev": shape for name, shape in shapes if len(shape) != 1}
 
     def _result_scope(self, net: Net) -> str | None:
-        """None for the first use of the cell in a net, then `apply_1`, `apply_2`, ...: a cell may be applied again."""
+        """None for the first use of the cell in a net, then `apply_1`, `apply_2`, ..."""
         first = f"{self.get_state_names()[0]}_all"
         scopes = chain([None], (f"apply_{k}" for k in count(1)))
         return next(scope for scope in scopes if (f"{scope}/{first}" if scope else first) not in net)
 
 
 def require_cell(value: object) -> None:
-    """Raise NetError for what is not a cell."""
+    """Raise NetError for a value that is not a cell."""
     if not isinstance(value, RNNCell):
         raise NetError("this is not a cell", wanted="a cell", came=type(value).__name__)
 
 
 def initial_name(state: str) -> str:
-    """`lstm/hidden_t` -> `lstm/initial_hidden_state`."""
+    """The name of the first value of a state: `lstm/hidden_t` -> `lstm/initial_hidden_state`."""
     prefix, _, name = state.rpartition("/")
     return f"{prefix}/initial_{name.removesuffix('_t')}_state"
 
 
 def _with_output(given: Sequence[int] | None, states: int, output: str) -> list[int] | None:
-    """Positions that may get gradients: those given, and the output's own where it is not a state."""
+    """Positions that may get gradients: the given ones, and the output's own if it is not a state."""
     if given is None or not isinstance(given, Sequence):
-        return given  # which recurrent_net refuses
+        return given  # recurrent_net raises the error
     return [*given, *([2 * states] if output.endswith("/output") else [])]
 
 
@@ -542,4 +548,4 @@ def check_lengths(net: Net, lengths: Blob | None) -> None:
     """Raise NetError for lengths that are not an int32 blob."""
     if isinstance(lengths, Blob) and lengths.dtype != "int32":
         hint = f'Declare it as net.input("{lengths.name}", "int32").'
-        raise NetError("lengths are int32", net=net.name, blob=lengths.name, came=lengths.dtype, hint=hint)
+        raise NetError("lengths must be int32", net=net.name, blob=lengths.name, came=lengths.dtype, hint=hint)

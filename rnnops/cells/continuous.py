@@ -1,4 +1,4 @@
-"""Cells from differential equations, and spiking cells."""
+"""Cells that come from differential equations, and spiking cells."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rnnops.types import Array
 
 @register_cell
 class CfCCell(SizedCell):
-    """Closed-form continuous-time cell: it goes from one candidate to another by the time that has passed.
+    """Closed-form continuous-time cell. It moves from one candidate to another with the time that has passed.
 
-    The parts of the heads are in this order, g, k, a, b::
+    The parts of the heads are in the order g, k, a, b::
 
         z = 1.7159 * tanh(0.666 * (x @ i2h_w.T + i2h_b + h_prev @ hidden_w.T))
         g, k, a, b = split(z @ heads_w.T + heads_b, 4)
@@ -42,12 +42,12 @@ class CfCCell(SizedCell):
     - `i2h_b [U]`, `heads_b [4H]`: zeros
 
     Args:
-        backbone_size: U, features that candidates and gate share; H if left out.
+        backbone_size: U, features that candidates and gate share. The default is H.
         elapsed: time from step to step.
         forget_bias: not read.
 
     Raises:
-        NetError: backbone_size is not a size, or elapsed no number, and as `SizedCell`'s.
+        NetError: backbone_size is not a size, elapsed is not a number, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -80,7 +80,7 @@ class CfCCell(SizedCell):
         x = step.linear(x_t, self.input_name, self.input_size, U)
         gates = x + step.product(h_prev, f"{self.name}/hidden", H, U, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        backbone = 1.7159 * tanh(0.666 * gates)  # LeCun's tanh, with 2/3 as the authors' own code rounds it
+        backbone = 1.7159 * tanh(0.666 * gates)  # LeCun's tanh; 2/3 is rounded as in the authors' code
         first, second, rate, shift = split(step.linear(backbone, f"{self.name}/heads", U, 4 * H), 4, axis=-1)
         passed = sigmoid(self.elapsed * rate + shift)
         return self.stepped(step, [(1.0 - passed) * tanh(first) + passed * tanh(second)], states)
@@ -88,18 +88,18 @@ class CfCCell(SizedCell):
 
 @register_cell
 class LTCCell(SizedCell):
-    """Liquid time-constant cell: neurons whose time constants depend on what they see.
+    """Liquid time-constant cell: neurons whose time constants depend on their input and state.
 
-    `dv/dt = -(leak + f) v + f target`, by the paper's fused solver, in `unfolds` parts of a step of the length
-    `elapsed`; f is positive, so that states stay bounded (theorem 2)::
+    `dv/dt = -(leak + f) v + f target` is solved by the paper's fused solver, in `unfolds` parts of a step of length
+    `elapsed`. f is positive, so that states stay bounded (theorem 2)::
 
         dt, v = elapsed / unfolds, v_prev
         for _ in range(unfolds):
             f = sigmoid(x @ i2h_w.T + i2h_b + v @ gates_t_w.T)
             v = (v + dt * f * target) / (1 + dt * (softplus(leak) + f))
 
-    Hasani and others 2021, "Liquid time-constant networks", arXiv 2006.04439, equations 1 to 3 and algorithm 1; the
-    paper's `1 / tau` is `softplus(leak)`, its A is `target`.
+    Hasani and others 2021, "Liquid time-constant networks", arXiv 2006.04439, equations 1 to 3 and algorithm 1. The
+    paper's `1 / tau` is `softplus(leak)`, and its A is `target`.
 
     States:
 
@@ -117,7 +117,7 @@ class LTCCell(SizedCell):
         forget_bias: not read.
 
     Raises:
-        NetError: unfolds is not an integer of 1 or more, or elapsed no number, and as `SizedCell`'s.
+        NetError: unfolds is not an integer of 1 or more, or elapsed is not a number, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -153,7 +153,7 @@ class LTCCell(SizedCell):
 class LEMCell(SizedCell):
     """Long expressive memory: two states, each with a time step that is computed from the input.
 
-    The parts of the input are in this order, the two steps, z and y::
+    The parts of the input are in the order of the two time steps, z and y::
 
         xa, xb, xz, xy = split(x @ i2h_w.T + i2h_b, 4)
         ya, yb, yz = split(y_prev @ gates_t_w.T, 3)
@@ -178,7 +178,7 @@ class LEMCell(SizedCell):
         forget_bias: not read.
 
     Raises:
-        NetError: dt is not a finite number, and as `SizedCell`'s.
+        NetError: dt is not a finite number, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -210,9 +210,9 @@ class LEMCell(SizedCell):
 
 @register_cell
 class CoRNNCell(SizedCell):
-    """Coupled oscillators, with their place y and their velocity z as states.
+    """Coupled oscillators. Their places y and their velocities z are states.
 
-    The damping is explicit in time::
+    The damping uses the velocity of the step before::
 
         force = x @ i2h_w.T + i2h_b + concat([y_prev, z_prev], axis=-1) @ hidden_w.T
         z = z_prev + dt * (tanh(force) - gamma * y_prev - epsilon * z_prev)
@@ -231,13 +231,13 @@ class CoRNNCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        dt: length of a step in time; this and the next two are those of the paper for sequential MNIST.
+        dt: length of a step in time. The defaults of dt, gamma and epsilon are the paper's for sequential MNIST.
         gamma: how strongly a place is drawn back.
         epsilon: damping of the velocity.
         forget_bias: not read; there is no gate.
 
     Raises:
-        NetError: dt, gamma or epsilon is not a finite number, and as `SizedCell`'s.
+        NetError: dt, gamma or epsilon is not a finite number, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -278,8 +278,8 @@ class CoRNNCell(SizedCell):
 class LMUCell(SizedCell):
     """Legendre memory unit: a hidden state, and a linear memory of the last `theta` steps of one signal.
 
-    The memory holds the signal u as d Legendre polynomials; A and B are the paper's closed form in continuous time,
-    made discrete by holding u for a step::
+    The memory holds the signal u as d Legendre polynomials. A and B are the paper's closed form in continuous time,
+    made discrete with a u that is constant within a step::
 
         u = x @ signal_x_w.T + h_prev @ signal_h_w.T + m_prev @ signal_m_w.T
         m = m_prev @ A.T + u * B
@@ -300,12 +300,12 @@ class LMUCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        order: d; H if left out.
+        order: d, by default H.
         theta: how many steps the memory reaches back, more than 0.
         forget_bias: not read; there is no gate.
 
     Raises:
-        NetError: order is not a size, or theta no number above 0, and as `SizedCell`'s.
+        NetError: order is not a size, or theta is not a number above 0, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -326,7 +326,7 @@ class LMUCell(SizedCell):
         self.order = hidden_size if order is None else count_of(order, "order", self.name)
         self.theta = number(theta, f"theta of '{self.name}'")
         if not self.theta > 0:
-            self.fail("the window of a memory is positive", wanted="theta > 0", came=theta)
+            self.fail("theta, the window of the memory, must be positive", wanted="theta > 0", came=theta)
 
     def get_state_dims(self) -> list[int]:
         return [self.hidden_size, self.order]
@@ -349,7 +349,7 @@ class LMUCell(SizedCell):
 
 
 def memory_matrices(order: int, theta: float) -> tuple[Array, Array]:
-    """A `[d, d]` and B `[d]` of a step: equation 2, and its solution where u is held for the step."""
+    """A `[d, d]` and B `[d]` of a step: the solution of equation 2 for a u that is constant within the step."""
     row, column = np.arange(order)[:, None], np.arange(order)[None, :]
     A = np.where(row < column, -1.0, (-1.0) ** (row - column + 1)) * (2 * row + 1) / theta
     B = (-1.0) ** row * (2 * row + 1) / theta
@@ -358,7 +358,7 @@ def memory_matrices(order: int, theta: float) -> tuple[Array, Array]:
 
 
 def exponential(matrix: Array) -> Array:
-    """exp of a matrix: its series, of the matrix halved until that converges fast, squared as often."""
+    """exp of a matrix. The matrix is halved until the series converges fast, and the result is squared as often."""
     halvings = max(0, int(np.ceil(np.log2(max(np.abs(matrix).sum(axis=0).max(), 1e-300)))) + 2)
     term = result = np.eye(len(matrix))
     for k in range(1, 20):
@@ -369,16 +369,16 @@ def exponential(matrix: Array) -> Array:
 
 @register_cell
 class LIFCell(SizedCell):
-    """Leaky integrate-and-fire neurons, whose output is spikes, 0 or 1.
+    """Leaky integrate-and-fire neurons. Their output is spikes, 0 or 1.
 
-    It computes::
+    The step is::
 
         current = x @ i2h_w.T + i2h_b + z_prev @ spikes_w.T
         v = decay * v_prev + (1 - decay) * current - threshold * z_prev
         z = where(v > threshold, 1, 0)
 
-    On the backward pass the slope of z by `u = (v - threshold) / threshold` counts as
-    `dampening * max(0, 1 - abs(u))`.
+    In the backward pass the slope of z with respect to `u = (v - threshold) / threshold` is taken as `dampening *
+    max(0, 1 - abs(u))`.
 
     Bellec and others 2018, "Long short-term memory and learning-to-learn in networks of spiking neurons",
     arXiv 1803.09574.
@@ -394,14 +394,14 @@ class LIFCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        decay: of the potential; the default is `exp(-1 / 20)`, a membrane of 20 steps.
-        threshold: above which a neuron spikes, and which a spike takes off its potential; more than 0.
-        dampening: of the surrogate slope.
+        decay: factor of the potential in a step. The default is `exp(-1 / 20)`, a membrane of 20 steps.
+        threshold: potential above which a neuron spikes, more than 0. A spike lowers the potential by it.
+        dampening: factor of the surrogate slope.
         forget_bias: not read; there is no gate.
 
     Raises:
         NetError: decay, threshold or dampening is not a finite number, decay is not from 0 to 1, or threshold not above
-            0, and as `SizedCell`'s.
+            0, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -430,7 +430,7 @@ class LIFCell(SizedCell):
         self.decay, self.threshold, self.dampening = (finite(one, key, self.name) for key, one in given.items())
         self._check_share("decay", self.decay)
         if self.threshold <= 0:
-            self.fail("a neuron's threshold is positive", came=threshold)
+            self.fail("a neuron's threshold must be positive", came=threshold)
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         z_prev, v_prev = states
@@ -439,28 +439,28 @@ class LIFCell(SizedCell):
         return self.stepped(step, [self.spikes((v_t - self.threshold) / self.threshold), v_t], states)
 
     def _check_share(self, what: str, value: float) -> None:
-        """Raise NetError for a number that is not a share of a value kept from step to step."""
+        """Raise NetError for a number that is not from 0 to 1."""
         if not 0 <= value <= 1:
-            self.fail(f"{what} is not a share", wanted="0 to 1", came=value)
+            self.fail(f"{what} is out of range", wanted="0 to 1", came=value)
 
     def current(self, step: Step, x_t: Blob, z_prev: Blob, extra: Extra) -> Blob:
-        """The input current, from outside and from the neurons' own spikes, [N, H].
+        """The input current, [N, H], from outside and from the neurons' own spikes.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
             z_prev: [N, H].
-            extra: (blob, feature size) that the recurrent product reads besides the spikes.
+            extra: (blob, feature size) of more blobs that the recurrent product reads.
         """
         (x,) = self.projected(step, x_t, 1)
         current = x + step.product(z_prev, f"{self.name}/spikes", self.hidden_size, self.hidden_size, extra)
         return step.labelled(current, f"{self.name}/current_t", self.memory_optimization)
 
     def spikes(self, above: Blob) -> Blob:
-        """1 where it is positive, else 0, with the surrogate slope.
+        """1 for positive numbers, else 0, with the surrogate slope.
 
         Args:
-            above: [N, H], how far the potential is above the threshold, over the threshold.
+            above: [N, H], (potential - threshold) / threshold.
         """
         fired = stop_gradient(cast(above > 0.0, "float"))
         return with_gradient(fired, above, stop_gradient(self.dampening * relu(1.0 - absolute(above))))
@@ -470,7 +470,7 @@ class LIFCell(SizedCell):
 class ALIFCell(LIFCell):
     """Leaky integrate-and-fire neurons that adapt: each spike raises their threshold for a while.
 
-    It computes::
+    The step is::
 
         current = x @ i2h_w.T + i2h_b + z_prev @ spikes_w.T
         u = adaptation * u_prev + (1 - adaptation) * z_prev
@@ -478,7 +478,7 @@ class ALIFCell(LIFCell):
         B = threshold + strength * u
         z = where(v > B, 1, 0)
 
-    On the backward pass the slope of z by `w = (v - B) / B` counts as `dampening * max(0, 1 - abs(w))`.
+    In the backward pass the slope of z with respect to `w = (v - B) / B` is taken as `dampening * max(0, 1 - abs(w))`.
 
     Bellec and others 2018, "Long short-term memory and learning-to-learn in networks of spiking neurons",
     arXiv 1803.09574.
@@ -495,12 +495,12 @@ class ALIFCell(LIFCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        adaptation: of u; the default is `exp(-1 / 200)`, 200 steps.
-        strength: how far u raises the threshold.
+        adaptation: factor of u in a step. The default is `exp(-1 / 200)`, 200 steps.
+        strength: factor with which u raises the threshold.
         forget_bias: not read; there is no gate.
 
     Raises:
-        NetError: adaptation or strength is not a finite number, or adaptation not from 0 to 1, and as `LIFCell`'s.
+        NetError: adaptation or strength is not a finite number, or adaptation not from 0 to 1, or as in `LIFCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

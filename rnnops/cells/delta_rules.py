@@ -1,4 +1,4 @@
-"""Cells whose memory is corrected by what it says of a key: delta rules, and a model that trains while it runs."""
+"""Cells that correct the value which their memory gives for a key: delta rules, and a model that trains as it runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rnnops.ops.reduction import reduce_mean
 
 @register_cell
 class DeltaNetCell(HeadCell):
-    """Linear attention by the delta rule: a step corrects what the memory says of its key.
+    """Linear attention by the delta rule: a step corrects the value that the memory gives for its key.
 
-    The parts are in the order of query, key and value, taken by head, d = H / heads features each; b is one number for
-    each head, `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)` and `swish(a) = a * sigmoid(a)`::
+    The parts are query, key and value, each split into heads of d = H / heads features. b is one number for each head,
+    `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)` and `swish(a) = a * sigmoid(a)`::
 
         q, k, v = split(x @ i2h_w.T + i2h_b, 3)
         q, k = unit(swish(q)), unit(swish(k))
@@ -30,9 +30,9 @@ class DeltaNetCell(HeadCell):
         o = S.T @ q
         y = o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
-    Schlag and others 2021, "Linear transformers are secretly fast weight programmers", arXiv 2102.11174, as Yang and
-    others 2024, arXiv 2406.06484, section 2.2, have it; without the short convolutions and the last projection, which
-    layers around the cell can be.
+    Schlag and others 2021, "Linear transformers are secretly fast weight programmers", arXiv 2102.11174, in the form of
+    Yang and others 2024, arXiv 2406.06484, section 2.2. The short convolutions and the last projection are left out:
+    layers around the cell can do them.
 
     States:
 
@@ -68,9 +68,9 @@ class DeltaNetCell(HeadCell):
         """The new memory, [N, heads, d, d], and the normalized result of the query, [N, heads, d].
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
-            left: [N, heads, d, d], what is left of the memory before.
+            left: [N, heads, d, d], the memory before, after its decay.
             parts: query, key and value before their activation, [N, H] each.
         """
         query, key, value = parts
@@ -84,13 +84,13 @@ class DeltaNetCell(HeadCell):
         Args:
             left: [N, heads, d, d], the memory before.
             key, value: [N, H].
-            rate: [N, heads], the part of the error that is corrected.
+            rate: [N, heads], the share of the error that is corrected.
         """
         k = self.direction(key)
         return left + outer(k, unsqueeze(rate, [2]) * (self.by_head(value) - read(left, k)))
 
     def direction(self, part: Blob) -> Blob:
-        """Query or key after their activation, of length 1 for each head, [N, heads, d].
+        """Query or key after the activation, with length 1 in each head, [N, heads, d].
 
         Args:
             part: [N, H].
@@ -102,8 +102,7 @@ class DeltaNetCell(HeadCell):
 class GatedDeltaNetCell(DeltaNetCell):
     """DeltaNet with a decay of each head's memory and a gate of its output.
 
-    The parts are in the order of query, key, value and gate; a and b are one number for each head, all else is as in
-    `DeltaNetCell`::
+    The parts are query, key, value and gate. a and b are one number for each head. The rest is as in `DeltaNetCell`::
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
         q, k = unit(swish(q)), unit(swish(k))
@@ -113,8 +112,8 @@ class GatedDeltaNetCell(DeltaNetCell):
         o = S.T @ q
         y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
-    Yang, Kautz and Hatamizadeh 2025, "Gated delta networks", arXiv 2412.06464, equation 10; without the short
-    convolutions and the last projection, which layers around the cell can be.
+    Yang, Kautz and Hatamizadeh 2025, "Gated delta networks", arXiv 2412.06464, equation 10. The short convolutions and
+    the last projection are left out: layers around the cell can do them.
 
     States:
 
@@ -157,8 +156,8 @@ class GatedDeltaNetCell(DeltaNetCell):
 class KDACell(DeltaNetCell):
     """Kimi delta attention: DeltaNet with a decay of each feature of each key.
 
-    The parts are in the order of query, key and value, taken by head, d = H / heads features each; b is one number for
-    each head, a and g are products of rank d, all else is as in `DeltaNetCell`::
+    The parts are query, key and value, each split into heads of d = H / heads features. b is one number for each head,
+    and a and g are products of rank d. The rest is as in `DeltaNetCell`::
 
         q, k, v = split(x @ i2h_w.T + i2h_b, 3)
         q, k, v = unit(swish(q)), unit(swish(k)), swish(v)
@@ -170,8 +169,8 @@ class KDACell(DeltaNetCell):
         g = x @ gate_low_w.T @ gate_w.T + gate_b
         y = sigmoid(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
-    Kimi Team 2025, "Kimi Linear", arXiv 2510.26692, without the short convolutions and the last projection,
-    which layers around the cell can be.
+    Kimi Team 2025, "Kimi Linear", arXiv 2510.26692. The short convolutions and the last projection are left out: layers
+    around the cell can do them.
 
     States:
 
@@ -222,10 +221,10 @@ class KDACell(DeltaNetCell):
 
 @register_cell
 class GatedDeltaProductCell(GatedDeltaNetCell):
-    """Gated DeltaNet with several corrections in a step, each by a key, a value and a rate of its own.
+    """Gated DeltaNet with several corrections in a step. Each has its own key, value and rate.
 
-    The parts are in the order of query, all keys, all values, and gate, H each. Rates are up to 2, so that a correction
-    may turn a key's value around; all else is as in `GatedDeltaNetCell`::
+    The parts are the query, all keys, all values, and the gate, H features each. Rates are up to 2, so that a
+    correction may negate a key's value. The rest is as in `GatedDeltaNetCell`::
 
         q, *kv, g = split(x @ i2h_w.T + i2h_b, 2 + 2 * products)
         b = 2 * sigmoid(x @ beta_w.T + beta_b)
@@ -237,8 +236,8 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
         y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
     Siems and others 2025, "DeltaProduct: improving state-tracking in linear RNNs via Householder products", arXiv
-    2502.10297, without the short convolutions and the last projection, which layers around the cell can be. Values
-    have no activation; in the authors' code they go through `swish`.
+    2502.10297. The short convolutions and the last projection are left out: layers around the cell can do them. Values
+    have no activation here, while they go through `swish` in the authors' code.
 
     States:
 
@@ -255,10 +254,10 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
     - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
 
     Args:
-        products: corrections in a step.
+        products: number of corrections in a step.
 
     Raises:
-        NetError: products is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: products is not a size, or heads do not divide hidden_size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -287,10 +286,10 @@ class GatedDeltaProductCell(GatedDeltaNetCell):
 
 @register_cell
 class TTTLinearCell(HeadCell):
-    """Test-time training: a linear model for each head, trained in each step by a descent on what it is to rebuild.
+    """Test-time training: each head has a linear model, which each step trains to rebuild a value from a key.
 
-    The parts are in the order of query, key and value, taken by head, d = H / heads features each; the rate is one
-    number for each head. W is `start_w[head] + S` by its columns, and e is the error of the rebuilt value::
+    The parts are query, key and value, each split into heads of d = H / heads features. The rate is one number for each
+    head. The model's matrix is W = `start_w[head] + S`, and e is the error of the rebuilt value::
 
         q, k, v = split(x @ i2h_w.T + i2h_b, 3)
         rate = sigmoid(x @ rate_w.T + rate_b) / d
@@ -305,9 +304,9 @@ class TTTLinearCell(HeadCell):
     `k + normalized(W k)`, and `outer(k, slope)` is the gradient of half its squared error.
 
     Sun and others 2024, "Learning to (learn at test time): RNNs with expressive hidden states", arXiv 2407.04620,
-    TTT-Linear with a descent in each step (mini-batches of 1), without the layers around it. The authors' code divides
-    rates by d, too. It also trains a bias of the model and a factor of the rate, rotates queries and keys, and has an
-    epsilon of 0.000001.
+    TTT-Linear with one descent in each step (mini-batches of 1), without the layers around it. The authors' code
+    divides rates by d too. It also trains a bias of the model and a factor of the rate, rotates queries and keys, and
+    has an epsilon of 0.000001.
 
     States:
 

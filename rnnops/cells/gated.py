@@ -1,4 +1,4 @@
-"""Gated cells: LSTM, GRU, MILSTM, peephole LSTM, projected LSTM and their layer-normalized kin."""
+"""Gated cells: LSTM, GRU, MILSTM, peephole LSTM, projected LSTM, and versions with layer normalization."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 from rnnops.ops.normalization import layer_normalization
 
-GATES = "ifog"  # LSTM and its kin: input, forget, output, candidate
+GATES = "ifog"  # gates of LSTM and similar cells: input, forget, output, candidate
 GRU_GATES = ("reset", "update", "output")
 
 
 def gate_inputs(gates: Blob, order: Sequence[str] = GATES) -> dict[str, Blob]:
-    """The parts of gates `[N, 4H]`, each by its name."""
+    """The parts of gates `[N, 4H]`, by their letters."""
     return dict(zip(order, split(gates, len(order), axis=-1), strict=True))
 
 
@@ -26,7 +26,7 @@ def gate_inputs(gates: Blob, order: Sequence[str] = GATES) -> dict[str, Blob]:
 class GRUCell(SizedCell):
     """Gated recurrent unit.
 
-    The parts of the input are in this order, reset, update, output::
+    The parts of the input are in the order reset, update, output::
 
         xr, xu, xo = split(x @ i2h_w.T + i2h_b, 3)
         r = sigmoid(xr + h_prev @ reset_gate_t_w.T + reset_gate_t_b)
@@ -34,8 +34,8 @@ class GRUCell(SizedCell):
         o = tanh(xo + (r * h_prev) @ output_gate_t_w.T + output_gate_t_b)
         h = u * h_prev + (1 - u) * o
 
-    With `linear_before_reset`, as cuDNN, PyTorch and, by an attribute of that name, ONNX have it, the candidate is
-    `o = tanh(xo + r * (h_prev @ output_gate_t_w.T + output_gate_t_b))`.
+    With `linear_before_reset` the candidate is `o = tanh(xo + r * (h_prev @ output_gate_t_w.T + output_gate_t_b))`.
+    This is the form of cuDNN and PyTorch, and of ONNX with its attribute of that name.
 
     Cho and others 2014, "Learning phrase representations using RNN encoder-decoder", arXiv 1406.1078, equations 5 to 8.
 
@@ -50,7 +50,7 @@ class GRUCell(SizedCell):
 
     Args:
         forget_bias: not read; there is no forget gate.
-        linear_before_reset: whether the reset gate comes after the recurrent product.
+        linear_before_reset: True if the reset gate multiplies the recurrent product, instead of the state before it.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -93,13 +93,13 @@ class GRUCell(SizedCell):
 class LSTMCell(SizedCell):
     """Long short-term memory with a forget gate.
 
-    The parts of the gates are in this order, i, f, o, g::
+    The parts of the gates are in the order i, f, o, g::
 
         i, f, o, g = split(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b, 4)
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    Hochreiter and Schmidhuber 1997, "Long short-term memory", Neural Computation 9(8); the forget gate: Gers,
+    Hochreiter and Schmidhuber 1997, "Long short-term memory", Neural Computation 9(8). The forget gate is from Gers,
     Schmidhuber and Cummins 2000, "Learning to forget", Neural Computation 12(10).
 
     States:
@@ -113,7 +113,7 @@ class LSTMCell(SizedCell):
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        forget_bias: added to f; `rnnops train` gives 1.
+        forget_bias: added to f. `rnnops train` sets it to 1.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -127,7 +127,8 @@ class LSTMCell(SizedCell):
     default_name: ClassVar[str] = "lstm"
     state_names: ClassVar[tuple[str, ...]] = ("hidden_t", "cell_t")
     recurrent_params: ClassVar[tuple[str, ...]] = ("gates_t_w", "gates_t_b")
-    training_options: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}  # gradients reach back further at once
+    # gradients then reach back further from the start
+    training_options: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         h_prev, c_prev = states
@@ -141,32 +142,32 @@ class LSTMCell(SizedCell):
         """Each gate before its nonlinearity, `[N, H]`, by its letter.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
             h_prev: the hidden state before.
-            extra: (blob, feature size) that the recurrent product reads besides it.
+            extra: (blob, feature size) of more blobs that the recurrent product reads.
         """
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
         return gate_inputs(self.normalized(step, gates))
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Extra) -> Blob:
-        """All four gates before their nonlinearity, [N, 4H]; for subclasses.
+        """All four gates before their nonlinearity, [N, 4H]. Subclasses may override it.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x: [N, 4H], the projected input.
-            h_prev: [N, H]; of a cell that projects its output, [N, P].
-            extra: (blob, feature size) that the recurrent product reads besides it.
+            h_prev: [N, H], or [N, P] in a cell that projects its output.
+            extra: (blob, feature size) of more blobs that the recurrent product reads.
         """
         size = self.get_state_dims()[0]
         return x + step.linear(h_prev, f"{self.name}/gates_t", size, len(GATES) * self.hidden_size, extra)
 
     def normalized(self, step: Step, gates: Blob) -> Blob:
-        """A hook between the gates and their nonlinearity; for subclasses.
+        """A hook between the gates and their nonlinearity, for subclasses.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             gates: [N, 4H].
         """
         return gates
@@ -184,7 +185,7 @@ class MILSTMCell(LSTMCell):
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    Wu and others 2016, "On multiplicative integration with recurrent neural networks", arXiv 1606.06630, in its general
+    Wu and others 2016, "On multiplicative integration with recurrent neural networks", arXiv 1606.06630, in the general
     form.
 
     States:
@@ -271,16 +272,16 @@ class PeepholeLSTMCell(LSTMCell):
 
 @register_cell
 class ProjectedLSTMCell(LSTMCell):
-    """LSTM whose hidden state, its output, has fewer features than its cell state.
+    """LSTM with a hidden state, its output, that has fewer features than its cell state.
 
-    The parts are in LSTM's order; gates read the smaller `h_prev`::
+    The parts are in LSTM's order. Gates read the smaller `h_prev`::
 
         i, f, o, g = split(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b, 4)
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = (sigmoid(o) * tanh(c)) @ projection_w.T
 
-    Sak, Senior and Beaufays 2014, arXiv 1402.1128, LSTMP of section 2, without its second, non-recurrent projection,
-    which a layer after the cell can be; as `torch.nn.LSTM(proj_size=P)`.
+    Sak, Senior and Beaufays 2014, arXiv 1402.1128, LSTMP of section 2, and `torch.nn.LSTM(proj_size=P)`. The paper's
+    second, non-recurrent projection is left out: a layer after the cell can do it.
 
     States:
 
@@ -293,11 +294,11 @@ class ProjectedLSTMCell(LSTMCell):
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        proj_size: P, features of the hidden state; left out, half of H, rounded up.
+        proj_size: P, features of the hidden state. The default is half of H, rounded up.
         forget_bias: added to f.
 
     Raises:
-        NetError: hidden_size or proj_size is not a size, and as `SizedCell`'s.
+        NetError: hidden_size or proj_size is not a size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -329,11 +330,11 @@ class ProjectedLSTMCell(LSTMCell):
         return self.stepped(step, [h_t, c_t], states)
 
 
-EPSILON = 1e-4  # as Caffe2
+EPSILON = 1e-4  # as in Caffe2
 
 
 class NormalizedGates(LSTMCell):
-    """Base of cells whose gates are normalized, all 4H of a row at once; again on backward with memory optimization."""
+    """Base of cells that normalize all 4H gates of a row together. memory_optimization repeats that in backward."""
 
     def get_recurrent_params(self) -> list[str]:
         return [*super().get_recurrent_params(), *self._norm_params()]
@@ -351,7 +352,7 @@ class NormalizedGates(LSTMCell):
 
 @register_cell
 class LayerNormLSTMCell(NormalizedGates):
-    """LSTM whose gates are normalized, all 4H of a row at once.
+    """LSTM that normalizes all 4H gates of a row together.
 
     With the gates `z [N, 4H]` of `LSTMCell` before their nonlinearity, and mean and variance over a row's 4H::
 
@@ -360,8 +361,8 @@ class LayerNormLSTMCell(NormalizedGates):
         c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. The paper normalizes the two products apart and
-    the cell state as well; this is the form of Caffe2, with its epsilon.
+    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. The paper normalizes the two products
+    separately, and the cell state as well. This is the form of Caffe2, with its epsilon.
 
     States:
 
@@ -390,7 +391,7 @@ class LayerNormLSTMCell(NormalizedGates):
 
 @register_cell
 class LayerNormMILSTMCell(NormalizedGates, MILSTMCell):
-    """MILSTM whose gates are normalized, all 4H of a row at once.
+    """MILSTM that normalizes all 4H gates of a row together.
 
     The gates of `MILSTMCell`, `(alpha * a + beta1) * p + beta2 * a + b`, go through the normalization of
     `LayerNormLSTMCell` before their nonlinearity.

@@ -1,4 +1,4 @@
-"""Cells with heads: linear attention, xLSTM's cells, and a GRU of blocks; states are matrices or vectors."""
+"""Cells with heads: linear attention, xLSTM's cells, and a GRU of blocks. Their states are matrices or vectors."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rnnops.ops.normalization import layer_normalization, rms_normalization
 from rnnops.ops.reduction import reduce_sum
 from rnnops.types import Array
 
-EPSILON = 1e-5  # of norms
+EPSILON = 1e-5  # added to variances and mean squares
 
 
 class HeadCell(ShapedCell):
     """A cell of heads of `d = H / heads` features, with a memory `[heads, d, d]` of keys by values.
 
     Args:
-        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        heads: number of heads, which share out H. The default is the greatest common divisor of H and 4.
 
     Raises:
-        NetError: heads is not a size or does not divide hidden_size, and as `SizedCell`'s.
+        NetError: heads is not a size or does not divide hidden_size, or as in `SizedCell`.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("memory_t",)
@@ -70,8 +70,8 @@ class HeadCell(ShapedCell):
         """A parameter `[H]`.
 
         Args:
-            step: what is written.
-            name: below the cell's name.
+            step: the step under construction.
+            name: its name below the cell's name.
             init: as for `Net.parameter`.
         """
         return step.parameter(f"{self.name}/{name}", (self.hidden_size,), init)
@@ -80,15 +80,15 @@ class HeadCell(ShapedCell):
         """A parameter `[H]` as `[heads, d]`.
 
         Args:
-            step, name, init: as `vector`'s.
+            step, name, init: as in `vector`.
         """
         return reshape(self.vector(step, name, init), [self.heads, self.width])
 
     def root_normalized(self, step: Step, blob: Blob, epsilon: float = EPSILON) -> Blob:
-        """Each head over the root of its mean square, times a parameter `norm_scale [H]`.
+        """Each head divided by the root of its mean square, times a parameter `norm_scale [H]`.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             blob: [N, heads, d].
             epsilon: added to the mean square.
         """
@@ -96,7 +96,7 @@ class HeadCell(ShapedCell):
 
 
 class BlockCell(HeadCell):
-    """A cell whose recurrent weights are a matrix for each head; its states are vectors."""
+    """A cell whose recurrent weights are one matrix for each head. Its states are vectors."""
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
         return [(self.hidden_size,)] * len(self.state_names)
@@ -105,14 +105,14 @@ class BlockCell(HeadCell):
         return [*(f"{self.name}/gates_{head}_w" for head in range(self.heads)), *super().get_recurrent_params()]
 
     def gates(self, step: Step, x_t: Blob, h_prev: Blob, count: int, extra: Extra) -> Blob:
-        """Products of x, and of each head's part of h with a matrix of its own, gate by gate, `[N, count H]`.
+        """Gates `[N, count H]`: products of x, plus products of each head's part of h with the head's own matrix.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
             h_prev: [N, H].
-            count: parts of a product; parameters `gates_<head>_w [count d, d]`.
-            extra: as `step`'s.
+            count: number of gates. Parameters are `gates_<head>_w [count d, d]`.
+            extra: as in `step`.
         """
         d, hs = self.width, split(h_prev, self.heads, axis=-1)
         products = [step.product(own, f"{self.name}/gates_{head}", d, count * d) for head, own in enumerate(hs)]
@@ -127,17 +127,17 @@ def swish(blob: Blob) -> Blob:
 
 
 def outer(key: Blob, value: Blob) -> Blob:
-    """`[N, heads, d]` twice as `[N, heads, d, d]`: what a memory holds of a key and its value."""
+    """Outer products of keys and values, both `[N, heads, d]`, as `[N, heads, d, d]`."""
     return unsqueeze(key, [3]) * unsqueeze(value, [2])
 
 
 def read(memory: Blob, query: Blob) -> Blob:
-    """The value of a key, `[N, heads, d]`."""
+    """The value that the memory gives for a key, `[N, heads, d]`."""
     return reduce_sum(memory * unsqueeze(query, [3]), axes=[2], keepdims=0)
 
 
 def unit(blob: Blob) -> Blob:
-    """Each head over its length."""
+    """Each head divided by its length."""
     return blob / sqrt(reduce_sum(blob * blob, axes=[-1]) + 1e-6)
 
 
@@ -147,15 +147,15 @@ def rate_logs(shape: Sequence[int], rng: np.random.Generator) -> Array:
 
 
 def step_biases(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Biases before `softplus`, which gives steps from 0.001 to 0.1 with uniform logarithms."""
+    """Biases before `softplus`. They give steps from 0.001 to 0.1 with uniform logarithms."""
     return np.log(np.expm1(np.exp(rng.uniform(np.log(0.001), np.log(0.1), shape))))
 
 
-RANK, TEMPERATURE = 16, 16.0  # of the gate of GLA
+RANK, TEMPERATURE = 16, 16.0  # rank and temperature of GLA's gate
 
 
 class LinearAttentionCell(HeadCell):
-    """Base of two cells: queries, keys, values and the output's gate come only from the input."""
+    """Base of two cells whose queries, keys, values and output gates depend only on the input."""
 
     recurrent_params: ClassVar[tuple[str, ...]] = ("norm_scale",)
 
@@ -168,10 +168,10 @@ class LinearAttentionCell(HeadCell):
         return step.masked_output(swish(gate) * self.joined(seen)), self.kept(step, [S_t], states)
 
     def decay(self, step: Step, x_t: Blob) -> Blob:
-        """The factor by which the memory decays, of a shape that broadcasts to `[N, heads, d, d]`.
+        """The factor by which the memory decays. It broadcasts to `[N, heads, d, d]`.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
         """
         raise NotImplementedError
@@ -181,8 +181,7 @@ class LinearAttentionCell(HeadCell):
 class RetentionCell(LinearAttentionCell):
     """Retention: linear attention with a fixed decay for each head.
 
-    The parts are in the order of query, key, value and gate; all but the gate are taken by head, d = H / heads features
-    each::
+    The parts are query, key, value and gate. All but the gate are split into heads of d = H / heads features::
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
         S = (1 - 2 ** (-5 - head)) * S_prev + outer(k, v)
@@ -228,8 +227,7 @@ class RetentionCell(LinearAttentionCell):
 class GLACell(LinearAttentionCell):
     """Gated linear attention: a decay of each feature of each key, computed from the input.
 
-    The parts are in the order of query, key, value and gate; all but the gate are taken by head, d = H / heads features
-    each::
+    The parts are query, key, value and gate. All but the gate are split into heads of d = H / heads features::
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
         a = sigmoid(x @ low_w.T @ decay_w.T + decay_b + forget_bias) ** (1 / 16)
@@ -240,7 +238,7 @@ class GLACell(LinearAttentionCell):
     `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of 0.00001.
 
     Yang and others 2024, "Gated linear attention transformers with hardware-efficient training", arXiv 2312.06635,
-    section 4, without the last projection, which a layer after the cell can be.
+    section 4. The last projection is left out: a layer after the cell can do it.
 
     States:
 
@@ -276,9 +274,9 @@ class GLACell(LinearAttentionCell):
 
 @register_cell
 class HGRN2Cell(HeadCell):
-    """Gated linear recurrence with a matrix as state: its keys are 1 minus its forget gates.
+    """Gated linear recurrence with a matrix as state. Its keys are 1 minus its forget gates.
 
-    The parts are in the order of output gate, forget gate and input, taken by head, d = H / heads features each::
+    The parts are output gate, forget gate and input, each split into heads of d = H / heads features::
 
         q, f, v = split(x @ i2h_w.T + i2h_b, 3)
         a = lower_bound + (1 - lower_bound) * sigmoid(f + forget_bias)
@@ -288,8 +286,8 @@ class HGRN2Cell(HeadCell):
 
     The mean is over all heads, and `swish(a) = a * sigmoid(a)`.
 
-    Qin and others 2024, "HGRN2: gated linear RNNs with state expansion", arXiv 2404.07904, without the last projection,
-    which a layer after the cell can be. In the paper the lower bound grows from layer to layer.
+    Qin and others 2024, "HGRN2: gated linear RNNs with state expansion", arXiv 2404.07904. The last projection is left
+    out: a layer after the cell can do it. In the paper the lower bound grows from layer to layer.
 
     States:
 
@@ -304,7 +302,7 @@ class HGRN2Cell(HeadCell):
     - `norm_scale [H]`: ones
 
     Args:
-        lower_bound: the least that the memory keeps in a step, from 0 to less than 1.
+        lower_bound: the smallest share that the memory keeps in a step, from 0 to less than 1.
         forget_bias: added to the forget gate before its sigmoid.
 
     Raises:
@@ -339,9 +337,9 @@ class HGRN2Cell(HeadCell):
 
 @register_cell
 class SLSTMCell(BlockCell):
-    """LSTM with exponential gates, which see only the hidden state of their own head.
+    """LSTM with exponential gates, which read only the hidden state of their own head.
 
-    The parts are in LSTM's order, H each, with d = H / heads for a head::
+    The parts are in LSTM's order, H features each, with d = H / heads for a head::
 
         zx = split(x @ i2h_w.T + i2h_b, 4)
         zh = split(h_prev @ gates_<head>_w.T, 4)    # of a head's part of h_prev, for that head
@@ -357,13 +355,13 @@ class SLSTMCell(BlockCell):
     States:
 
     - `hidden_t [N, H]`: h, the output
-    - `cell_t [N, H]`: c
+    - `exponent_t [N, H]`: m, the largest exponent so far. It keeps the other exponents small
     - `normalizer_t [N, H]`: n
     - `exponent_t [N, H]`: m, the largest exponent so far, which keeps the others small
 
     Trained parameters, below the cell's name:
 
-    - `i2h_w [4H, D]`, and one of each head, `gates_0_w [4d, d]`, `gates_1_w [4d, d]`, ...: xavier
+    - `i2h_w [4H, D]`, and one matrix for each head, `gates_0_w [4d, d]`, `gates_1_w [4d, d]`, ...: xavier
     - `i2h_b [4H]`: zeros
 
     Args:
@@ -394,7 +392,7 @@ class SLSTMCell(BlockCell):
 class BlockGRUCell(BlockCell):
     """GRU with recurrent weights in blocks, and normalized gates.
 
-    The parts are in the order of reset, candidate and update, H each, with d = H / heads for a block::
+    The parts are reset, candidate and update, H features each, with d = H / heads for a block::
 
         zh = h_prev @ gates_<head>_w.T    # of a block's part of h_prev, for that block
         z = x @ i2h_w.T + i2h_b + zh
@@ -404,9 +402,9 @@ class BlockGRUCell(BlockCell):
 
     `normalized` gives all 3H of a row a mean of 0 and a variance of 1, with an epsilon of 0.00001.
 
-    Hafner and others 2023, "Mastering diverse domains through world models", arXiv 2301.04104 (DreamerV3), the
-    recurrence of its sequence model, without the layers that come before the gates. The authors' code of 2023
-    normalizes the gates and has one full matrix; their later code has blocks, and normalizes the layer before instead.
+    Hafner and others 2023, "Mastering diverse domains through world models", arXiv 2301.04104 (DreamerV3): the
+    recurrence of its sequence model, without the layers before the gates. The authors' code of 2023 normalizes the
+    gates and has one full matrix. Their later code has blocks, and normalizes the layer before instead.
 
     States:
 
@@ -414,12 +412,12 @@ class BlockGRUCell(BlockCell):
 
     Trained parameters, below the cell's name:
 
-    - `i2h_w [3H, D]`, and one of each block, `gates_0_w [3d, d]`, `gates_1_w [3d, d]`, ...: xavier
+    - `i2h_w [3H, D]`, and one matrix for each block, `gates_0_w [3d, d]`, `gates_1_w [3d, d]`, ...: xavier
     - `gates_t_norm_scale [3H]`: ones
     - `i2h_b [3H]`, `gates_t_norm_bias [3H]`: zeros
 
     Args:
-        heads: blocks of the recurrent weights, 8 in the paper; left out, 4, or what H and 4 are both divisible by.
+        heads: blocks of the recurrent weights, 8 in the paper. The default is the greatest common divisor of H and 4.
         forget_bias: added to the gate that keeps the state, before its sigmoid.
 
     Example:
@@ -446,10 +444,10 @@ class BlockGRUCell(BlockCell):
 
 @register_cell
 class MLSTMCell(HeadCell):
-    """LSTM whose memory is a matrix for each head, keys by rows; its gates see only the input.
+    """LSTM with one matrix as memory for each head, keys by rows. Its gates read only the input.
 
-    The parts are in the order of query, key, value and output gate; q, k and v are taken by head, d = H / heads
-    features each, and i and f are one number for each head::
+    The parts are query, key, value and output gate. q, k and v are split into heads of d = H / heads features, and i
+    and f are one number for each head::
 
         q, k, v, o = split(x @ i2h_w.T + i2h_b, 4)
         i, f = split(x @ gates_t_w.T + concat([enter_b, forget_b]), 2)
@@ -474,7 +472,7 @@ class MLSTMCell(HeadCell):
 
     - `i2h_w [4H, D]`, `gates_t_w [2 heads, D]`: xavier
     - `i2h_b [4H]`, `enter_b [heads]`: zeros
-    - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
+    - `forget_b [heads]`: uniform in [3, 6], close to the authors' code
 
     Args:
         forget_bias: added to f.
@@ -509,14 +507,14 @@ class MLSTMCell(HeadCell):
         return step.masked_output(h_t), self.kept(step, [C_t, n_t, m_t], states)
 
     def parts(self, step: Step, x_t: Blob, extra: Extra) -> tuple[list[Blob], list[Blob]]:
-        """Query, key and value, [N, heads, d], the output gate, [N, H], and input and forget gate, [N, heads, 1].
+        """Query, key and value, [N, heads, d]; the output gate, [N, H]; input and forget gate, [N, heads, 1].
 
-        Gates are before their activation.
+        Gates come before their activation.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
-            extra: as `step`'s.
+            extra: as in `step`.
         """
         *parts, out = self.projected(step, x_t, 4, "projected_t", extra)
         q, k, v = map(self.by_head, parts)
@@ -529,7 +527,7 @@ class MLSTMCell(HeadCell):
 
 @register_cell
 class MLSTMSigmoidCell(MLSTMCell):
-    """mLSTM whose input gate is a sigmoid: it needs neither a normalizer nor the largest exponent.
+    """mLSTM with a sigmoid as input gate. It needs neither a normalizer nor the largest exponent.
 
     The parts are as in `MLSTMCell`::
 
@@ -553,7 +551,7 @@ class MLSTMSigmoidCell(MLSTMCell):
     - `i2h_w [4H, D]`, `gates_t_w [2 heads, D]`: xavier
     - `i2h_b [4H]`: zeros
     - `enter_b [heads]`: -10
-    - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
+    - `forget_b [heads]`: uniform in [3, 6], close to the authors' code
     - `norm_scale [H]`: ones
 
     Example:

@@ -1,4 +1,4 @@
-"""Simple and quasi-recurrent cells: BasicRNN, IndRNN, SRU, QRNN, MinGRU, MinLSTM."""
+"""Simple and quasi-recurrent cells: BasicRNN, IndRNN, SRU, QRNN, FastGRNN, MinGRU, MinLSTM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = {"tanh": tanh, "relu": relu}
 class BasicRNNCell(SizedCell):
     """The plain recurrent cell.
 
-    It computes::
+    The step is::
 
         h = activation(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b)
 
@@ -41,7 +41,7 @@ class BasicRNNCell(SizedCell):
         activation: `"tanh"` or `"relu"`.
 
     Raises:
-        NetError: another activation, and as `SizedCell`'s.
+        NetError: another activation, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -68,7 +68,7 @@ class BasicRNNCell(SizedCell):
 
 
 def activation_of(name: object, cell: str) -> Callable[[Blob], Blob]:
-    """The function of an activation's name. Raises NetError for an unknown one."""
+    """The function for an activation's name. Raises NetError for an unknown name."""
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise NetError("unknown activation", blob=cell, wanted=" or ".join(ACTIVATIONS), came=name)
     return ACTIVATIONS[name]
@@ -76,9 +76,9 @@ def activation_of(name: object, cell: str) -> Callable[[Blob], Blob]:
 
 @register_cell
 class IndRNNCell(SizedCell):
-    """A recurrent cell in which each unit sees only its own state.
+    """A recurrent cell in which each unit reads only its own state.
 
-    It computes::
+    The step is::
 
         h = activation(x @ i2h_w.T + i2h_b + recurrent_w * h_prev)
 
@@ -99,7 +99,7 @@ class IndRNNCell(SizedCell):
         forget_bias: not read; there is no gate.
 
     Raises:
-        NetError: another activation, and as `SizedCell`'s.
+        NetError: another activation, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -124,15 +124,15 @@ class IndRNNCell(SizedCell):
         return self.stepped(step, [self.activation(gates)], states)
 
 
-LARGEST_BIAS = 80.0  # the root of its exponential is a float32
+LARGEST_BIAS = 80.0  # above it, the root of its exponential is not a finite float32
 
 
 @register_cell
 class SRUCell(SizedCell):
-    """Simple recurrent unit: a recurrence by elements, and a highway from the input to the output.
+    """Simple recurrent unit: an elementwise recurrence, and a highway from the input to the output.
 
-    The parts are in this order, candidate, forget, highway and what takes the place of x; where D is H there are three,
-    and p is x::
+    The parts are candidate, forget, highway, and p, which replaces x. If D equals H, there are only three parts, and p
+    is x::
 
         v, f, r, p = split(x @ i2h_w.T, 4)
         f = sigmoid(f + forget_v * c_prev + forget_b + forget_bias)
@@ -141,7 +141,7 @@ class SRUCell(SizedCell):
         y = r * c + (1 - r) * p * sqrt(1 + 2 * exp(highway_bias))
 
     Lei and others 2018, "Simple recurrent units for highly parallelizable recurrence", arXiv 1709.02755, equations 1 to
-    4, the scale of the highway: section 3.2.
+    4. The scale of the highway is from section 3.2.
 
     States:
 
@@ -149,19 +149,19 @@ class SRUCell(SizedCell):
 
     The output is `y [N, H]`, which is not a state.
 
-    Trained parameters, below the cell's name, where D is not H:
+    Trained parameters, below the cell's name, if D is not H:
 
-    - `i2h_w [4H, D]`: xavier; it has 3H rows where D is H
+    - `i2h_w [4H, D]`: xavier. It has 3H rows if D equals H
     - `forget_v [H]`, `highway_v [H]`: xavier
     - `forget_b [H]`: zeros
     - `highway_b [H]`: `highway_bias`
 
     Args:
-        highway_bias: where `highway_b` starts, at most 80; it scales the highway.
+        highway_bias: start value of `highway_b`, at most 80. It scales the highway.
         forget_bias: added to f.
 
     Raises:
-        NetError: highway_bias is not a finite number, or above 80, and as `SizedCell`'s.
+        NetError: highway_bias is not a finite number, or above 80, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -180,7 +180,7 @@ class SRUCell(SizedCell):
         self.highway_bias = finite(highway_bias, "highway_bias", self.name)
         if not self.highway_bias <= LARGEST_BIAS:
             wanted = f"at most {LARGEST_BIAS}"
-            self.fail("this scale of the highway is not a finite number", wanted=wanted, came=highway_bias)
+            self.fail("the scale of the highway is not a finite number", wanted=wanted, came=highway_bias)
 
     def get_input_params(self) -> list[str]:
         return [f"{self.input_name}_w"]
@@ -207,7 +207,7 @@ class SRUCell(SizedCell):
 class QRNNCell(SizedCell):
     """Quasi-recurrent cell: a convolution of width 2 over time, and fo-pooling.
 
-    With `x_prev` the input of the step before; the parts are in this order, candidate, forget, output::
+    `x_prev` is the input of the step before. The parts are candidate, forget, output::
 
         v, f, o = split(concat([x, x_prev], axis=-1) @ i2h_w.T + i2h_b, 3)
         f = sigmoid(f + forget_bias)
@@ -219,7 +219,7 @@ class QRNNCell(SizedCell):
     States:
 
     - `cell_t [N, H]`: c
-    - `input_t [N, D]`: x, which is `x_prev` in the next step; it begins with zeros in the paper
+    - `input_t [N, D]`: x, which is `x_prev` in the next step. In the paper it begins with zeros
 
     The output is `y [N, H]`, which is not a state.
 
@@ -255,7 +255,7 @@ class QRNNCell(SizedCell):
 
 @register_cell
 class FastGRNNCell(SizedCell):
-    """Fast gated recurrent network: one product for gate and candidate, which have biases of their own.
+    """Fast gated recurrent network: gate and candidate share one product, and have separate biases.
 
     `enter` and `leak` are two numbers, the paper's zeta and nu before their sigmoid::
 
@@ -263,8 +263,8 @@ class FastGRNNCell(SizedCell):
         z = sigmoid(a + update_b + forget_bias)
         h = (sigmoid(enter) * (1 - z) + sigmoid(leak)) * tanh(a + i2h_b) + z * h_prev
 
-    Kusupati and others 2018, "FastGRNN", arXiv 1901.02358, with matrices of full rank. Biases, `enter`
-    and `leak` start as in the authors' code.
+    Kusupati and others 2018, "FastGRNN", arXiv 1901.02358, with matrices of full rank. Biases, `enter` and `leak` start
+    as in the authors' code.
 
     States:
 
@@ -305,10 +305,10 @@ class FastGRNNCell(SizedCell):
 
 
 class MinimalCell(SizedCell):
-    """Base of both cells.
+    """Base of MinGRUCell and MinLSTMCell.
 
     Args:
-        positive: candidates go through g, so that states stay positive where they begin so.
+        positive: True to put candidates through g, so that states that begin positive stay positive.
         forget_bias: added to the gate that keeps the state.
     """
 
@@ -318,7 +318,7 @@ class MinimalCell(SizedCell):
         self.positive = positive
 
     def candidate(self, value: Blob) -> Blob:
-        """g of a candidate; its two halves meet at 0, and `sigmoid(min(v, 0)) + relu(v)` is both.
+        """g of a candidate. Its two parts meet at 0. `sigmoid(min(v, 0)) + relu(v)` computes both.
 
         Args:
             value: [N, H].
@@ -328,9 +328,9 @@ class MinimalCell(SizedCell):
 
 @register_cell
 class MinGRUCell(MinimalCell):
-    """GRU without a reset gate and without a recurrent product: its gate sees only the input.
+    """GRU without a reset gate and without a recurrent product. Its gate reads only the input.
 
-    The parts are in this order, update and candidate::
+    The parts are in the order update and candidate::
 
         u, v = split(x @ i2h_w.T + i2h_b, 2)
         z = sigmoid(u - forget_bias)
@@ -350,8 +350,8 @@ class MinGRUCell(MinimalCell):
     - `i2h_b [2H]`: zeros
 
     Args:
-        positive: whether candidates go through g, so that states stay positive where they begin so.
-        forget_bias: taken off the gate that lets the candidate in, so that the state is kept.
+        positive: True to put candidates through g, so that states that begin positive stay positive.
+        forget_bias: subtracted from the gate that lets the candidate in, so that more of the state is kept.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -371,9 +371,9 @@ class MinGRUCell(MinimalCell):
 
 @register_cell
 class MinLSTMCell(MinimalCell):
-    """LSTM without a cell state and without a recurrent product: its gates see only the input.
+    """LSTM without a cell state and without a recurrent product. Its gates read only the input.
 
-    The parts are in this order, forget, input and candidate; the two gates are made to add up to 1::
+    The parts are in the order forget, input and candidate. The two gates are scaled so that their sum is 1::
 
         f, i, v = split(x @ i2h_w.T + i2h_b, 3)
         f, i = sigmoid(f + forget_bias), sigmoid(i)
@@ -393,7 +393,7 @@ class MinLSTMCell(MinimalCell):
     - `i2h_b [3H]`: zeros
 
     Args:
-        positive: whether candidates go through g, so that states stay positive where they begin so.
+        positive: True to put candidates through g, so that states that begin positive stay positive.
         forget_bias: added to f.
 
     Example:

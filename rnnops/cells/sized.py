@@ -1,8 +1,8 @@
-"""Cells with an input size and a hidden size, and the table of them by name.
+"""Cells with an input size and a hidden size, and the table of these cells by name.
 
-**The table of cells by name**. A cell's file enters its class, once, with `@register_cell`. It goes by its
-`default_name`, is made with `(input size, hidden size, name=..., **options)`, takes vectors `[N, D]` and gives vectors;
-its states may have any axes.
+**The table of cells by name**: `@register_cell` enters a class under its `default_name`. Such a cell is made with
+`(input size, hidden size, name=..., **options)`. Its inputs and outputs are vectors `[N, D]` and `[N, H]`. Its states
+may have any axes.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from rnnops.ops.movement import split
 
 
 class SizedCell(RNNCell):
-    """Base of the cells of an input size D and a hidden size H.
+    """Base of cells with an input size D and a hidden size H.
 
-    On the page of each cell: `x [N, D]` is the input of a step, `h_prev` is the state h before it, `@` is a product of
-    matrices, `*` one by elements. A state that is not a vector has more axes than `[N, H]`. Parameters are named below
-    the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either side of 0, the
-    inputs being the last axis.
+    On the page of each cell, `x [N, D]` is the input of a step, and `h_prev` is the state h before the step. `@` is the
+    product of matrices, `*` the elementwise product. A state that is not a vector has more axes than `[N, H]`.
+    Parameters are named below the cell's name, such as `lstm/i2h_w`. Parameters called xavier start uniform in
+    +-`sqrt(3 / inputs)`, where inputs is the size of the last axis.
 
-    Each state without a given start has one more parameter, its value before the first step: for `hidden_t`
-    it is `initial_hidden_state [H]`, and starts with zeros.
+    A state without a given start has one more parameter, its value before the first step. For `hidden_t` it is
+    `initial_hidden_state [H]`, and starts with zeros.
 
-    A subclass sets `default_name`, and `state_names` where it has other states, and defines `step`. One with options of
-    its own also takes `**options` and hands them on. Its signature and docstring then list its own options and these.
-    `training_options` are those with which `rnnops train` makes the cell.
+    A subclass sets `default_name`, sets `state_names` if its states differ, and defines `step`. A subclass with its own
+    options also takes `**options` and passes them on. Its signature and docstring then list its own options and these.
+    `training_options` are the options with which `rnnops train` makes the cell.
 
     Args:
         input_size: features of x, D.
         hidden_size: number of units, H.
-        forget_bias: added to the forget gate before its sigmoid, by cells that have one.
-        memory_optimization: gates are computed again on the backward pass; of a step, only states are stored.
-        drop_states: past a row's end states are zero, instead of what they were at the end.
-        name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
-            is `default_name`, and a second cell of that name in a net is an error.
-        forward_only: the recurrence has no gradient, and keeps nothing for one.
-        initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
-            `[N, H]` or `[1, N, H]` each; left out, they are parameters.
+        forget_bias: added to the forget gate before its sigmoid, in cells that have this gate.
+        memory_optimization: True to compute gates again in the backward pass, so that a step stores only its states.
+        drop_states: True for zero states past a row's end. By default states stay there.
+        name: absolute prefix of parameter names. Cells of one given name share their parameters in a net. The default
+            is `default_name`, and a second cell with that name in a net is an error.
+        forward_only: True for a recurrence without a gradient, which keeps no values for one.
+        initializer: a function of (net, cell) that is called if no initial states are given. It returns a list of
+            blobs, `[H]`, `[N, H]` or `[1, N, H]` each. By default initial states are parameters.
         init: initial values of parameters, by name or pattern below the cell's name, as for `Net.set_init`.
 
     Raises:
-        NetError: forget_bias is not a finite number, name not a name, initializer not a function; when it is applied,
-            sizes that are not integers of 0 or more.
-        ArgumentError: arguments that the class does not have, or that it lacks; one that is neither on nor off.
+        NetError: forget_bias is not a finite number, name is not a name, or initializer is not a function. When the
+            cell is applied: sizes are not integers of 0 or more.
+        ArgumentError: an argument is unknown or missing, or a flag is not a bool.
 
     Example:
         >>> class Leaky(ro.cells.SizedCell):
@@ -71,8 +71,8 @@ class SizedCell(RNNCell):
     """
 
     training_options: ClassVar[Mapping[str, Any]] = {}
-    state_names: ClassVar[tuple[str, ...]] = ("hidden_t",)  # below the cell's name
-    recurrent_params: ClassVar[tuple[str, ...]] = ()  # the same, of parameters that meet the states
+    state_names: ClassVar[tuple[str, ...]] = ("hidden_t",)  # names below the cell's name
+    recurrent_params: ClassVar[tuple[str, ...]] = ()  # names of parameters that are multiplied with the states
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -114,14 +114,15 @@ class SizedCell(RNNCell):
         return [f"{self.name}/{parameter}" for parameter in self.recurrent_params]
 
     def projected(self, step: Step, x_t: Blob, parts: int, recompute_as: str = "", extra: Extra = ()) -> list[Blob]:
-        """`W x + b` in so many parts.
+        """`W x + b`, cut into parts.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             x_t: [N, D].
-            parts: how many, of one product with the parameters `i2h_w [parts H, D]` and `i2h_b [parts H]`.
-            recompute_as: a label, where the cell's gates are this product, to be computed again on the backward pass.
-            extra: (blob, feature size) that the product reads besides x; `i2h_w` has so many more columns.
+            parts: number of parts. The product has the parameters `i2h_w [parts H, D]` and `i2h_b [parts H]`.
+            recompute_as: a label for the product, so that the backward pass computes it again. For cells whose gates
+                are this product.
+            extra: (blob, feature size) of more blobs that the product reads. `i2h_w` has as many more columns.
 
         Returns:
             A list of blobs, [N, H] each.
@@ -132,10 +133,10 @@ class SizedCell(RNNCell):
         return list(split(product, parts, axis=-1)) if parts > 1 else [product]
 
     def kept(self, step: Step, new: Sequence[Blob], previous: Sequence[Blob]) -> list[Blob]:
-        """New states, which past a row's end are what they were, or zero with `drop_states`.
+        """New states, which stay past a row's end, or become zero with `drop_states`.
 
         Args:
-            step: what is written.
+            step: the step under construction.
             new: one blob for each state.
             previous: the states before, in the same order.
 
@@ -145,27 +146,27 @@ class SizedCell(RNNCell):
         return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
 
     def stepped(self, step: Step, new: Sequence[Blob], previous: Sequence[Blob]) -> Stepped:
-        """The result of a step whose output is the first of its states.
+        """The result of a step whose output is its first state.
 
         Args:
-            step, new, previous: as `kept`'s.
+            step, new, previous: as in `kept`.
 
         Returns:
-            The first of the states that `kept` gives, and all of them.
+            The first of the states from `kept`, and all of them.
         """
         states = self.kept(step, new, previous)
         return states[0], states
 
 
 def count_of(value: object, what: str, cell: str) -> int:
-    """The value itself. Raises NetError for what is not an integer of 1 or more."""
+    """The value itself. Raises NetError if it is not an integer of 1 or more."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise NetError(f"{what} is not a size", blob=cell, wanted="an integer of 1 or more", came=repr(value))
     return int(value)
 
 
 def finite(value: object, what: str, cell: str) -> float:
-    """A number that a cell takes. Raises NetError for anything else, for NaN and for infinity."""
+    """A finite number that a cell takes. Raises NetError for all other values."""
     found = number(value, f"{what} of '{cell}'")
     if not isfinite(found):
         raise NetError(f"{what} is not a finite number", blob=cell, came=repr(value))
@@ -173,7 +174,7 @@ def finite(value: object, what: str, cell: str) -> float:
 
 
 def _joined(own: Signature, of_base: Signature) -> Signature:
-    """A signature without self, and with the arguments of a base where it takes any further options."""
+    """A signature without self. If it takes further options, the arguments of the base are added."""
     kept = [one for one in list(own.parameters.values())[1:] if one.kind is not Parameter.VAR_KEYWORD]
     if len(kept) + 1 < len(own.parameters):
         names = {one.name for one in kept}
@@ -183,7 +184,7 @@ def _joined(own: Signature, of_base: Signature) -> Signature:
 
 
 def _joined_docs(cell: type[SizedCell]) -> str:
-    """The docstring of a cell; arguments and errors that it leaves out are as its base has them."""
+    """The docstring of a cell. Arguments and errors that it leaves out are taken from its base."""
     of_base, own = sections_of(getdoc(cell.__mro__[1]) or ""), sections_of(cell.__doc__ or "")
     arguments, errors = ({**_entries(of_base, name), **_entries(own, name)} for name in ("Args", "Raises"))
     in_order = [arguments[name] for name in signature(cell).parameters if name in arguments]
@@ -198,7 +199,7 @@ def _entries(sections: Mapping[str, str], heading: str) -> dict[str, str]:
 
 
 class ShapedCell(SizedCell):
-    """Base of sized cells whose states are not vectors: a subclass says `get_state_shapes`."""
+    """Base of sized cells whose states are not vectors. A subclass defines `get_state_shapes`."""
 
     @abstractmethod
     def get_state_shapes(self) -> list[tuple[int, ...]]: ...
@@ -210,7 +211,7 @@ class ShapedCell(SizedCell):
 Entered = TypeVar("Entered", bound=type[SizedCell])
 _TABLE: dict[str, type[SizedCell]] = {}
 CELLS: Mapping[str, type[SizedCell]] = MappingProxyType(_TABLE)
-"""Classes of cells by name: what `ro.model.RNN("gru", 64)` and `rnnops train --cell gru` look up; read-only.
+"""Classes of cells by name, read-only. `ro.model.RNN("gru", 64)` and `rnnops train --cell gru` look names up here.
 
 Example:
     >>> ro.cells.CELLS["gru"](3, 4, name="mine").get_state_names()
@@ -219,16 +220,16 @@ Example:
 
 
 def register_cell(cell: Entered) -> Entered:
-    """Enter a class of cells in the table `CELLS`, as a decorator.
+    """A decorator that enters a class of cells in the table `CELLS`.
 
     Args:
-        cell: a subclass of `SizedCell` with a `default_name` of its own, by which it goes.
+        cell: a subclass of `SizedCell` with its own `default_name`, which becomes its key.
 
     Returns:
         The class itself.
 
     Raises:
-        NetError: it is no such class, or its name is taken.
+        NetError: the class is not such a class, or its name is taken.
 
     Example:
         >>> @ro.cells.register_cell

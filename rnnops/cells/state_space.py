@@ -23,9 +23,9 @@ from rnnops.types import Array
 
 @register_cell
 class SelectiveSSMCell(ShapedCell):
-    """Selective state space: S numbers of each of H channels, with steps, inputs and readings computed from the input.
+    """Selective state space: each of H channels has S numbers. Steps, inputs and readings are computed from the input.
 
-    The parts are in the order of steps, B and C::
+    The parts are steps, B and C::
 
         u = x @ i2h_w.T + i2h_b
         low, B, C = split(u @ select_w.T, [rank, S, S])
@@ -34,8 +34,8 @@ class SelectiveSSMCell(ShapedCell):
         h = exp(outer(step, 1) * A) * h_prev + outer(step * u, B)
         y = h @ C + pass_w * u
 
-    Gu and Dao 2023, "Mamba", arXiv 2312.00752, equation 2 and algorithm 2, without the block's convolution and gate,
-    which layers around the cell can be.
+    Gu and Dao 2023, "Mamba", arXiv 2312.00752, equation 2 and algorithm 2. The block's convolution and gate are left
+    out: layers around the cell can do them.
 
     States:
 
@@ -51,12 +51,12 @@ class SelectiveSSMCell(ShapedCell):
     - `pass_w [H]`: ones
 
     Args:
-        state_size: numbers of a channel, S.
-        rank: of the product that gives steps; H / 16, rounded up, if left out.
+        state_size: S, numbers of a channel.
+        rank: rank of the product that gives steps. The default is H / 16, rounded up.
         forget_bias: not read.
 
     Raises:
-        NetError: hidden_size, state_size or rank is not a size, and as `SizedCell`'s.
+        NetError: hidden_size, state_size or rank is not a size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -97,10 +97,10 @@ class SelectiveSSMCell(ShapedCell):
 
 @register_cell
 class Mamba2Cell(HeadCell):
-    """Selective state space of heads: one decay for each, and inputs and readings that heads share.
+    """Selective state space with heads. Each head has one decay, and all heads share inputs and readings.
 
-    The parts are in the order of output gate, input, B, C and steps; u is taken by head, d = H / heads features each,
-    steps are one number for each head, B and C have S features, and `swish(a) = a * sigmoid(a)`::
+    The parts are output gate, input, B, C and steps. u is split into heads of d = H / heads features, steps are one
+    number for each head, B and C have S features, and `swish(a) = a * sigmoid(a)`::
 
         z, u, B, C, t = split(x @ i2h_w.T + i2h_b, [H, H, S, S, heads])
         u, B, C = swish(u), swish(B), swish(C)
@@ -111,8 +111,8 @@ class Mamba2Cell(HeadCell):
 
     The mean is over all heads.
 
-    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD), without the block's convolution and
-    last projection, which layers around the cell can be.
+    Dao and Gu 2024, "Transformers are SSMs", arXiv 2405.21060 (Mamba-2, SSD). The block's convolution and last
+    projection are left out: layers around the cell can do them.
 
     States:
 
@@ -129,11 +129,11 @@ class Mamba2Cell(HeadCell):
     - `pass_w [heads]`, `norm_scale [H]`: ones
 
     Args:
-        state_size: features of B and C, S.
+        state_size: S, features of B and C.
         forget_bias: not read.
 
     Raises:
-        NetError: state_size is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: state_size is not a size, or heads do not divide hidden_size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -170,17 +170,17 @@ class Mamba2Cell(HeadCell):
 
 
 class PairCell(SizedCell):
-    """Base of diagonal linear recurrences of S complex numbers, each a pair of states.
+    """Base of diagonal linear recurrences of S complex numbers. Two states hold the real and the imaginary parts.
 
     Args:
-        state_size: complex numbers, S; half of H, rounded up, if left out.
+        state_size: S, the number of complex numbers. The default is half of H, rounded up.
 
     Raises:
-        NetError: hidden_size or state_size is not a size, and as `SizedCell`'s.
+        NetError: hidden_size or state_size is not a size, or as in `SizedCell`.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("real_t", "imaginary_t")
-    times: ClassVar[float] = 1.0  # 2 where a state stands for itself and its conjugate
+    times: ClassVar[float] = 1.0  # 2 if a state also stands for its conjugate
 
     def __init__(self, input_size: int, hidden_size: int, *, state_size: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
@@ -205,33 +205,35 @@ class PairCell(SizedCell):
 
     @abstractmethod
     def entering(self) -> object:
-        """Start values of `i2h_w [2S, D]`, real parts before imaginary ones."""
+        """Start values of `i2h_w [2S, D]`: first for real parts, then for imaginary parts."""
 
     @abstractmethod
     def reading(self) -> object:
-        """Start values of `read_w [H, 2S]`, real parts before negated imaginary ones."""
+        """Start values of `read_w [H, 2S]`: first for real parts, then for negated imaginary parts."""
 
     @abstractmethod
     def discrete(self, step: Step, real: Blob, imaginary: Blob) -> tuple[tuple[Blob, Blob], tuple[Blob, Blob]]:
-        """Factors of the states, [S], and what is added to them, [N, S]: real and imaginary parts.
+        """Factors of the states, [S], and the numbers that are added to them, [N, S].
+
+        Both have real and imaginary parts.
 
         Args:
-            step: what is written.
-            real, imaginary: what the input gives, [N, S].
+            step: the step under construction.
+            real, imaginary: parts of the product of the input, [N, S].
         """
 
 
 def ring(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Logarithms of `-log(size)`, angle and gamma, of sizes in a ring from 0.9 to 0.999, uniform by area."""
+    """Logarithms of `-log(size)`, angle and gamma. Sizes lie in a ring from 0.9 to 0.999, uniform by area."""
     size = np.sqrt(rng.uniform(0.9**2, 0.999**2, shape[1]))
     return np.log([-np.log(size), 2.0 * np.pi * (1.0 - rng.random(shape[1])), np.sqrt(1.0 - size**2)])
 
 
 @register_cell
 class LRUCell(PairCell):
-    """Linear recurrent unit: a diagonal linear recurrence of complex numbers that begin in a ring.
+    """Linear recurrent unit: a diagonal linear recurrence of complex numbers, whose factors start in a ring.
 
-    `eigenvalues` has a row each for sizes, angles, and the factor of the input that keeps states at one size::
+    `eigenvalues` has a row for sizes, one for angles, and one for a factor of the input that keeps states at one size::
 
         nu, theta, gamma = exp(eigenvalues)
         u, w = split(x @ i2h_w.T, 2)
@@ -240,7 +242,7 @@ class LRUCell(PairCell):
         y = concat([re, im]) @ read_w.T + x @ skip_w.T
 
     Orvieto and others 2023, "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349, section 3
-    and appendix A. The paper's C is `read_w`, imaginary parts negated. Its D is `skip_w`, a matrix here.
+    and appendix A. The paper's C is `read_w`, with imaginary parts negated. Its D is `skip_w`, a matrix here.
 
     States:
 
@@ -252,12 +254,12 @@ class LRUCell(PairCell):
     Trained parameters, below the cell's name:
 
     - `i2h_w [2S, D]`: normal, with a variance of 1 / 2D
-    - `eigenvalues [3, S]`: function `ring`, sizes between 0.9 and 0.999, as the paper's
+    - `eigenvalues [3, S]`: function `ring`, sizes from 0.9 to 0.999, as in the paper
     - `read_w [H, 2S]`: normal, with a variance of 1 / S
     - `skip_w [H, D]`: xavier
 
     Args:
-        state_size: complex numbers, S; half of H, rounded up, if left out.
+        state_size: S, the number of complex numbers. The default is half of H, rounded up.
         forget_bias: not read.
 
     Example:
@@ -284,11 +286,11 @@ class LRUCell(PairCell):
 
 
 def hippo(pairs: int) -> tuple[Array, Array]:
-    """Imaginary parts of the eigenvalues of HiPPO-N above 0, and their eigenvectors, [2 pairs, pairs]."""
+    """Positive imaginary parts of the eigenvalues of HiPPO-N, and their eigenvectors, [2 pairs, pairs]."""
     root = np.sqrt(np.arange(2 * pairs) + 0.5)
     above = np.triu(np.outer(root, root), 1)
     values, vectors = np.linalg.eigh(-1j * (above - above.T))
-    vectors *= np.exp(-1j * np.angle(vectors[:1]))  # LAPACK's phases are its own
+    vectors *= np.exp(-1j * np.angle(vectors[:1]))  # LAPACK may choose any phases
     return values[pairs:], vectors[:, pairs:]
 
 
@@ -298,20 +300,22 @@ def hippo_angles(shape: Sequence[int], rng: np.random.Generator) -> Array:
 
 
 def hippo_entering(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """A normal input matrix in the basis of eigenvectors, real parts before imaginary ones."""
+    """A normal input matrix in the basis of eigenvectors: first real parts, then imaginary parts."""
     B = hippo(shape[0] // 2)[1].conj().T @ rng.normal(0.0, max(shape[1], 1) ** -0.5, shape)
     return np.concatenate([B.real, B.imag])
 
 
 def hippo_reading(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """A normal output matrix in the basis of eigenvectors, real parts before negated imaginary ones."""
+    """A normal output matrix in the basis of eigenvectors: first real parts, then negated imaginary parts."""
     C = rng.normal(0.0, shape[1] ** -0.5, shape) @ hippo(shape[1] // 2)[1]
     return np.concatenate([C.real, -C.imag], axis=1)
 
 
 @register_cell
 class S5Cell(PairCell):
-    """Simplified state space: a continuous diagonal system of complex numbers, in steps that are trained.
+    """Simplified state space: a continuous diagonal system of complex numbers.
+
+    The lengths of its time steps are trained.
 
     A state stands for a conjugate pair::
 
@@ -322,10 +326,10 @@ class S5Cell(PairCell):
         re, im = s.real, s.imag
         y = 2 * concat([re, im]) @ read_w.T + x @ skip_w.T
 
-    Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933,
-    held for each step and with one block of HiPPO-N. The paper's C is `read_w`, imaginary parts negated. Its D is
-    `skip_w`, a matrix here, as D and H may differ. In the authors' code B starts with a variance of 1 / 2S, and C is
-    complex before the change of basis.
+    Smith, Warrington and Linderman 2023, "Simplified state space layers for sequence modeling", arXiv 2208.04933, with
+    inputs that are constant within a step, and one block of HiPPO-N. The paper's C is `read_w`, with imaginary parts
+    negated. Its D is `skip_w`, a matrix here, as D and H may differ. In the authors' code B starts with a variance of 1
+    / 2S, and C is complex before the change of basis.
 
     States:
 
@@ -344,7 +348,7 @@ class S5Cell(PairCell):
     - `skip_w [H, D]`: xavier
 
     Args:
-        state_size: conjugate pairs, S; half of H, rounded up, if left out.
+        state_size: S, the number of conjugate pairs. The default is half of H, rounded up.
         forget_bias: not read.
 
     Example:
@@ -370,29 +374,30 @@ class S5Cell(PairCell):
         re, im, log = (step.parameter(f"{self.name}/{name}", (self.state_size,), init) for name, init in starts.items())
         decay, angle = re * exp(log), im * exp(log)
         a, b = exp(decay) * cos(angle), exp(decay) * sin(angle)
-        moved = expm1(decay) * cos(angle) - 2.0 * sin(0.5 * angle) * sin(0.5 * angle)  # a - 1, exact for small steps
+        # the real part of A - 1, exact for small steps
+        moved = expm1(decay) * cos(angle) - 2.0 * sin(0.5 * angle) * sin(0.5 * angle)
         size = re * re + im * im
         g, f = (moved * re + b * im) / size, (b * re - moved * im) / size
         return (a, b), (g * real - f * imaginary, g * imaginary + f * real)
 
 
 POWER = 8.0  # c of the paper
-SLOW, FAST = 4.323, 8.987  # logits of 0.9 ** (1 / 8) and 0.999 ** (1 / 8), between which the paper lets `a` begin
+SLOW, FAST = 4.323, 8.987  # logits of 0.9 ** (1 / 8) and 0.999 ** (1 / 8); in the paper `a` starts between these two
 
 
 @register_cell
 class RGLRUCell(SizedCell):
-    """Real-gated linear recurrent unit: a diagonal linear recurrence, with gates that see only the input.
+    """Real-gated linear recurrent unit: a diagonal linear recurrence. Its gates read only the input.
 
-    The gates are in this order, recurrence and input::
+    The gates are in the order recurrence and input::
 
         u = x @ i2h_w.T + i2h_b
         r, i = split(sigmoid(u @ gates_t_w.T + gates_t_b), 2)
         a = sigmoid(recurrent_w) ** (8 * r)
         h = a * h_prev + sqrt(1 - a ** 2) * (i * u)
 
-    De and others 2024, "Griffin", arXiv 2402.19427, equations 1 to 4, without the block's convolution and gate, which
-    are layers around the cell.
+    De and others 2024, "Griffin", arXiv 2402.19427, equations 1 to 4. The block's convolution and gate are left out:
+    layers around the cell can do them.
 
     States:
 
@@ -402,8 +407,8 @@ class RGLRUCell(SizedCell):
 
     - `i2h_w [H, D]`, `gates_t_w [2H, H]`: xavier
     - `i2h_b [H]`, `gates_t_b [2H]`: zeros
-    - `recurrent_w [H]`: uniform in [4.323, 8.987], so that `sigmoid(recurrent_w) ** 8` is from 0.9 to 0.999, as the
-      paper's
+    - `recurrent_w [H]`: uniform in [4.323, 8.987], so that `sigmoid(recurrent_w) ** 8` lies between 0.9 and 0.999, as
+      in the paper
 
     Args:
         forget_bias: not read.
@@ -432,16 +437,16 @@ class RGLRUCell(SizedCell):
 
 
 MIXES = ("receptance", "decay", "key", "value", "rate", "gate")
-SLOWEST = exponential(-0.5)  # of decays, so that exp(-SLOWEST) is the least
+SLOWEST = exponential(-0.5)  # exp(-SLOWEST) is the smallest decay factor
 
 
 @register_cell
 class RWKV7Cell(HeadCell):
-    """Time mix of RWKV-7: a memory for each head, with decays, removals and replacements of each key's features.
+    """Time mix of RWKV-7: each head has a memory, and each feature of a key decays, is removed and is replaced.
 
-    Six products read each its own mix of x and the input before, `mixed(name) = x + (x_prev - x) * name_mix`. Products
-    by `low_w` and `w` are two of a low rank. With r, k, v, w, a and z by head, d = H / heads features each, and
-    `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)`::
+    Each of six products reads its own mix of x and the input before, `mixed(name) = x + (x_prev - x) * name_mix`. Pairs
+    of `low_w` and `w` are products of a low rank. r, k, v, w, a and z are split into heads of d = H / heads features,
+    and `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)`::
 
         r = mixed(receptance) @ receptance_w.T
         k = mixed(key) @ key_w.T
@@ -457,7 +462,8 @@ class RWKV7Cell(HeadCell):
     `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of `0.00001 * d`.
 
     Peng and others 2025, "RWKV-7 Goose with expressive dynamic state evolution", arXiv 2503.14456, section 4, as in a
-    first layer, without the last projection. It does not read `extra`, so that it is not a decoder of `AttentionCell`.
+    first layer, without the last projection. The cell does not read `extra`, so it cannot be a decoder of
+    `AttentionCell`.
 
     States:
 
@@ -476,11 +482,11 @@ class RWKV7Cell(HeadCell):
     - `removal_scale [H]`, `replace_scale [H]`, `norm_scale [H]`: ones
 
     Args:
-        rank: of the products that give decay, rate and gate.
+        rank: rank of the products that give decay, rate and gate.
         forget_bias: not read.
 
     Raises:
-        NetError: rank is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: rank is not a size, or heads do not divide hidden_size, or as in `SizedCell`.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -534,7 +540,7 @@ class RWKV7Cell(HeadCell):
         return step.labelled(product, f"{self.name}/{mix}_t", self.memory_optimization)
 
     def _low(self, step: Step, mix: str, x_t: Blob, x_prev: Blob) -> Blob:
-        """A product of low rank, with the paper's activation of each mix between its two parts."""
+        """A product of low rank, with the paper's activation for this mix between its two parts."""
         mixed = self._mixed(step, mix, x_t, x_prev)
         low = step.product(mixed, f"{self.name}/{mix}_low", self.input_size, self.rank)
         low = {"decay": tanh, "gate": sigmoid}.get(mix, lambda same: same)(low)

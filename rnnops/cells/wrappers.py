@@ -1,6 +1,7 @@
-"""Cells made of cells, dropout, zoneout, stacks and unrolled copies, and the presets that make a whole stack.
+"""Cells made of cells (dropout, zoneout, stacks, unrolled copies), and the presets.
 
-A preset is a cell over time in one call: `LSTM(net, x, lengths, states, dim_in, dim_out)` and its kin.
+A preset runs a cell or a whole stack over time in one call: `LSTM(net, x, lengths, states, dim_in, dim_out)` and
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rnnops.ops.shapes import constant_of_shape, dropout, shape
 
 
 class CompoundCell(RNNCell):
-    """Base of cells made of cells: states, parameters and what is prepared are those of all inside, bottom first."""
+    """Base of cells made of cells. States, parameters and prepared values are those of all of them, bottom first."""
 
     _cells: Sequence[RNNCell]
 
@@ -65,7 +66,7 @@ class CompoundCell(RNNCell):
 
 
 class WrapperCell(CompoundCell):
-    """Passes everything on to the one cell inside; subclasses change what they are for."""
+    """Passes everything on to the one cell inside. Subclasses override what they change."""
 
     owns_name: ClassVar[bool] = False
 
@@ -76,16 +77,16 @@ class WrapperCell(CompoundCell):
 
 
 class DropoutCell(WrapperCell):
-    """Inverted dropout on the output of a cell, in training only; never on its recurrent connection.
+    """Inverted dropout on the output of a cell, in training only. Its recurrent connection has no dropout.
 
-    In training an element of the output is 0 with the probability `ratio`, and else it is multiplied by `1 / (1 -
-    ratio)`; states stay as they are. Which ones are zero depends on the seed of the run, and differs from step to step.
+    In training an element of the output is 0 with probability `ratio`. Otherwise it is multiplied by `1 / (1 - ratio)`.
+    States stay unchanged. The zeros depend on the seed of the run, and differ from step to step.
 
     Its name, states and parameters are those of the cell inside.
 
     Args:
         cell: the cell inside.
-        ratio: from 0 up to but not 1; None or 0 switches it off, as does `forward_only` of the cell.
+        ratio: from 0 to less than 1. None, 0, or a cell with `forward_only` switches dropout off.
 
     Raises:
         NetError: ratio is out of range, or cell is not a cell.
@@ -104,7 +105,7 @@ class DropoutCell(WrapperCell):
     def __init__(self, cell: RNNCell, ratio: float | None) -> None:
         super().__init__(cell)
         if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio < 1):
-            self.fail("a ratio out of range", wanted="0 <= ratio < 1 or None", came=repr(ratio))
+            self.fail("the dropout ratio is out of range", wanted="0 <= ratio < 1 or None", came=repr(ratio))
         self.ratio = ratio
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
@@ -113,25 +114,25 @@ class DropoutCell(WrapperCell):
 
 
 class ZoneoutCell(WrapperCell):
-    """In training each number of a state keeps its old value with a probability; else it moves as far as on average.
+    """In training each number of a state keeps its old value with a probability. Otherwise it takes the average step.
 
-    With a new state h of the cell inside, and a random mask of ones with the probability `1 - rate`::
+    With a new state h of the cell inside, and a random mask that is one with probability `1 - rate`::
 
         h = h_prev + mask * (h - h_prev)          # in training
-        h = h_prev + (1 - rate) * (h - h_prev)    # else, and for a cell that is forward_only
+        h = h_prev + (1 - rate) * (h - h_prev)    # outside of training, or for a cell that is forward_only
 
     A step of the cell inside may compute one new state from another (an LSTM its hidden state from its cell state). It
-    does so before that state is zoned out, as in the paper. If the output is a state, it is the state after zoneout.
+    uses that state before zoneout, as in the paper. If the output is a state, it is the state after zoneout.
 
     Krueger and others 2016, "Zoneout", arXiv 1606.01305, section 3. Its name, states and parameters are those of the
     cell inside.
 
     Args:
         cell: the cell inside.
-        rates: probability of staying, from 0 to 1, of all states, or a list with one of each.
+        rates: the probability of staying, from 0 to 1: one for all states, or a list with one for each.
 
     Raises:
-        NetError: rates are out of range or of another number, or cell is not a cell.
+        NetError: a rate is out of range, the number of rates is wrong, or cell is not a cell.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -146,8 +147,8 @@ class ZoneoutCell(WrapperCell):
         count = len(cell.get_state_names())
         self.rates: list[float] = [*rates] if isinstance(rates, Sequence) else [rates] * count
         if len(self.rates) != count or not all(isinstance(r, int | float) and 0 <= r <= 1 for r in self.rates):
-            wanted = f"a probability, or {count}, one of each state"
-            self.fail("rates of zoneout out of range", wanted=wanted, came=repr(rates))
+            wanted = f"a probability, or {count}, one for each state"
+            self.fail("rates of zoneout are out of range", wanted=wanted, came=repr(rates))
 
     def step(self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Extra = ()) -> Stepped:
         output, new = self.inner_cells()[0].step(step, x_t, states, extra)
@@ -157,7 +158,7 @@ class ZoneoutCell(WrapperCell):
         return output, zoned
 
     def _zoned(self, step: Step, new: Blob, previous: Blob, rate: float) -> Blob:
-        """`previous + (1 - rate) dropout(new - previous)`, which is one of both in training, and their mean else."""
+        """`previous + (1 - rate) dropout(new - previous)`: one of both in training, else their weighted mean."""
         if rate == 0:
             return new
         change = new - previous
@@ -168,20 +169,21 @@ class ZoneoutCell(WrapperCell):
 
 
 class MultiRNNCell(CompoundCell):
-    """A stack of cells as one cell: a layer reads the output of the layer below it.
+    """A stack of cells as one cell. A layer reads the output of the layer below it.
 
-    The output of a residual layer is added to its input before it goes up. Where the last layers are residual, the
-    stack's output is the sum of their outputs and of that of the layer below. The states are those of all layers,
-    bottom first.
+    A residual layer adds its input to its output before the next layer reads it. If the last layers are residual, the
+    stack's output is the sum of their outputs and the output of the layer below them. The states are those of all
+    layers, bottom first.
 
     Args:
-        cells: from the bottom up; each needs a name of its own.
-        residual_output_layers: numbers of the residual layers, from 1; none if left out.
-        name: of the stack; parameters have the names of the cells.
+        cells: from the bottom up. Each needs a name of its own.
+        residual_output_layers: numbers of the residual layers, counted from 0; layer 0 cannot be residual. By default
+            none.
+        name: name of the stack. Parameters have the names of the cells.
 
     Raises:
-        NetError: cells are not a list of cells, two share a name, a residual layer is missing or differs in size from
-            the one below.
+        NetError: cells are not a list of cells, two share a name, or a residual layer does not exist or differs in size
+            from the layer below.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -230,10 +232,12 @@ class MultiRNNCell(CompoundCell):
 
 
 class UnrolledCell(WrapperCell):
-    """A cell written out T times in the outer net, instead of as a recurrence; all copies share their parameters.
+    """A cell that is written out T times in the outer net, instead of as a recurrence.
 
-    It computes what the cell computes; the net has T times as many ops. Its name, states and parameters
-    are those of the cell inside.
+    All copies share their parameters.
+
+    Its results equal the cell's, but the net has T times as many ops. Its name, states and parameters are those of the
+    cell inside.
 
     Args:
         cell: the cell to unroll.
@@ -273,16 +277,16 @@ class UnrolledCell(WrapperCell):
         Args:
             net: the outer net.
             inputs: [T, N, D].
-            seq_lengths: [N] int32, None for full length.
-            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
-            outputs_with_grads: not supported: gradients flow to every output that receives one.
-            reverse: from the last step to the first; each row from its own end.
+            seq_lengths: [N] int32, or None for full length.
+            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`. By default the initializer makes them.
+            outputs_with_grads: not supported. Gradients flow to every output that receives one.
+            reverse: True to go from the last step to the first. Each row starts at its own end.
 
         Returns:
             As `RNNCell.apply_over_sequence`.
 
         Raises:
-            NetError: outputs_with_grads is given, and as `RNNCell.apply_over_sequence`.
+            NetError: outputs_with_grads is given, or as in `RNNCell.apply_over_sequence`.
         """
         if outputs_with_grads is not None:
             self.fail("outputs_with_grads needs a recurrence", net, hint="Leave it out here.")
@@ -306,7 +310,7 @@ class UnrolledCell(WrapperCell):
         return concat(outputs[turn], axis=0), tuple(states)
 
     def _with_rows(self, net: Net, inputs: Blob, state: Blob, axes: int) -> Blob:
-        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting; H may be several axes."""
+        """Broadcasts an initial state `[H]`, `[N, H]` or `[1, N, H]` to `[N, H]`. H may be several axes."""
         one, features = net.constant(np.array([1], np.int64)), net.constant(np.ones(axes, np.int64))
         zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), features], axis=0))
         return squeeze(state + zeros, [0])
@@ -340,30 +344,31 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         Args:
             net: the outer net.
             input_blob: [T, N, D].
-            seq_lengths: [N] int32, None for full length; past a row's end states stay.
-            initial_states: of each layer its states, bottom first, `[H]`, `[N, H]` or `[1, N, H]`; None for parameters
+            seq_lengths: [N] int32, or None for full length. Past a row's end states stay.
+            initial_states: for each layer its states, bottom first, `[H]`, `[N, H]` or `[1, N, H]`. None for parameters
                 that start with zeros.
             dim_in: features of the input, D.
-            dim_out: number of units, H, or a list with one of each layer, bottom first.
-            scope: prefix of parameter and result names; a free one is made up if left out.
-            outputs_with_grads: positions in the last layer's results that may get gradients; all if left out.
-            return_params: whether `{"input": [...], "recurrent": [...]}`, the parameter blobs, comes behind the states.
-            memory_optimization: gates are computed again on the backward pass instead of stored.
-            forget_bias: added to the forget gate, where there is one.
-            forward_only: the recurrence has no gradient.
-            drop_states: past a row's end states are zero, instead of what they were.
-            return_last_layer_only: else the results of all layers are returned, bottom first.
-            static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
+            dim_out: number of units, H, or a list with one for each layer, bottom first.
+            scope: prefix of parameter and result names. By default a free one is made up.
+            outputs_with_grads: positions in the last layer's results that may get gradients. By default all.
+            return_params: True to also return `{"input": [...], "recurrent": [...]}`, the parameter blobs, after the
+                states.
+            memory_optimization: True to compute gates again in the backward pass instead of storing them.
+            forget_bias: added to the forget gate, if there is one.
+            forward_only: True for a recurrence without a gradient.
+            drop_states: True for zero states past a row's end. By default states stay there.
+            return_last_layer_only: False to return the results of all layers, bottom first.
+            static_rnn_unroll_size: T, to write out the steps in the outer net instead of a recurrence.
             init: initial values of parameters, by name or pattern below `scope`, as for `Net.set_init`.
             **cell_options: further arguments of `{kind}Cell`: {options}.
 
         Returns:
-            A tuple of, for each state of the last layer, all its values, [T, N, H], and the last, [1, N, H].
+            A tuple with two blobs for each state of the last layer: all its values, [T, N, H], and the last, [1, N, H].
 
         Raises:
-            NetError: an option that the cell does not have, sizes that are none, states of another number.
-            RecurrentError: an input or states that do not fit the cell.
-            ArgumentError: arguments that the function does not have, or that it lacks.
+            NetError: the cell does not have an option, a size is not a size, or the number of states is wrong.
+            RecurrentError: an input or states do not fit the cell.
+            ArgumentError: an argument is unknown or missing.
 
         Example:
             >>> net = ro.Net("model", sizes_for="float32")
@@ -398,7 +403,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
 
 
 def _stack(cell_class: Callable[..., RNNCell], name: str, sizes: Sequence[int], options: dict[str, Any]) -> RNNCell:
-    """One cell, or a stack of `<name>/layer_<i>` whose bottom layer has its input weights under `<name>/i2h`."""
+    """One cell, or a stack of `<name>/layer_<i>`. The bottom layer has its input weights under `<name>/i2h`."""
     if len(sizes) < 2:
         raise NetError("dim_out is an empty list", blob=name, wanted="a size for each layer")
     if len(sizes) == 2:
@@ -417,11 +422,11 @@ def _check_options(cell_class: Callable[..., RNNCell], net: Net, kind: str, opti
 
 
 def _places(net: Net, name: str, given: Sequence[int] | None, first: int, count: int) -> list[int] | None:
-    """Positions in the last layer's results as positions in those of all layers."""
+    """Positions in the last layer's results, as positions in the results of all layers."""
     places = None if given is None else list(given) if isinstance(given, Sequence) else [given]
     for place in places or ():
         if not isinstance(place, int) or not 0 <= place < count:
-            problem = "outputs_with_grads names no result of the last layer"
+            problem = "outputs_with_grads names a result that the last layer does not have"
             raise NetError(problem, net=net.name, blob=name, wanted=f"0 to {count - 1}", came=repr(place))
     return None if places is None else [first + place for place in places]
 
@@ -434,7 +439,7 @@ def _params(net: Net, cell: RNNCell) -> dict[str, list[Blob]]:
 
 
 def _free_name(net: Net, kind: str) -> str:
-    """`lstm`, `lstm_1`, ...: a prefix that no blob of the net has."""
+    """A prefix that no blob of the net has: `lstm`, `lstm_1`, ..."""
     base = net.scoped(kind.lower())
     candidates = (base if k == 0 else f"{base}_{k}" for k in count())
     return next(name for name in candidates if not any(blob.startswith(f"{name}/") for blob in net.blob_names))

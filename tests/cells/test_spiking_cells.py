@@ -87,9 +87,9 @@ def test_numbers_of_neurons_that_are_none() -> None:
         with pytest.raises(ro.NetError, match=f"{name} is not a finite number; got nan"):
             ro.cells.LIFCell(3, 4, **{name: np.nan})
     for decay in (-0.1, 1.5):
-        with pytest.raises(ro.NetError, match="decay is not a share; wanted 0 to 1"):
+        with pytest.raises(ro.NetError, match="decay is out of range; wanted 0 to 1"):
             ro.cells.LIFCell(3, 4, decay=decay)
-        with pytest.raises(ro.NetError, match="adaptation is not a share; wanted 0 to 1"):
+        with pytest.raises(ro.NetError, match="adaptation is out of range; wanted 0 to 1"):
             ro.cells.ALIFCell(3, 4, adaptation=decay)
     for cell, name in ((ro.cells.LSTMCell, "forget_bias"), (ro.cells.CoRNNCell, "dt"), (ro.cells.LTCCell, "elapsed")):
         with pytest.raises(ro.NetError, match=f"{name} is not a finite number; got inf"):
