@@ -1,7 +1,7 @@
-"""One family of errors, and the checks of arguments that raise them.
+"""All errors of rnnops have one base class. Functions that check arguments raise them.
 
-Each error names the net, op and blob it is about, what was wanted, what came, and what to do. Checks find misspelt
-names, unknown arguments, and flags that are not bools.
+Each error names its net, op and blob, what was wanted, what came, and what to do. Checks find misspelt names, unknown
+arguments, and flags that are not bools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RnnopsError(Exception):
 
     Args:
         problem: one sentence on what is wrong.
-        net, op, blob: the names it is about, where they are known.
+        net, op, blob: the names that the error is about, if they are known.
         wanted, came: what was expected and what was found.
         hint: what the user can do.
 
@@ -55,7 +55,7 @@ class RnnopsError(Exception):
         super().__init__(self._text())
 
     def again(self) -> RnnopsError:
-        """A fresh error of the same content, to raise an error that was found earlier."""
+        """A new error with the same content, to raise an error again that was found earlier."""
         return type(self)(
             self.problem, net=self.net, op=self.op, blob=self.blob, wanted=self.wanted, came=self.came, hint=self.hint
         )
@@ -82,7 +82,7 @@ class NetError(RnnopsError):
 
 
 class OpError(RnnopsError):
-    """An op is declared wrongly, or does not do what it declares; for those who write ops.
+    """An op is declared wrongly, or behaves differently from its declaration. For authors of ops.
 
     Example:
         >>> from rnnops.net.schema import OpSchema, register
@@ -95,18 +95,19 @@ class OpError(RnnopsError):
     """
 
 
-OWN_ERRORS = (RnnopsError, MemoryError)  # these say by themselves what they are about
+OWN_ERRORS = (RnnopsError, MemoryError)  # these texts need no name of a rule
 
 
 def failed_rule(rule: str, error: Exception, net: str, op: str) -> OpError:
-    """The error that says whose rule it was that raised one."""
+    """The error that names the rule which raised `error`."""
     return OpError(f"its rule `{rule}` fails with {type(error).__name__}: {error}", net=net, op=op)
 
 
 class NamedRule:
-    """Turns an exception of an op's rule into an OpError that names net, op and rule; errors of rnnops stay.
+    """Turns an exception of an op's rule into an OpError that names net, op and rule. Errors of rnnops pass unchanged.
 
-    A class is faster than a generator here, and every call of a rule is in one. The op's label is made only for errors.
+    A class is faster here than a generator, and every call of a rule runs in one. The op's label is made only for
+    errors.
     """
 
     def __init__(self, rule: str, net: str, op: Op) -> None:
@@ -121,7 +122,7 @@ class NamedRule:
 
 
 class TypeRuleError(RnnopsError):
-    """Shapes or dtypes do not fit an op: dtypes are looked at when it is called, shapes when they are known.
+    """Shapes or dtypes do not fit an op. Dtypes are checked when the op is called, shapes when they are known.
 
     Example:
         >>> net = ro.Net("n")
@@ -148,7 +149,7 @@ class FeedError(RnnopsError):
 
 
 class StreamError(RnnopsError):
-    """A stream was opened, or is used, wrongly: names, shapes of states, rows that are not there, two threads.
+    """A stream was opened or used wrongly: names, shapes of states, rows that do not exist, two threads.
 
     Example:
         >>> net = ro.Net("n")
@@ -190,7 +191,7 @@ class GradientError(RnnopsError):
 
 
 class NumericsError(RnnopsError):
-    """A run with `check_numerics=True` made a number that is not finite, or a matrix has no inverse or factor.
+    """A run with `check_numerics=True` made a number that is not finite. Or a matrix has no inverse or factor.
 
     Example:
         >>> net = ro.Net("n")
@@ -203,7 +204,7 @@ class NumericsError(RnnopsError):
 
 
 class CheckpointError(RnnopsError):
-    """A checkpoint policy, or an argument of one, that makes no sense.
+    """A checkpoint policy, or an argument of one, is wrong.
 
     Example:
         >>> net = ro.Net("n")
@@ -216,7 +217,7 @@ class CheckpointError(RnnopsError):
 
 
 class UnknownCheckpointError(CheckpointError):
-    """A checkpoint policy names blobs that are not there.
+    """A checkpoint policy names blobs that do not exist.
 
     Example:
         >>> net = ro.Net("n")
@@ -229,7 +230,7 @@ class UnknownCheckpointError(CheckpointError):
 
 
 class NothingToRecomputeError(CheckpointError):
-    """A checkpoint policy leaves nothing to compute again, though it was asked to.
+    """A checkpoint policy was meant to leave blobs to recompute, but leaves none.
 
     Example:
         >>> net = ro.Net("n")
@@ -242,7 +243,7 @@ class NothingToRecomputeError(CheckpointError):
 
 
 class NoBottleneckError(CheckpointError):
-    """No blobs were found at which a net can be cut into segments.
+    """A net has no blobs at which it can be cut into segments.
 
     Example:
         >>> net = ro.Net("n")
@@ -282,7 +283,7 @@ class DeviceError(RnnopsError):
 
 
 class ParseError(RnnopsError):
-    """The text of a net cannot be read; `came` is what stands there.
+    """The text of a net cannot be read. `came` is the text at that place.
 
     Example:
         >>> ro.parse_net("net n(x: flaot)")
@@ -293,7 +294,7 @@ class ParseError(RnnopsError):
 
 
 class OutOfMemoryError(RnnopsError, MemoryError):
-    """An array, or a plan, does not fit in memory; Python's MemoryError as well.
+    """An array, or a plan, does not fit in memory. It is also a MemoryError of Python.
 
     Example:
         >>> net = ro.Net("n")
@@ -305,11 +306,12 @@ class OutOfMemoryError(RnnopsError, MemoryError):
     """
 
 
-NO_ROOM = ("cannot allocate memory", "failed to map segment", "not enough memory", "out of memory")  # systems' words
+# words of operating systems
+NO_ROOM = ("cannot allocate memory", "failed to map segment", "not enough memory", "out of memory")
 
 
 def out_of_memory_of(error: Exception, net: str | None, op: str | None = None) -> OutOfMemoryError | None:
-    """The error to raise for one that says that memory ran out, a net named in it; None for any other error."""
+    """The error to raise for an error that says that memory ran out. It names the net. None for other errors."""
     if isinstance(error, OutOfMemoryError):
         problem, details = error.problem, {"op": error.op or op, "blob": error.blob, "hint": error.hint}
         found = OutOfMemoryError(problem, net=net, wanted=error.wanted, came=error.came, **details)
@@ -325,12 +327,12 @@ MORE_ROOM = "Give the process more memory; run.plan(...).memory() shows what eac
 
 
 def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
-    """`Add -> gates`: how errors name one op of a net."""
+    """`Add -> gates`: the name of an op in errors."""
     return f"{op_type} -> {', '.join(name for name in outputs if name)}"
 
 
 class UnknownNameError(RnnopsError, AttributeError):
-    """Something has no attribute of this name; Python's AttributeError as well.
+    """An object has no attribute of this name. It is also an AttributeError of Python.
 
     Example:
         >>> ro.arctan
@@ -341,7 +343,7 @@ class UnknownNameError(RnnopsError, AttributeError):
 
 
 class ArgumentError(RnnopsError, TypeError):
-    """A function was called with arguments that it has not, or without some that it needs; Python's TypeError as well.
+    """A function was called with unknown arguments, or without required ones. It is also a TypeError of Python.
 
     Example:
         >>> ro.softmax(ro.Net("n").input("x"), dim=1)
@@ -352,7 +354,7 @@ class ArgumentError(RnnopsError, TypeError):
 
 
 class ModelError(RnnopsError):
-    """A model or a layer is put together or called wrongly.
+    """A model or a layer is built or called wrongly.
 
     Example:
         >>> ro.model.Dense(-1)
@@ -385,7 +387,7 @@ class GradientNormError(OptimizerError):
 
 
 class SaveError(RnnopsError):
-    """A model cannot be saved, or a file holds no intact model, or not this one.
+    """A model cannot be saved, or a file does not hold an intact model, or not this one.
 
     Example:
         >>> class Line(ro.model.Model):
@@ -404,7 +406,7 @@ class SaveError(RnnopsError):
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 Settings = TypeVar("Settings", bound=type)
-MEANINGS = {  # of arguments
+MEANINGS = {  # names of other libraries -> argument here
     "dim": "axis",
     "dims": "axes",
     "keepdim": "keepdims",
@@ -415,7 +417,7 @@ MEANINGS = {  # of arguments
 
 
 class OnnxError(RnnopsError):
-    """A file is not an ONNX model that can be read here, or a net cannot be written as one.
+    """A file is not an ONNX model that rnnops can read, or a net cannot be written as one.
 
     Example:
         >>> try:
@@ -427,9 +429,9 @@ class OnnxError(RnnopsError):
 
 
 class MissingPackageError(OnnxError, ImportError):
-    """The package `onnx`, which parses and writes the files, is not installed.
+    """The package `onnx`, which reads and writes the files, is not installed.
 
-    It is raised by `import rnnops.onnx`, and is an ImportError, too.
+    It is raised by `import rnnops.onnx`, and is also an ImportError.
 
     Example:
         >>> issubclass(ro.onnx.MissingPackageError, (ro.onnx.OnnxError, ImportError))
@@ -438,10 +440,10 @@ class MissingPackageError(OnnxError, ImportError):
 
 
 def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str] | None = None) -> str | None:
-    """A hint for a misspelt name, None where nothing is near.
+    """A hint for a misspelt name. None if no known name is near.
 
     Args:
-        meanings: what names of other libraries are called here.
+        meanings: names of other libraries -> names here.
     """
     word, names = str(name), list(known)
     lower = {known.lower(): known for known in names}
@@ -451,12 +453,12 @@ def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str]
 
 
 def is_flag(value: object) -> bool:
-    """True if a value says on or off: a bool of Python or NumPy, or the integer 1 or 0."""
+    """True for a flag: a bool of Python or NumPy, or the integer 1 or 0."""
     return isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1))
 
 
 def check_flags(owner: str, **flags: object) -> None:
-    """Raise ArgumentError for options of `owner` that are on or off, and were given neither: `"no"` would be true."""
+    """Raise ArgumentError for flags of `owner` that are not flags. Without this check `"no"` would count as true."""
     for name, value in flags.items():
         if not is_flag(value):
             came = repr(value)[:60]
@@ -466,10 +468,10 @@ def check_flags(owner: str, **flags: object) -> None:
 def named_arguments(
     function: Callable[Parameters, Returned], hints: Mapping[str, str] | None = None
 ) -> Callable[Parameters, Returned]:
-    """Let a call with arguments that a function has not be an error that says which it has.
+    """Makes an error of a call with unknown arguments. It lists the arguments that the function has.
 
     Args:
-        hints: name of an argument that it has not -> what to do.
+        hints: unknown argument -> what to do.
     """
 
     @wraps(function)
@@ -484,7 +486,7 @@ def named_arguments(
 
 
 def named_options(init: Callable[..., None]) -> Callable[..., None]:
-    """As `named_arguments`, for an `__init__`; errors are told by the class that is made, not by a base of it."""
+    """As `named_arguments`, for an `__init__`. Errors name the class that is made, not its base."""
 
     @wraps(init)
     def called(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -499,7 +501,7 @@ def named_options(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def named_settings(settings: Settings) -> Settings:
-    """The same for a class whose `__init__` others wrote, a dataclass, as a decorator above theirs."""
+    """As `named_options`, a decorator for a class whose `__init__` is generated (a dataclass)."""
     settings.__init__ = named_options(settings.__init__)  # type: ignore[misc]
     return settings
 
@@ -511,7 +513,7 @@ def check_call(
     cause: TypeError,
     hints: Mapping[str, str],
 ) -> None:
-    """Raise ArgumentError where arguments do not fit; else a TypeError came from within."""
+    """Raise ArgumentError if arguments do not fit the function. Otherwise the TypeError came from inside it."""
     shape = signature(function)
     try:
         shape.bind(*args, **kwargs)
@@ -520,7 +522,8 @@ def check_call(
         unknown = [name for name in kwargs if name not in names]
         meanings = {other: here for other, here in MEANINGS.items() if here in names}
         hint = hints.get(unknown[0]) or did_you_mean(unknown[0], names, meanings) if unknown else None
-        is_op = function.__name__ == "__call__"  # of an op, which is told by its own name and not by its base's
+        # an op has its own name, while the function's name would be that of its base
+        is_op = function.__name__ == "__call__"
         called = type(args[0]).__name__ if is_op and args else function.__qualname__
         hint = hint or (getattr(args[0], "call_hint", None) if is_op and args else None)
         kinds = {parameter.kind: name for name, parameter in shape.parameters.items()}
@@ -530,28 +533,28 @@ def check_call(
 
 
 class Attributes:
-    """A class whose unknown attributes are errors that say what is near.
+    """A class whose unknown attributes raise errors that suggest near names.
 
-    `_attribute_meanings`: what attributes of other libraries are called here.
+    `_attribute_meanings`: attributes of other libraries -> attributes here.
     """
 
     __slots__ = ()
     _attribute_meanings: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(type(self), name):  # a property that lacks another attribute: its own error tells which
+        if hasattr(type(self), name):  # a property lacks another attribute, and its own error names that one
             object.__getattribute__(self, name)
         problem = f"a {type(self).__name__} has no attribute '{name}'"
-        if name.startswith("_"):  # what Python itself asks for, before there is a name to tell
+        if name.startswith("_"):  # Python asks for such attributes before the object has a name
             raise UnknownNameError(problem)
         known = [known for known in dir(type(self)) if not known.startswith("_")]
         hint = did_you_mean(name, known, self._attribute_meanings) or self._attribute_hint(name)
         raise UnknownNameError(problem, hint=hint, **self._place())
 
     def _place(self) -> dict[str, str]:
-        """The net and the blob that this is, or belongs to, for errors.
+        """The net and the blob of this object, for errors.
 
-        It reads attributes by `object.__getattribute__`, as one that is not there yet would be asked for without end.
+        It reads attributes by `object.__getattribute__`, because a missing attribute would lead to endless recursion.
         """
         return {}
 

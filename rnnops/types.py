@@ -1,11 +1,12 @@
-"""Dtypes and types of blobs, and arrays other than NumPy's.
+"""Dtypes and types of blobs, and arrays that are not NumPy's.
 
-Nets are dtype-free: a float blob has the dtype `"float"` until a run resolves it to the one float dtype of its feeds.
+Nets have no fixed float dtype: a float blob has the dtype `"float"`. A run replaces it by the one float dtype of its
+feeds.
 
-**Twins** are for arrays that only know where their elements lie, with as much of NumPy as running a net takes of views.
-What a view is, NumPy decides: an array has a twin, a NumPy array of the same shape and strides over a frame as large as
-its memory. Slicing, reshaping and transposing go to the twin; where its first element lies in the frame tells where the
-array's lies in the memory. Who derives a class from this one says what copying elements means.
+**Twins** are for arrays (of a device, for example) that know only where their elements lie. NumPy decides what a view
+of them is: each array has a twin, a NumPy array of the same shape and strides in a frame as large as the array's
+memory. Slicing, reshaping and transposing go to the twin. The place of the twin's first element in the frame is the
+place of the array's first element in the memory. A subclass defines how elements are copied.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ FLOATS = (FLOAT, "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 BOOL = "bool"
 NUMERIC = FLOATS + INTEGERS
-OPAQUE = "opaque"  # what only rnnops itself hands from op to op, such as step workspaces
+OPAQUE = "opaque"  # values that only rnnops passes from op to op, such as step workspaces
 ANY = (*NUMERIC, BOOL)
-MOST_ELEMENTS = 2**60  # an array has fewer: with eight bytes each, as indices have, no pointer could address them
+MOST_ELEMENTS = 2**60  # an array has fewer elements: with eight bytes each, pointers could not address so many
 
 
 def is_signed(dtype: str) -> bool:
-    """True if a dtype is one of integers that may be below 0."""
+    """True for dtypes of integers that may be negative."""
     return dtype in INTEGERS and not dtype.startswith("u")
 
 
 def limit(dtype: str, side: int) -> float | int:
-    """The least number of a dtype, or for a side of 1 the largest."""
+    """The smallest number of a dtype, or with side 1 the largest."""
     if is_float(dtype):
         return side * float("inf")
     return int(np.iinfo(dtype).min if side < 0 else np.iinfo(dtype).max)
@@ -60,12 +61,12 @@ class Type:
 
     @property
     def rank(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """Number of elements."""
         return prod(self.shape)
 
     @property
@@ -76,7 +77,7 @@ class Type:
         return self.size * np.dtype(self.dtype).itemsize
 
     def in_words(self) -> str:
-        """`float32[3, 4], 12 elements, 48 bytes`."""
+        """As text: `float32[3, 4], 12 elements, 48 bytes`."""
         return f"{self}, {self.size} elements, {self.nbytes} bytes"
 
     def __str__(self) -> str:
@@ -84,7 +85,7 @@ class Type:
 
 
 def is_too_large(shape: Shape) -> bool:
-    """True if no memory can hold an array of a shape; NumPy has none of it even where another size is 0."""
+    """True if no memory can hold an array of this shape. NumPy refuses such a shape even if another size is 0."""
     elements = prod(shape)
     return elements >= MOST_ELEMENTS or (elements == 0 and prod(filter(None, shape)) >= MOST_ELEMENTS)
 
@@ -94,14 +95,14 @@ def type_of(array: Array) -> Type:
     return Type(_name_of(array.dtype), array.shape)
 
 
-_name_of: Callable[[np.dtype[Any]], str] = lru_cache(maxsize=64)(str)  # NumPy works a name out anew each time
+_name_of: Callable[[np.dtype[Any]], str] = lru_cache(maxsize=64)(str)  # cached, as NumPy computes a name anew each time
 
 
 COMPLEX = "Complex numbers are pairs of reals: one blob for each part."  # a hint
 
 
 def dtype_name(dtype: object) -> str:
-    """Normalise what a user gives as a dtype (`"int32"`, `np.int32`, `"float"`) to a name in `ANY`."""
+    """The name in `ANY` of a dtype that a user gives (`"int32"`, `np.int32`, `"float"`)."""
     name = dtype if isinstance(dtype, str) else _numpy_name(dtype)
     if name not in ANY:
         hint = COMPLEX if "complex" in name else None
@@ -110,7 +111,7 @@ def dtype_name(dtype: object) -> str:
 
 
 def _numpy_name(dtype: object) -> str:
-    """The name of a NumPy dtype or scalar class; other things are only shown."""
+    """The name of a NumPy dtype or scalar class. Other objects are only shown in errors."""
     if not isinstance(dtype, np.dtype | type):
         return repr(dtype)
     try:
@@ -125,7 +126,7 @@ def is_float(dtype: str) -> bool:
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape | None:
-    """The common shape under multidirectional broadcasting (ONNX, NumPy), or None where there is none."""
+    """The common shape by the broadcasting of ONNX and NumPy. None if there is none."""
     rank = max((len(shape) for shape in shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
@@ -141,14 +142,15 @@ Self = TypeVar("Self", bound="TwinArray")
 
 
 class TwinArray:
-    """An array by its twin.
+    """An array that is described by its twin.
 
     Args:
-        memory: in which it lies; it has a `frame`, of bytes, and the address of that as `start`.
+        memory: the memory in which it lies. `memory.frame` is an array of its bytes, which starts at the address
+            `memory.start`.
         twin: a view of the memory's frame.
     """
 
-    where: ClassVar[str]  # it lies, for errors
+    where: ClassVar[str]  # name of the memory's place, for errors
 
     def __init__(self, memory: Any, twin: Any) -> None:
         self.memory, self.twin = memory, twin
@@ -203,7 +205,7 @@ class TwinArray:
     # -- views -----------------------------------------------------------------------------------------------------
 
     def viewed(self: Self, twin: Any) -> Self:
-        """The array whose twin this view of the same frame is."""
+        """The array that belongs to another view of the same frame."""
         return type(self)(self.memory, twin)
 
     def __getitem__(self: Self, key: Any) -> Self:
@@ -214,7 +216,7 @@ class TwinArray:
         return self.viewed(self.twin[(*keys, ...) if Ellipsis not in keys else key])
 
     def reshape(self: Self, *shape: Any) -> Self:
-        """A view where there is one, else a copy."""
+        """A view if possible, else a copy."""
         twin = self.twin.reshape(*shape)
         if self.size == 0 or np.may_share_memory(twin, self.memory.frame):
             return self.viewed(twin)
@@ -228,7 +230,7 @@ class TwinArray:
         return self.viewed(self.twin.transpose(*axes))
 
     def strided(self: Self, offset: int, shape: tuple[int, ...], strides: Sequence[int]) -> Self:
-        """The elements of the array, or of a copy, that lie so; offset and strides count elements in order."""
+        """Elements of the array (or of a copy) at given places. Offset and strides count elements in order."""
         found = _steps_through(self.twin, offset, shape, strides)
         if found is not None:
             first, steps = found
@@ -244,14 +246,14 @@ class TwinArray:
         raise NotImplementedError
 
     def assign(self, value: Any) -> None:
-        """Take the elements of another array."""
+        """Copies the elements of another array into this one."""
         raise NotImplementedError
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self[key].assign(value)
 
     def contiguous(self: Self) -> Self:
-        """The array, or a copy where its elements do not lie one behind the other in order."""
+        """The array, or a copy if its elements are not in order without gaps."""
         return self if self.flags.c_contiguous else self.copy()
 
     def broadcast_to(self: Self, shape: tuple[int, ...]) -> Self:
@@ -261,9 +263,9 @@ class TwinArray:
 def _steps_through(
     array: Any, offset: int, shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[slice, ...], list[int]] | None:
-    """Slices to the first element, and bytes from each to the next, of such elements in an array without gaps.
+    """Slices that lead to the first element, and strides in bytes, for such elements of an array without gaps.
 
-    None where a step goes on from the end of one axis in another, so that no number of bytes is that of all steps.
+    None if a stride would have to go on from the end of one axis in another, so that no single stride in bytes fits.
     """
     if array.size == 0 or 0 in shape or not array.ndim:
         return None

@@ -69,7 +69,7 @@ TOLD = {
     "links of a stream the wrong way round": "An output feeds an input: {'y': 'h0'}.",
     "an input of a stream that is called rows": "stream({'rows': array})",
     "an export that is unknown": "got 'elf'",
-    "a parameter of no size": "blob 'w': not a shape; wanted integers of 0 or more; got (3, -1). No size is left",
+    "a parameter of no size": "blob 'w': not a shape; wanted integers of 0 or more; got (3, -1). No size can be left",
     "a net in the place of a cell": "Give cell in place of cell.net: ro.scan takes cells, ro.recurrent_net takes nets.",
     "initial values of a name that a layer has not": "blob 'weight': init= names no parameter of 'dense'",
     "initial values without a name": 'a dict of names, {"gates_t_w": array, "*_b": "zeros"}; got',
@@ -84,7 +84,7 @@ TOLD = {
     "an online step with more rows": "wanted (1, 4); got (2, 4). The net fixes this shape. Make the net for other rows",
     "gradients that end after no step": "truncate= is not a number of steps; wanted an integer of 1 or more; got 0",
     "an inverse": "Did you mean solve, of the unit matrix for an inverse?",
-    "a vector behind solve": "wanted [..., 3, k]; got [3]. A vector is ro.unsqueeze(b, [-1]).",
+    "a vector behind solve": "wanted [..., 3, k]; got [3]. Give a vector as ro.unsqueeze(b, [-1]).",
     "a matrix that is singular": "op 'Solve -> solve_0': a matrix is singular or not positive definite",
     "an initial state of an export without states": "States are named by states=, output -> input.",
     "an initial state of an export under its output": "That output feeds 'h0': name the input.",
@@ -232,7 +232,7 @@ def test_a_file_of_another_model_has_a_short_error(tmp_path: Path) -> None:
 
 def test_lengths_of_another_number_of_rows() -> None:
     module = mistakes()
-    told = "wanted int32[2]; got int32[3]. One length is wanted for each row."
+    told = "wanted int32[2]; got int32[3]. Each row needs one length."
     rejects(ro.TypeRuleError, lambda: module.RUN(module.fed(lengths=np.array([1, 2, 3]))), told)
 
 
@@ -392,7 +392,7 @@ def test_indices_that_are_none() -> None:
 
 
 def test_constants_without_a_net() -> None:
-    hint = "Ops take NumPy arrays and numbers as they are, x @ A; else ro.constant(x.net, A)."
+    hint = "Ops take NumPy arrays and numbers directly, x @ A; else use ro.constant(x.net, A)."
     constant: Any = ro.constant
     rejects(ro.ArgumentError, lambda: constant(np.ones(2)), "'value'", hint)
     rejects(ro.NetError, lambda: constant(np.ones(2), "int32"), "this is not a net", hint)

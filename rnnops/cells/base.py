@@ -54,20 +54,20 @@ class Step:
     references: dict[str, Blob] = field(default_factory=dict)
 
     def parameter(self, name: str, shape: Sequence[int], init: object) -> Blob:
-        """A parameter by its absolute name; the one that is there already, if there is one.
+        """A parameter by its absolute name. An existing one is returned.
 
         Args:
-            name: as it is, whatever scope is open.
-            shape: of it.
+            name: the absolute name. Open scopes do not apply.
+            shape: its shape.
             init: as for `Net.parameter`: `"zeros"`, `"xavier"`, a number, ...
 
         Raises:
-            NetError: it is there already with another shape.
+            NetError: it exists with another shape.
         """
         return parameter(self.net, name, shape, init)
 
     def outer_blob(self, name: str, blob: Blob) -> Blob:
-        """A blob of the outer net as the step sees it.
+        """The blob of the step net that stands for a blob of the outer net.
 
         Args:
             name: the blob's name in the step net.
@@ -395,8 +395,7 @@ class RNNCell(ABC):
             reverse: True to go from the last step to the first. Each row starts at its own end.
 
         Returns:
-            The output, [T, N, O], and a tuple. The tuple has two blobs for each state: all its values, [T, N, H], and
-            the last, [1, N, H].
+            The output, [T, N, O], and a tuple with all values, [T, N, H], and the last one, [1, N, H], of each state.
 
         Raises:
             NetError: the number of states is wrong, lengths are not an int32 blob, or the net has another cell of this

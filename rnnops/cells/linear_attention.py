@@ -355,7 +355,7 @@ class SLSTMCell(BlockCell):
     States:
 
     - `hidden_t [N, H]`: h, the output
-    - `exponent_t [N, H]`: m, the largest exponent so far. It keeps the other exponents small
+    - `cell_t [N, H]`: c
     - `normalizer_t [N, H]`: n
     - `exponent_t [N, H]`: m, the largest exponent so far, which keeps the others small
 

@@ -151,7 +151,7 @@ class SRUCell(SizedCell):
 
     Trained parameters, below the cell's name, if D is not H:
 
-    - `i2h_w [4H, D]`: xavier. It has 3H rows if D equals H
+    - `i2h_w [4H, D]`: xavier; it has 3H rows if D equals H
     - `forget_v [H]`, `highway_v [H]`: xavier
     - `forget_b [H]`: zeros
     - `highway_b [H]`: `highway_bias`

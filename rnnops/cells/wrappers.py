@@ -351,8 +351,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
             dim_out: number of units, H, or a list with one for each layer, bottom first.
             scope: prefix of parameter and result names. By default a free one is made up.
             outputs_with_grads: positions in the last layer's results that may get gradients. By default all.
-            return_params: True to also return `{"input": [...], "recurrent": [...]}`, the parameter blobs, after the
-                states.
+            return_params: True to also return the parameter blobs, `{"input": [...], "recurrent": [...]}`, at the end.
             memory_optimization: True to compute gates again in the backward pass instead of storing them.
             forget_bias: added to the forget gate, if there is one.
             forward_only: True for a recurrence without a gradient.
@@ -363,7 +362,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
             **cell_options: further arguments of `{kind}Cell`: {options}.
 
         Returns:
-            A tuple with two blobs for each state of the last layer: all its values, [T, N, H], and the last, [1, N, H].
+            A tuple with all values, [T, N, H], and the last one, [1, N, H], of each state of the last layer.
 
         Raises:
             NetError: the cell does not have an option, a size is not a size, or the number of states is wrong.

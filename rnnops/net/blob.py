@@ -1,12 +1,13 @@
-"""Blobs: named values of a net, with operators, methods and subscripts as arrays have them.
+"""Blobs: named values of a net. They have operators, methods and subscripts like arrays.
 
-**Subscripts**, `x[0, ..., :H]`, become ops, Slice, Gather, Squeeze, Unsqueeze, as NumPy means them. Axes before an
-Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
+**Subscripts**, `x[0, ..., :H]`, become the ops Slice, Gather, Squeeze and Unsqueeze, with NumPy's meaning. Axes before
+an Ellipsis count from the front, and axes behind it from the back, so the rank need not be known.
 
-Limits: one array of indices, only with full slices; masks are not subscripts, as their sizes depend on values.
+Limits: an array of indices goes only with full slices, and only one is allowed. Masks are not allowed, because sizes
+would depend on values.
 
-**NumPy's functions**: `np.tanh(blob)` and `np.concatenate([a, b])` append ops, as operators do. They have NumPy's
-names, argument order and defaults; the ops are ONNX's. A function that has no op here is a named error.
+**NumPy's functions**: `np.tanh(blob)` and `np.concatenate([a, b])` append ops, like operators. They have NumPy's names,
+argument order and defaults, and ONNX's ops. A function without an op raises an error that names it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 else:  # which reads this module: an op gives blobs
     schema = LazyModule("rnnops.net.schema")
 
-FIRST, LAST = -(2**63), 2**63 - 1  # ONNX's words for "from the first" and "to the last"
+FIRST, LAST = -(2**63), 2**63 - 1  # ONNX's numbers for "from the first" and "to the last"
 WANTED = "integers, slices of integers, None, `...`, or one array of integers"
 
 
@@ -36,10 +37,10 @@ def subscript(blob: Blob, key: Any) -> Blob:
     """The blob `blob[key]`.
 
     Args:
-        key: integers, slices of integers, None (a new axis of size 1), one Ellipsis; or one array, list or blob of
-            integers.
+        key: integers, slices of integers, None (a new axis of size 1), and at most one Ellipsis. Or one array, list or
+            blob of integers.
 
-    Raises NetError for anything else.
+    Raises NetError for other keys.
     """
     items = [_with_dtype(blob, item) for item in (key if isinstance(key, tuple) else [key])]
     split = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
@@ -55,7 +56,10 @@ def subscript(blob: Blob, key: Any) -> Blob:
 
 
 def _with_dtype(blob: Blob, item: Any) -> Any:
-    """An item, an empty list as integers, as NumPy takes it. Raises NetError for lists of several lengths within."""
+    """An item of a subscript. An empty list counts as integers, as in NumPy.
+
+    Raises NetError for lists of unequal lengths.
+    """
     try:
         return np.zeros(np.shape(item), np.int64) if isinstance(item, list) and not np.size(item) else item
     except ValueError:
@@ -63,7 +67,7 @@ def _with_dtype(blob: Blob, item: Any) -> Any:
 
 
 def _axis(items: Sequence[Any], split: int, i: int, counted: Any) -> int:
-    """The axis of item i: from the front, or from the back where an Ellipsis lies before it."""
+    """The axis of item i. It counts from the front, or from the back if an Ellipsis comes before it."""
     return sum(map(counted, items[:i])) if i < split else -sum(map(counted, items[i:]))
 
 
@@ -80,17 +84,17 @@ def _is_none(item: Any) -> bool:
 
 
 def _is_old(item: Any) -> bool:
-    """True if an item stands for an axis of the operand."""
+    """True if an item uses an axis of the operand."""
     return item is not None
 
 
 def _is_left(item: Any) -> bool:
-    """True if an item stands for an axis of the result."""
+    """True if an item makes an axis of the result."""
     return not _is_integer(item)
 
 
 def _check(blob: Blob, item: Any) -> None:
-    """Raise NetError for an item that is not a part of a subscript."""
+    """Raise NetError for an item that cannot be part of a subscript."""
     if item is Ellipsis:
         _refuse(blob, "a subscript has one `...` at most", item)
     dtype = _dtype(item) if _is_array(item) else None
@@ -106,7 +110,7 @@ def _check(blob: Blob, item: Any) -> None:
 
 
 def _dtype(item: Any) -> str:
-    """Of an array of indices."""
+    """The dtype of an array of indices."""
     return str(np.asarray(item).dtype if isinstance(item, list) else item.dtype)
 
 
@@ -115,20 +119,20 @@ def _refuse(blob: Blob, problem: str, item: Any, hint: str | None = None) -> NoR
 
 
 def _gathered(blob: Blob, items: list[Any], split: int) -> Blob:
-    """The elements that an array of indices takes; its place among the items is that of a full slice afterwards."""
+    """The elements that an array of indices takes. Its place among the items becomes a full slice."""
     arrays = [i for i, item in enumerate(items) if _is_array(item)]
     if not arrays:
         return blob
     if any(item != slice(None) for i, item in enumerate(items) if i != arrays[0]):
         hint = "Take one subscript after the other: x[:, indices][0]."
-        _refuse(blob, "an array of indices stands with other subscripts", tuple(items), hint)
+        _refuse(blob, "an array of indices cannot go with other subscripts", tuple(items), hint)
     found = blob.net.call("Gather", blob, items[arrays[0]], _axis(items, split, arrays[0], _is_old))
     items.clear()
     return found
 
 
 def _sliced(blob: Blob, items: Sequence[Any], split: int) -> Blob:
-    """The part that integers and slices select; axes of integers stay, with size 1."""
+    """The part that integers and slices select. Axes with integers stay, with size 1."""
     cuts = [(_axis(items, split, i, _is_old), *_bounds(item)) for i, item in enumerate(items) if item is not None]
     cuts = [cut for cut in cuts if cut[1:] != (0, LAST, 1)]
     if not cuts:
@@ -158,7 +162,7 @@ UFUNCS: dict[str, str] = {
 }  # fmt: skip
 LISTED = "ro.op_names() lists all ops."
 PRODUCT = "A product of matrices, over the last axis of x, is x @ w."
-INSTEAD = {  # of functions that have no op
+INSTEAD = {  # hints for functions that have no op
     **dict.fromkeys(("dot", "inner", "vdot"), PRODUCT),
     **dict.fromkeys(("tensordot", "outer"), 'Use ro.einsum("ni,nj->nij", x, y), say.'),
     **dict.fromkeys(("trace", "diagonal"), 'Use ro.einsum("nii->ni", x), say.'),
@@ -178,7 +182,7 @@ Axis = int | Sequence[int] | None
 
 
 def call_ufunc(net: Net, ufunc: np.ufunc, method: str, operands: Sequence[Any], options: dict[str, Any]) -> Any:
-    """The op of an elementwise function. Raises NetError where there is none, and for `out=`, `where=`, `dtype=`."""
+    """Appends the op of an elementwise function. Raises NetError if it has none, or for `out=`, `where=`, `dtype=`."""
     name = ufunc.__name__
     if method != "__call__":
         _refuse_function(net, f"{name}.{method}", f"np.{name} itself; np.sum, np.max, np.cumsum fold")
@@ -194,7 +198,7 @@ def call_ufunc(net: Net, ufunc: np.ufunc, method: str, operands: Sequence[Any], 
 
 
 def call_function(net: Net, function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A function of NumPy applied to blobs. Raises NetError for functions and arguments that have no op."""
+    """Applies a function of NumPy to blobs. Raises NetError for functions and arguments without an op."""
     name = function.__name__
     made = FUNCTIONS.get(function)
     if made is None:
@@ -212,12 +216,12 @@ def _refuse_function(net: Net, name: str, wanted: str, came: str | None = None) 
         raise NetError(f"np.{name} has no such form for blobs", net=net.name, wanted=wanted, came=came, hint=LISTED)
     own = own_name(name)
     hint = f"Use ro.{own}." if own else INSTEAD.get(name)
-    told = None if hint else wanted  # all that there is, where nothing is near
+    told = None if hint else wanted  # shown only if no name is near
     raise NetError(f"np.{name} has no op for blobs", net=net.name, wanted=told, hint=hint or LISTED)
 
 
 def own_name(name: str) -> str | None:
-    """The function of ro that has this name, or this name of NumPy; None where there is none."""
+    """The function of ro with this name, or for this name of NumPy. None if there is none."""
     known = {op.lower(): schema.schema_of(op).__name__ for op in schema.op_names()}
     return known.get(name.replace("_", "").lower())
 
@@ -282,20 +286,19 @@ def _reflected(op: str) -> Callable[[Blob, Operand], Blob]:
 
 
 class Blob(Attributes):
-    """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
+    """A handle on a value of a net. `net.inputs`, `net.parameter` and ops make blobs; users do not.
 
-    `+ - * / % ** @ == != < <= > >= & | ~ -x +x abs(x)` append ops; either side may be a Python number or a NumPy array.
-    Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`) do so
-    with NumPy's arguments and defaults.
+    `+ - * / % ** @ == != < <= > >= & | ~ -x +x abs(x)` append ops. One side may be a Python number or a NumPy array.
+    Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`)
+    append ops too, with NumPy's arguments and defaults.
 
     Args:
-        net: that it belongs to.
+        net: the net to which it belongs.
         name: unique in the net.
 
     Raises:
-        NetError: where a value is asked for that there is only in a run, as by `bool(x)`, `float(x)`, `len(x)` or a
-            loop.
-        UnknownNameError: for an attribute that arrays have and blobs have not; it says what does the same.
+        NetError: for a value that exists only in a run, as with `bool(x)`, `float(x)`, `len(x)` or a loop.
+        UnknownNameError: for an attribute of arrays that blobs do not have. It says what to use instead.
 
     Example:
         >>> net = ro.Net("n")
@@ -331,21 +334,21 @@ class Blob(Attributes):
 
     @property
     def type(self) -> Type | None:
-        """Dtype and shape where sizes are already known, as in a gradient net; else None."""
+        """Dtype and shape if sizes are known already, as in a gradient net; else None."""
         return self.net.type_of(self.name)
 
     @property
     def shape(self) -> Shape:
-        """Sizes, where inputs declare theirs.
+        """Sizes, if inputs declare theirs.
 
         Raises:
-            NetError: they are known only once there are feeds; `ro.shape(x)` is a blob.
+            NetError: they are known only once there are feeds. Use the blob `ro.shape(x)` then.
         """
         return self.net.shape_of(self.name)
 
     @property
     def ndim(self) -> int:
-        """How many axes there are.
+        """Number of axes.
 
         Raises:
             NetError: the shape is known only once there are feeds.
@@ -353,16 +356,16 @@ class Blob(Attributes):
         return len(self.shape)
 
     def named(self, name: str) -> Blob:
-        """Give this blob a name: errors and printed nets say it, cells and `recompute=` find it.
+        """Gives this blob a name. Errors and printed nets show it, and cells and `recompute=` can refer to it.
 
         Args:
-            name: printable, not taken in the net; open name scopes go before it.
+            name: printable, and not taken in the net. Open name scopes are put before it.
 
         Returns:
             The same blob.
 
         Raises:
-            NetError: the name is taken or no name, or the net is a snapshot.
+            NetError: the name is taken or not a name, or the net is a snapshot.
 
         Example:
             >>> net = ro.Net("n")
@@ -434,10 +437,10 @@ class Blob(Attributes):
         """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`.
 
         Args:
-            axes: of x, in the order of the result, one by one or as a list; reversed if left out.
+            axes: axes of x, in the order of the result, one by one or as a list. Reversed if left out.
 
         Returns:
-            A blob of these sizes.
+            A blob with the sizes in that order.
 
         Raises:
             TypeRuleError: once shapes are known, they do not name every axis once.
@@ -449,11 +452,11 @@ class Blob(Attributes):
         """The same elements in other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`.
 
         Args:
-            shape: sizes, one by one, as a list, or as an int64 blob; one -1 is worked out from the others, and 0 is a
-                size of 0, as in NumPy.
+            shape: sizes, one by one, as a list, or as an int64 blob. One -1 is computed from the others. 0 is a size of
+                0, as in NumPy.
 
         Returns:
-            A blob of these sizes.
+            A blob of this shape.
 
         Raises:
             NetError: sizes are not integers.
@@ -468,8 +471,8 @@ class Blob(Attributes):
         """The sum over some axes, or over all; `ro.reduce_sum` with NumPy's defaults.
 
         Args:
-            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
-            keepdims: whether they stay as axes of size 1.
+            axis: an axis, or several as a tuple. Negative ones count from the end. None for all.
+            keepdims: True to keep the reduced axes, with size 1.
 
         Returns:
             The other axes, x's dtype.
@@ -484,8 +487,8 @@ class Blob(Attributes):
         """The mean over some axes, or over all; `ro.reduce_mean` with NumPy's defaults.
 
         Args:
-            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
-            keepdims: whether they stay as axes of size 1.
+            axis: an axis, or several as a tuple. Negative ones count from the end. None for all.
+            keepdims: True to keep the reduced axes, with size 1.
 
         Returns:
             The other axes, x's dtype.
@@ -500,8 +503,8 @@ class Blob(Attributes):
         """The largest element along some axes, or of all; `ro.reduce_max` with NumPy's defaults.
 
         Args:
-            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
-            keepdims: whether they stay as axes of size 1.
+            axis: an axis, or several as a tuple. Negative ones count from the end. None for all.
+            keepdims: True to keep the reduced axes, with size 1.
 
         Returns:
             The other axes, x's dtype.
@@ -516,8 +519,8 @@ class Blob(Attributes):
         """The smallest element along some axes, or of all; `ro.reduce_min` with NumPy's defaults.
 
         Args:
-            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
-            keepdims: whether they stay as axes of size 1.
+            axis: an axis, or several as a tuple. Negative ones count from the end. None for all.
+            keepdims: True to keep the reduced axes, with size 1.
 
         Returns:
             The other axes, x's dtype.

@@ -1,7 +1,7 @@
-"""Drawings of boxes and edges, and nets as such drawings.
+"""Drawings of boxes and edges, and drawings of nets.
 
-A net has a box for each input, op and output, nets that ops hold within their boxes, and sizes where these are known.
-Shapes tell what a box stands for, borders what the backward pass does with it.
+A net has a box for each input, op and output. Nets that ops hold are drawn in the ops' boxes. Sizes are shown if they
+are known. The shape of a box shows its kind, its border how the backward pass treats it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from rnnops.svg import DrawingLayout, Edge, Point, Size
 from rnnops.types import FLOAT, OPAQUE, Shape, Type
 from rnnops.util import cached_property, folded, scrolled
 
-LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # from line to line, around texts, and above the first one
+LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # height of a line, margin around texts, space above the first text
 OPS = ("constant", "op", "recurrence", "fused")
-ASIDE = 8.0  # from where edges go down from a box to where one comes back
-HEAD = "\nhead"  # key of the texts of a box around a drawing
-Drawn = tuple[list[str], float, float, dict[str, float]]  # elements, width, height, where edges enter: key -> from left
+ASIDE = 8.0  # distance at which edges turn off from a box, and come back to it
+HEAD = "\nhead"  # key of the texts of a surrounding box
+# elements, width, height, and for each key the distance from the left at which its edge enters
+Drawn = tuple[list[str], float, float, dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box with lines of text, and what is drawn within it.
+    """A box with lines of text and an optional inner drawing.
 
     Args:
-        kind: what its shape and colour tell: `input`, `sequence`, `state`, `parameter`, `constant`, `op`, `recurrence`,
+        kind: shown by shape and colour: `input`, `sequence`, `state`, `parameter`, `constant`, `op`, `recurrence`,
             `fused` or `output`.
-        mark: what its border tells besides: `checkpoint`, `kept`, `boundary` or `recomputed`; `""` for nothing.
-        note: what is shown of it besides, where somebody points at it.
-        joined: box within -> box outside that it is bound to, by key.
-        bound: box within -> the blob outside that it is bound to, in words.
+        mark: shown by the border: `checkpoint`, `kept`, `boundary` or `recomputed`; `""` for none.
+        note: text that is shown under the pointer.
+        joined: inner box -> outer box to which it is bound, by key.
+        bound: inner box -> name of the outer blob to which it is bound.
     """
 
     lines: tuple[str, ...]
@@ -57,7 +58,7 @@ class Box:
 
     @property
     def named(self) -> str:
-        """Its name for others: the last line of an op, the first of inputs and outputs."""
+        """Its name in texts of other boxes: the last line of an op, the first line of inputs and outputs."""
         return self.lines[-1 if self.kind in OPS else 0]
 
 
@@ -66,11 +67,11 @@ class Drawing(svg.Picture):
     """Boxes and edges between them.
 
     Args:
-        title: what is drawn.
-        boxes: by key, each after those that it reads.
-        edges: (source, target) -> what is said of it.
-        opened: whether nets that boxes hold are drawn inside of them; else a notebook shows them below the picture.
-        turns: state -> the output that is its value at the next step, by key.
+        title: the subject of the drawing.
+        boxes: by key. Each box comes after the boxes that it reads.
+        edges: (source, target) -> label.
+        opened: True to draw nets inside of the boxes that hold them. Otherwise a notebook shows them below the picture.
+        turns: state -> the output that is its value in the next step, by key.
     """
 
     title: str
@@ -81,7 +82,7 @@ class Drawing(svg.Picture):
 
     @property
     def svg(self) -> str:
-        """The picture, as a document of its own."""
+        """The picture as an SVG document."""
         shown, width, height, _ = self._drawn(self.title)
         colours = [*dict.fromkeys(self._colours())]
         wide, high = svg.legend_size(colours, width)
@@ -92,15 +93,15 @@ class Drawing(svg.Picture):
         return "\n".join([self.title, *(f"  {line}" for line in self._said())])
 
     def _below(self) -> str:
-        """The contents of closed boxes, to be opened there."""
+        """The contents of closed boxes, which a reader can open there."""
         shut = [(box, box.inner) for box in self.boxes.values() if box.inner is not None and not self.opened]
         return "".join(folded(": ".join(box.lines), scrolled(one.svg) + one._below()) for box, one in shut)
 
     def _said(self, joined: Mapping[str, str] | None = None) -> Iterator[str]:
-        """A line for each box, with what it reads.
+        """A line for each box, which names the boxes that it reads.
 
         Args:
-            joined: box -> the name of what it is bound to outside.
+            joined: box -> name of the outer blob to which it is bound.
         """
         reads = {key: [name] for key, name in (joined or {}).items()}
         for state, output in self.turns.items():
@@ -115,7 +116,7 @@ class Drawing(svg.Picture):
                 yield from (f"  {line}" for line in (box.inner.title, *said_within))
 
     def _colours(self) -> Iterator[tuple[str, str]]:
-        """Classes of the style sheet, and what they mean."""
+        """Classes of the style sheet, and their meanings."""
         for box in self.boxes.values():
             for word in box.told:
                 yield f"box {'op ' if word == box.mark else ''}{word}", word
@@ -125,10 +126,10 @@ class Drawing(svg.Picture):
             yield "way next", "next step"
 
     def _drawn(self, title: str = "", around: Box | None = None) -> Drawn:
-        """Elements with the upper left corner at 0, and the size.
+        """The elements, with the upper left corner at 0, and the size.
 
         Args:
-            around: the box in which they lie; its texts are at the top.
+            around: the surrounding box, whose texts are at the top.
         """
         inner = {k: b.inner._drawn(around=b) for k, b in self.boxes.items() if b.inner and self.opened}
         labels = {edge: "\n".join((*edge, "label")) for edge, label in self.edges.items() if label}
@@ -154,7 +155,7 @@ class Drawing(svg.Picture):
         return [*above, svg.group(shown, x=left, y=top)], width, layout.height + top + MARGIN, enter
 
     def _ports(self, inner: Mapping[str, Drawn], labels: Mapping[Edge, str]) -> dict[Edge, list[float]]:
-        """Where edges enter boxes to go on within them, from the left; an edge with a label comes from that."""
+        """Distances from the left at which edges enter boxes to go on inside. A labelled edge comes from its label."""
         found: dict[Edge, list[float]] = {}
         for target, (_, _, _, enter) in inner.items():
             for key, x in enter.items():
@@ -169,16 +170,16 @@ class Drawing(svg.Picture):
         ports: Mapping[Edge, Sequence[float]],
         top: Mapping[str, Size],
     ) -> DrawingLayout:
-        """Places; a label is a box without a border on the way of its edge, so that nothing lies over it.
+        """Places of boxes and labels. A label counts as a box without a border on its edge, so that nothing covers it.
 
         Args:
-            top: what lies above all boxes: texts, and the places at which edges enter.
+            top: sizes of what lies above all boxes: texts, and the places where edges enter.
         """
         before: dict[str, dict[str, Size]] = {}
         for edge, key in labels.items():
             before.setdefault(edge[1], {})[key] = svg.text_width(self.edges[edge], svg.SMALL), LINE
         whole = {**top}
-        for key, size in sizes.items():  # each after what it reads
+        for key, size in sizes.items():  # each box comes after those that it reads
             whole |= {**before.get(key, {}), key: size}
         edges = [(key, key.removesuffix("\nentry")) for key in top if key != HEAD]
         edges += [edge for edge, label in self.edges.items() if not label]
@@ -187,7 +188,7 @@ class Drawing(svg.Picture):
         return svg.lay_out(whole, [*edges, *self.turns.items()], top, aims)
 
     def _edge(self, edge: Edge, way: list[Point], ends: Sequence[float]) -> Iterator[str]:
-        """Lines: back to a state, to each place where it goes on within a box, or with an arrow to a box."""
+        """Lines of an edge: back to a state, to each place where it goes on inside a box, or with an arrow to a box."""
         if edge in self.turns.items():
             yield svg.way(_aside(way)[::-1], "way next")
         if edge in self.turns.items() and edge not in self.edges:
@@ -199,7 +200,7 @@ class Drawing(svg.Picture):
 
 
 def _aside(way: list[Point]) -> list[Point]:
-    """A way whose ends keep a distance from those of other edges, on the side to which it goes."""
+    """A way whose ends keep a distance from other edges, on the side to which it goes."""
     (x, _), (a, _) = way[0], way[-1]
     count = 2 if way[1][0] == x else 1
     begin, end = x + copysign(ASIDE, way[count][0] - x), a + copysign(ASIDE, way[-2][0] - a)
@@ -226,22 +227,25 @@ def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
     return svg.group(parts, box.note)
 
 
-WIDTH = 72  # letters of a line of results of a recurrence
+WIDTH = 72  # most letters of a line with the results of a recurrence
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-LONGEST = 28  # characters of an attribute's value that are shown
-HIDDEN = ("cell", "backward", "keep", "output_grads", "types")  # what the box of a recurrence shows by other means
-VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")  # Transpose is drawn: sizes change
-ORDER = ("kept", "boundary", "recomputed", "checkpoint")  # the first of these that one of an op's results has
+LONGEST = 28  # most characters of an attribute's value that are shown
+# attributes of a recurrence that its box shows in other ways
+HIDDEN = ("cell", "backward", "keep", "output_grads", "types")
+# Transpose is drawn, because it changes sizes
+VIEWS = ("Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+# an op gets the first of these marks that one of its results has
+ORDER = ("kept", "boundary", "recomputed", "checkpoint")
 Types = Mapping[str, Type]
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The meaning of borders of a net's blobs.
+    """The meaning of the borders of a net's blobs.
 
     Args:
         blobs: name -> `kept`, `boundary` or `recomputed`.
-        notes: name -> what is told of it where somebody points at it.
+        notes: name -> text that is shown under the pointer.
         within: key of a recurrence -> marks of its cell.
     """
 
@@ -250,11 +254,11 @@ class Marks:
     within: Mapping[str, Marks] = field(default_factory=dict)
 
     def beside(self, others: Marks) -> Marks:
-        """These, and others, which win."""
+        """These marks and others. The others win."""
         return Marks({**self.blobs, **others.blobs}, {**self.notes, **others.notes}, {**self.within, **others.within})
 
     def first_of(self, names: list[str]) -> str:
-        """The mark of an op with such results."""
+        """The mark of an op with these results."""
         found = {self.blobs[name] for name in names if name in self.blobs}
         return next((mark for mark in ORDER if mark in found), "")
 
@@ -266,9 +270,9 @@ def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True, views: 
     """A drawing of a net.
 
     Args:
-        shapes: input -> its shape, where that is not declared.
-        opened: whether cells are drawn within recurrences.
-        views: whether ops that only give elements another shape are drawn.
+        shapes: input -> its shape, for inputs that do not declare one.
+        opened: True to draw cells inside of recurrences.
+        views: True to draw ops that only change the shape.
     """
     return draw_typed(net, known_types(net, shapes), opened, views)
 
@@ -282,12 +286,12 @@ def draw_typed(
     title: str = "",
     float_dtype: str = "float32",
 ) -> Drawing:
-    """A drawing of a net the types of whose blobs are known, or of some.
+    """A drawing of a net whose types are known, or some of them.
 
     Args:
-        marks: what borders tell.
-        title: `net` and its name, if left out.
-        float_dtype: what `"float"` stands for in these types.
+        marks: meanings of the borders.
+        title: by default `net` and its name.
+        float_dtype: the dtype for `"float"` in these types.
     """
     return _Drawer(net, types, opened, views, marks or Marks(), float_dtype).drawing(title or f"net {net.name}")
 
@@ -297,7 +301,7 @@ class _Drawer:
     """Boxes and edges of one net.
 
     Args:
-        around: the recurrence whose cell it is.
+        around: the recurrence whose cell this net is.
     """
 
     net: Net
@@ -309,7 +313,7 @@ class _Drawer:
     around: Op | None = None
 
     def drawing(self, title: str) -> Drawing:
-        """All of it."""
+        """The whole drawing."""
         told = self.around.attributes if self.around else {}
         turns = {f"input {row[0]}": f"output {row[1]}" for row in told.get("states", ())}
         return Drawing(title, dict(self.boxes()), self.edges(), self.opened, turns)
@@ -321,23 +325,23 @@ class _Drawer:
 
     @cached_property
     def hidden(self) -> dict[str, str]:
-        """Blob that is not drawn, as it is a view -> the blob that it is a view of, which may be one, too."""
+        """Blob that is not drawn because it is a view -> the blob of which it is a view. That may be a view too."""
         ops = () if self.views else self.net.ops
         return {op.key: op.inputs[0] for op in ops if op.type in VIEWS and len([*filter(None, op.inputs)]) == 1}
 
     def _shown(self, blob: str) -> str:
-        """The blob that is drawn where one is read."""
+        """The blob that is drawn for a blob that is read."""
         while blob in self.hidden:
             blob = self.hidden[blob]
         return blob
 
     def _box_of(self, blob: str) -> str:
-        """The key of the box from which edges of a blob come."""
+        """The key of the box from which edges of a blob start."""
         blob = self._shown(blob)
         return self.makers[blob].key if blob in self.makers else f"input {blob}"
 
     def _with_views(self, names: Sequence[str]) -> list[str]:
-        """Blobs, and views of them that are in memory between the passes as they are."""
+        """Blobs, and their views that the backward pass keeps unchanged."""
         kept = [view for view in self.hidden if self.marks.blobs.get(view) != "recomputed"]
         return [*names, *(view for view in kept if self._shown(view) in names)]
 
@@ -352,7 +356,7 @@ class _Drawer:
             yield f"output {name}", Box((name,), "output")
 
     def edges(self) -> dict[Edge, str]:
-        """Who reads whom; where several blobs come from one op, which."""
+        """Pairs of boxes, and the blob's name if several blobs come from one op."""
         ops = [op for op in self.net.ops if op.key not in self.hidden]
         read = [(name, op.key) for op in ops for name in dict.fromkeys(map(self._shown, filter(None, op.inputs)))]
         out = [(self._shown(blob), f"output {name}") for name, blob in self.net.output_blobs.items()]
@@ -366,12 +370,12 @@ class _Drawer:
         return self._called(blob) if blob in self.makers else blob
 
     def _called(self, blob: str) -> str:
-        """Its name, after the variable that held it where one did, and its sizes."""
+        """The blob's name, after the variable that held it (if one did), and its sizes."""
         label = self.net.labels.names.get(blob)
         return f"{f'{label}: ' if label else ''}{blob} {self._shape(blob)}".rstrip()
 
     def _shape(self, blob: str) -> str:
-        """Its sizes, and its dtype where it holds no floats."""
+        """The blob's sizes, and its dtype unless it holds floats."""
         kind = self.types.get(blob)
         if kind is None or kind.dtype == OPAQUE:
             return ""
@@ -407,7 +411,7 @@ class _Drawer:
         return Box(lines, kind, None, mark, self.marks.note_of(names))
 
     def _slice(self, op: Op) -> tuple[str, str]:
-        """A slice as Python writes it, and the blob that it gives: an axis that is dropped next has only an index."""
+        """A slice in Python's form, and the blob that it gives. An axis that is dropped next shows only its index."""
         if len([*filter(None, op.inputs)]) > 1:
             return _shortened(op), op.key
         first, *more = [one for one in self.net.ops if op.key in one.inputs] or [op]
@@ -425,7 +429,7 @@ class _Drawer:
         return drawer.drawing(f"net {net.name}")
 
     def _types_within(self, op: Op, net: Net) -> Types:
-        """Types of one step; of its inputs that declare them where those of the sequences are not known."""
+        """Types of one step. If those of sequences are not known, types of the inputs that declare them."""
         given = [self.types.get(name) for name in op.inputs]
         if any(name and kind is None for name, kind in zip(op.inputs, given, strict=True)):
             return known_types(net, {})
@@ -434,7 +438,7 @@ class _Drawer:
 
 
 def _shortened(op: Op) -> str:
-    """The attributes of an op, shortened; of a constant only the value, as its name has its dtype."""
+    """The attributes of an op, shortened. A constant shows only its value, as its name has its dtype."""
     if op.type == "Constant":
         return f" {svg.cut(format_value(op.attributes['value']), LONGEST)}"
     said = [f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
@@ -442,13 +446,13 @@ def _shortened(op: Op) -> str:
 
 
 def _told(op: Op) -> str:
-    """The attributes of an op that holds a net, except those that its box shows."""
+    """The attributes of an op that holds a net, except for those that its box shows."""
     told = {name: value for name, value in op.attributes.items() if name not in HIDDEN and not is_net(value)}
     return ", ".join(f"{name}={svg.cut(format_value(value), LONGEST)}" for name, value in told.items())
 
 
 def _roles(op: Op) -> dict[str, str]:
-    """Inputs of a cell, in the order of the inputs of its recurrence -> kind."""
+    """Inputs of a cell -> kind, in the order of the inputs of its recurrence."""
     told = op.attributes
     sequences, states = told.get("inputs", ()), [row[0] for row in told.get("states", ())]
     kinds = {"sequence": sequences, "state": states, "parameter": told.get("references", ())}
@@ -456,7 +460,7 @@ def _roles(op: Op) -> dict[str, str]:
 
 
 def _bound(op: Op, net: Net) -> Iterable[tuple[str, str]]:
-    """Inputs of the net that an op holds, with the blobs that they are bound to; of gradients none."""
+    """Inputs of the net that an op holds, with the outer blobs to which they are bound. Empty for gradients."""
     names = _roles(op) if op.type == "RecurrentNetwork" else net.input_names if "body" in op.attributes else ()
     return zip(names, op.inputs, strict=False)
 

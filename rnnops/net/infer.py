@@ -1,21 +1,21 @@
-"""Names, ops, dtypes and types of a net, as far as they are known before it runs.
+"""Finds names, ops, dtypes and types of a net, as far as they are known before it runs.
 
-**Inference** of shapes and dtypes, one op at a time, or for a whole net from the types of its feeds. Values that are
-known before a run (constants, shapes and integer arithmetic on them) are folded on the way, so that shape-valued inputs
-such as Reshape's may be computed.
+**Inference** of shapes and dtypes goes op by op, or through a whole net from the types of its feeds. Values that are
+known before a run (constants, shapes, and integer arithmetic on these) are computed on the way. So inputs that hold
+sizes, such as Reshape's, may be computed.
 
-**The tables of a net** are filled in as ops are added: its inputs, ops, names and types. Names are unique, ops read
-things that are there before them, and a net that is finished does not grow. `Net` builds on this.
+**The tables of a net** (inputs, ops, names, types) grow as ops are added. Names are unique, ops read only blobs that
+exist already, and a finished net does not grow. `Net` is built on these tables.
 
-**Labels**: variables that hold blobs where a net is written. `print` shows them next to the blobs' names. A label is
-text for readers. Nothing binds to it (`.named` gives a name that binds), and plans, kernels and caches are found
-without it. Labels are looked up in the callers' variables each time that an op is appended. The variable of a value
-that was computed before exists by then. Only variables that the running code itself names are looked up, and of their
-values only whether they are blobs of this net.
+**Labels** are the names of variables that hold blobs where a net is written. `print` shows them next to the names of
+blobs. They are for readers only: no name lookup uses them (`.named` gives a name for that), and plans, kernels and
+caches do not depend on them. Each time an op is appended, the variables of the callers are looked up. The variable of
+an earlier result exists by then. Only variables that the running code names are looked up, and only to see if they hold
+blobs of this net.
 
-Limits: a blob has no label if its variable holds another one before the next op is appended, or if it is only an
-attribute or an element of something. Before Python 3.13 a function's variables come as a copy that lives as long as its
-call. So that nothing big stays alive with it, only functions that end with their net are looked at there, `@ro.cell`s.
+Limits: a blob gets no label if its variable holds another blob before the next op is appended, or if it is only an
+attribute or an element. Before Python 3.13 a function's variables are read as a copy that lives as long as the call. To
+keep nothing large alive, only functions that end with their net (`@ro.cell`) are looked at there.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from rnnops.util import counted
 if TYPE_CHECKING:
     from rnnops.net.net import Net
 
-KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
-MOST_AXES = 32  # of arrays in NumPy before version 2
-FOLD_LIMIT = 4096  # elements; shape arithmetic is far below, data far above
-TOO_LARGE = "Look at the sizes that decide its shape: a file or a computation may have them wrong."
+KNOWN = (*ANY, OPAQUE)  # allowed dtypes of outputs
+MOST_AXES = 32  # NumPy's limit before version 2
+FOLD_LIMIT = 4096  # most elements of a value that is computed; shape arithmetic has far fewer, data far more
+TOO_LARGE = "Check the sizes that decide its shape: a file or a computation may have them wrong."
 
 
 def check_dtypes(schema: OpSchema, op: Op, dtypes: Sequence[str | None], net: str) -> None:
-    """Raise TypeRuleError unless the inputs that must share a dtype do, and the op accepts it."""
+    """Raise TypeRuleError if inputs that must share a dtype do not, or the op does not accept it."""
     shared = range(len(dtypes)) if schema.same_dtype is None else schema.same_dtype
     given = [(op.inputs[i], dtypes[i]) for i in shared if i < len(dtypes) and dtypes[i] is not None]
     for name, dtype in given:
@@ -70,9 +70,10 @@ def _refuse(op: Op, net: str, blob: str, came: str | None, problem: str, wanted:
 def infer_call(
     op: Op, types: Sequence[Type | None], values: Sequence[Array | None], net: str, float_dtype: str
 ) -> tuple[Call, tuple[Array | None, ...]]:
-    """The call with its output types, and the outputs' values where they are known before a run."""
+    """The call with its output types. Also the outputs' values, if they are known before a run."""
     schema = schema_of(op.type, net)
-    if any(is_symbolic(kind.shape) for kind in types if kind is not None):  # sizes belong to one plan
+    # symbolic sizes belong to one plan, so that nothing is remembered
+    if any(is_symbolic(kind.shape) for kind in types if kind is not None):
         return _inferred(schema, op, types, values, net, float_dtype)
     asked = schema, tuple(types), net, float_dtype
     found: tuple[Call, tuple[Array | None, ...]]
@@ -99,7 +100,7 @@ def _inferred(
     call = Call(*given, out_types, unknown, float_dtype)
     for name, kind in zip(op.outputs, out_types, strict=True):
         if kind.rank > MOST_AXES:
-            call.fail("no array has so many axes", blob=name, wanted=f"at most {MOST_AXES}", came=kind.rank)
+            call.fail("an array cannot have so many axes", blob=name, wanted=f"at most {MOST_AXES}", came=kind.rank)
         if is_too_large(kind.shape):
             call.fail("no memory can hold this result", blob=name, came=kind.in_words(), hint=TOO_LARGE)
     folded = _fold(schema, call)
@@ -116,11 +117,12 @@ def _scalar(dtype: str) -> Type:
 def output_dtypes(
     schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str
 ) -> tuple[str, ...]:
-    """Dtypes of the outputs; `float_dtype` is what `"float"` stands for.
+    """Dtypes of the outputs. `float_dtype` replaces `"float"`.
 
-    Raises what `check_dtypes` does, and OpError where the rule has others.
+    Raises the errors of `check_dtypes`, and OpError if the rule returns something that is not a dtype.
     """
-    asked, place = (schema, dtypes, net), f"dtypes for {float_dtype}"  # nets are built for one, and run for another
+    # a net may be built for one float dtype and run in another
+    asked, place = (schema, dtypes, net), f"dtypes for {float_dtype}"
     known, resolved = op.memory.get(place, ((), ()))
     if known != asked:
         resolved = _resolved(schema, op, dtypes, net, float_dtype)
@@ -139,10 +141,10 @@ def _resolved(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str
 
 
 def _check_declared(op: Op, net: str, rule: str, came: Any, right: bool) -> None:
-    """Raise OpError where a rule does not give something for each output."""
+    """Raise OpError if a rule does not return one value for each output."""
     if not right or len(came) != len(op.outputs):
         wanted = f"one for each of its outputs ({len(op.outputs)})"
-        raise OpError(f"its rule `{rule}` gives no {rule}", net=net, op=op.label, wanted=wanted, came=repr(came))
+        raise OpError(f"its rule `{rule}` does not return {rule}", net=net, op=op.label, wanted=wanted, came=repr(came))
 
 
 def _is_shape(shape: object) -> bool:
@@ -150,7 +152,7 @@ def _is_shape(shape: object) -> bool:
 
 
 def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
-    """Values of the outputs where they follow only from the call (constants, shapes, integer arithmetic on them)."""
+    """Values of the outputs, if they depend only on the call (constants, shapes, integer arithmetic on these)."""
     known = schema.known_value(call)
     if known is not None:
         return (known,)
@@ -167,13 +169,13 @@ def _foldable(call: Call) -> bool:
 
 
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
-    """True if an op's result may be known before a run, as that of ConstantOfShape without inputs.
+    """True if an op's result may be known before a run, such as that of ConstantOfShape without inputs.
 
-    A size that is cast to a float is among it: a Range over floats ends at one. So are floats that are put together, as
-    scales are.
+    Casts of a size to a float count too, because a Range over floats may end at a size. So do floats that are joined,
+    as scales are.
 
     Args:
-        dtypes: of its outputs.
+        dtypes: dtypes of its outputs.
         known: names of blobs that are known.
     """
     schema = schema_of(op.type)
@@ -182,7 +184,7 @@ def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str])
 
 
 def _is_small(kind: Type) -> bool:
-    """True if a value may be computed while types are inferred; an empty one may be made from large parts."""
+    """True if a value is small enough to compute during inference. An empty value may come from large parts."""
     return prod(filter(None, kind.shape)) <= FOLD_LIMIT
 
 
@@ -191,9 +193,9 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
 
     Args:
         feeds: the type of every input.
-        float_dtype: what `"float"` stands for in this run.
+        float_dtype: the dtype for `"float"` in this run.
 
-    Returns: for each op, by the name of its first output that has one, the call with all types filled in.
+    Returns: the call with all types, for each op, by the name of its first output that has a name.
     """
     return {call.op.key: call for call in calls_of(net, feeds, float_dtype)}
 
@@ -206,11 +208,11 @@ def calls_of(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Iterator[
 
 
 def _infer_op(op: Op, types: dict[str, Type], values: dict[str, Array], net: str, float_dtype: str) -> Call:
-    """The call of an op by the types and known values of its inputs; those of its outputs are added."""
+    """The call of an op, from the types and known values of its inputs. Types and values of its outputs are added."""
     given = [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
     call, folded = infer_call(op, *given, net, float_dtype)
     for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-        if name:  # "" is an output that is not wanted, and an input that is left out: neither has a type
+        if name:  # "" is an unwanted output or a missing input, which have no type
             types[name] = kind
         if name and value is not None:
             values[name] = value
@@ -218,12 +220,12 @@ def _infer_op(op: Op, types: dict[str, Type], values: dict[str, Array], net: str
 
 
 def declared_type(net: Net, blob: str) -> Type | None:
-    """The type of a blob where it follows from shapes that inputs declare, as in a run of float32; else None."""
+    """The type of a blob in a run of float32, if it follows from the shapes that inputs declare; else None."""
     return _known(net, ancestors(net, [blob]), {}).get(blob)
 
 
 def known_types(net: Net, shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
-    """Types of all blobs that follow from shapes of inputs, given or declared, as in a run of float32."""
+    """Types of all blobs in a run of float32 that follow from shapes of inputs, given or declared."""
     return _known(net, net.ops, shapes)
 
 
@@ -242,7 +244,7 @@ def _known(net: Net, ops: Sequence[Op], shapes: Mapping[str, Sequence[int]]) -> 
 
 
 def ancestors(net: Net, blobs: Iterable[str]) -> list[Op]:
-    """The ops that blobs follow from, in order."""
+    """The ops on which blobs depend, in order."""
     wanted, found = set(blobs), []
     for op in reversed(net.ops):
         if wanted & set(op.outputs):
@@ -251,10 +253,10 @@ def ancestors(net: Net, blobs: Iterable[str]) -> list[Op]:
     return found[::-1]
 
 
-DEPTH = 8  # frames of a caller's code at most: helper functions within each other
-INSIDE = 12  # frames of libraries at most between a caller and `Net.append`
-OPTIMIZED = 0x1  # of `co_flags`: variables lie in the frame, and are copied or viewed (`inspect.CO_OPTIMIZED`)
-IS_COPIED = sys.version_info < (3, 13)  # PEP 667 made it a view
+DEPTH = 8  # most frames of a caller's code: helper functions inside each other
+INSIDE = 12  # most frames of libraries between a caller and `Net.append`
+OPTIMIZED = 0x1  # bit of `co_flags`: variables lie in the frame, and are copied or viewed (`inspect.CO_OPTIMIZED`)
+IS_COPIED = sys.version_info < (3, 13)  # since PEP 667 (Python 3.13) it is a view
 LIBRARIES = ("rnnops.", "numpy.")
 
 
@@ -263,7 +265,7 @@ class Labels:
 
     Args:
         names: blob -> the variable that held it first.
-        in_functions: whether functions are looked at where their variables are copied.
+        in_functions: True if functions are looked at even where their variables are copied.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None, in_functions: bool = False) -> None:
@@ -273,43 +275,43 @@ class Labels:
         self._frame = 0
 
     def expect(self, blob: str) -> None:
-        """From now on this blob may get a label, as its name is made up."""
+        """From now on this blob may get a label, because its name is made up."""
         self._open.add(blob)
 
     def forget(self, blob: str) -> None:
-        """This blob has another name now, given by hand."""
+        """This blob has a given name now, and needs no label."""
         self._open.discard(blob)
         self.names.pop(blob, None)
 
     def look(self, blobs: Mapping[str, Blob]) -> None:
-        """Note what the callers' variables hold.
+        """Notes the blobs in the callers' variables.
 
         Args:
-            blobs: those of the net, by name.
+            blobs: blobs of the net, by name.
         """
         frames = list(_callers()) if self._open else []
         if not frames:
             return
         is_known, self._frame = id(frames[0]) == self._frame, id(frames[0])
-        for frame in frames[:1] if is_known else reversed(frames):  # a caller's variable comes before an argument
+        for frame in frames[:1] if is_known else reversed(frames):  # a caller's variable wins over an argument
             if self.in_functions or not frame.f_code.co_flags & OPTIMIZED:
                 self._note(frame, blobs)
 
     def read(self, blobs: Sequence[str], comment: str) -> None:
-        """Take the labels that `said` wrote; another comment is none."""
+        """Reads labels from a comment that `said` wrote. Other comments are ignored."""
         labels = comment.removeprefix("# ").split(", ")
         if comment.startswith("# ") and len(labels) == len(blobs) and all(map(str.isidentifier, labels)):
             self.names.update((blob, label) for blob, label in zip(blobs, labels, strict=True) if blob and label != "_")
 
     def said(self, blobs: Sequence[str]) -> str:
-        """A comment with the labels of what an op writes, `_` for what has none; empty where nothing has one."""
+        """A comment with the labels of an op's results, `_` for a result without one. Empty if none has a label."""
         labels = [self.names.get(blob, "_") for blob in blobs]
         return f"# {', '.join(labels)}" if any(label != "_" for label in labels) else ""
 
     def _note(self, frame: FrameType, blobs: Mapping[str, Blob]) -> None:
         held = frame.f_locals
         if not frame.f_code.co_flags & OPTIMIZED and type(held) is not dict:
-            return  # `exec` takes any mapping, which may do anything when it is asked
+            return  # `exec` takes any mapping, whose methods may do anything
         for variable in _variables(frame.f_code):
             value = held.get(variable)
             if type(value) is Blob and value.name in self._open and blobs.get(value.name) is value:
@@ -319,13 +321,13 @@ class Labels:
 
 
 def _variables(code: CodeType) -> tuple[str, ...]:
-    """Names that the code of a frame may assign; of a module or class, all names that it mentions."""
+    """Names that the code of a frame may assign. For a module or class: all names that it mentions."""
     return code.co_varnames + code.co_cellvars if code.co_flags & OPTIMIZED else code.co_names
 
 
 def _callers() -> Iterator[FrameType]:
-    """The frames of whoever called the library, from the innermost on up to the library's next one."""
-    frame: FrameType | None = sys._getframe(3)  # what called `look`
+    """The frames that called the library, from the innermost outwards to the next frame of the library."""
+    frame: FrameType | None = sys._getframe(3)  # the caller of `look`
     for _ in range(INSIDE):
         if frame is None or not _is_library(frame):
             break
@@ -342,7 +344,7 @@ def _is_library(frame: FrameType) -> bool:
 
 
 class NetTables(Attributes):
-    """Base of nets: what is in one, and how an op or a name gets in."""
+    """Base of nets: their contents, and the ways in which ops and names are added."""
 
     @named_options
     def __init__(self, name: str, float_dtype: str | None = None, sizes_for: str | None = None) -> None:
@@ -361,9 +363,9 @@ class NetTables(Attributes):
         self._named: set[str] = set()
         self._checkpoints: set[str] = set()
         self._counts: dict[str, int] = {}
-        self.labels = Labels()  # what variables say of blobs; for readers, nothing binds to it
-        self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
-        self.starts: dict[str, Initializer] = {}  # parameter -> the last that `set_init` gave it
+        self.labels = Labels()  # names of variables, for readers only
+        self.claims: dict[str, object] = {}  # names that belong to one object, such as a cell without a name
+        self.starts: dict[str, Initializer] = {}  # parameter -> the last initializer that `set_init` gave it
         self._layer = ""
         self._frozen = False
 
@@ -374,7 +376,7 @@ class NetTables(Attributes):
 
     @property
     def input_specs(self) -> tuple[Input, ...]:
-        """Inputs and parameters, in order: name, dtype, shape and initializer, None where there is none."""
+        """Inputs and parameters, in order: name, dtype, shape and initializer (None if there is none)."""
         return tuple(self._inputs.values())
 
     @property
@@ -384,7 +386,7 @@ class NetTables(Attributes):
 
     @property
     def parameters(self) -> tuple[Input, ...]:
-        """The inputs that have a way to start, for `ro.init_params`."""
+        """Inputs that have an initializer, for `ro.init_params`."""
         return tuple(spec for spec in self._inputs.values() if spec.initializer is not None)
 
     @property
@@ -409,7 +411,7 @@ class NetTables(Attributes):
         """The dtype of a blob, `"float"` for the float dtype of the run.
 
         Args:
-            name: of the blob.
+            name: the blob's name.
 
         Raises:
             NetError: there is no such blob.
@@ -420,10 +422,10 @@ class NetTables(Attributes):
             raise NetError("no such blob", net=self.name, blob=str(name), wanted=some_of(self._dtypes)) from None
 
     def type_of(self, name: str) -> Type | None:
-        """Dtype and shape of a blob, where they are known while the net is built, as in gradient nets; else None.
+        """Dtype and shape of a blob, if they are known while the net is built, as in gradient nets; else None.
 
         Args:
-            name: of the blob.
+            name: the blob's name.
         """
         return self._types.get(name)
 
@@ -431,15 +433,15 @@ class NetTables(Attributes):
         """True if a cell may find this blob by its name: inputs, parameters and `.named` blobs only.
 
         Args:
-            name: of the blob.
+            name: the blob's name.
         """
         return name in self._inputs or name in self._named
 
     def scoped(self, name: str) -> str:
-        """A name with the prefix of the scopes that were opened since this net was made.
+        """A name with the prefix of the scopes that were opened after this net was made.
 
         Args:
-            name: what comes after the prefix.
+            name: the name without the prefix.
         """
         return scoped("").removeprefix(self._scope) + name
 
@@ -483,7 +485,7 @@ class NetTables(Attributes):
         self._ops.append(op)
 
     def _substitute(self, old: str, new: str) -> None:
-        for index in range(self._producer.get(old, 0), len(self._ops)):  # nothing before its maker mentions a blob
+        for index in range(self._producer.get(old, 0), len(self._ops)):  # earlier ops cannot mention the blob
             op = self._ops[index]
             if old in op.inputs or old in op.outputs:
                 self._ops[index] = replace(
@@ -508,10 +510,10 @@ class NetTables(Attributes):
 
     @contextmanager
     def in_layer(self, layer: str) -> Iterator[None]:
-        """Mark the ops appended inside with a layer name as it is.
+        """Puts the ops that are appended inside into a layer of exactly this name.
 
         Args:
-            layer: its name, `""` for none.
+            layer: its name, or `""` for none.
         """
         before, self._layer = self._layer, layer
         try:
@@ -534,10 +536,10 @@ class NetTables(Attributes):
         raise NetError("an operand is not a blob", net=self.name, wanted="a blob", came=type(value).__name__, hint=hint)
 
     def __call__(self, *feeds: Any, **named: Any) -> NoReturn:
-        """Nets are not functions; `ro.compile(net)` is one.
+        """Refuses a call: `ro.compile(net)` makes a function of a net.
 
         Args:
-            feeds, named: of the run.
+            feeds, named: as of a run.
 
         Raises:
             NetError: always.

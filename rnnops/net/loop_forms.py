@@ -1,17 +1,17 @@
-"""Loop forms: how an op says that it runs as a loop, their texts, and the contract of an op.
+"""Loop forms, which describe how an op runs as a loop: the forms, their texts, and the checks of an op.
 
-**Forms**. An op has a loop form, or none: then it runs by its reference on every device, and plans say so. A form says
-all that is needed to compile an op. Passes that rewrite nets know some library ops by name. `Pointwise` and `View` are
-cheap to compute again on the backward pass; other forms are not.
+**Forms**. An op may have a loop form, which says all that is needed to compile it. An op without one runs by its
+reference on every device, and plans say so. A few passes on nets, and the estimate of costs, know some library ops by
+name. `Pointwise` and `View` are cheap to compute again in the backward pass. Other forms are not.
 
-**Texts** of forms are read as expressions. A text is Python over numbers, places in braces, arithmetic (`+ - * /`),
-comparisons, `and or not`, `x if c else y`, `inf` and the scalar functions of `rnnops.kernels.scalar_functions`. Nothing
-else is read: no attribute, no index, no other name. Places are operands by number (`{0}`), attributes of the op by name
-(`{alpha}`), and what a form adds.
+**Texts** of forms are expressions of Python: numbers, places in braces, arithmetic (`+ - * /`), comparisons, `and or
+not`, `x if c else y`, `inf`, and the scalar functions of `rnnops.kernels.scalar_functions`. Attributes, subscripts and
+other names are not allowed. Places are operands by number (`{0}`), attributes of the op by name (`{alpha}`), and places
+that a form adds.
 
-**The contract** of an op is checked when it is registered, and its loop form at each use. A form that is the same for
-all uses is checked with the class; one that `loop_form` makes for a call is checked when it is made. What depends on
-dtypes is checked where a form is compiled, and what a reference returns when it runs.
+**The checks**: an op is checked when it is registered. Its loop form is checked then too, if it is the same for all
+calls. A form that `loop_form` makes for a call is checked when it is made. Dtypes are checked when a form is compiled,
+and results of a reference when it runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rnnops.net.schema import OpSchema
 
 MATMULS = ("MatMul", "RoundedMatMul", "Int8MatMul", "ByteMatMul")
-PRODUCTS = (*MATMULS, "Gemm", "RoundedGemm")  # ops whose time goes by multiply-adds
+PRODUCTS = (*MATMULS, "Gemm", "RoundedGemm")  # ops whose time depends on multiply-adds
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class Pointwise:
     """Each output element is one scalar expression of the operands' elements, with broadcasting.
 
     Args:
-        text: names operands `{0}`, `{1}`, ... and attributes that are numbers (`{alpha}`); its value is cast to the
-            output's dtype. It is part of the op's definition and never holds text from a net or a file.
-        begins: (operand, axis of the result where its axes begin), where broadcasting would have the last axes.
+        text: names operands `{0}`, `{1}`, ... and attributes that are numbers (`{alpha}`). The value is cast to the
+            output's dtype. The text is part of the op's definition. It never holds text from a net or a file.
+        begins: (operand, axis of the result at which its axes begin), for operands that do not broadcast to the last
+            axes.
     """
 
     text: str
@@ -54,12 +55,13 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class View:
-    """Elements are moved or repeated, or places are filled with 0; nothing is computed.
+    """Elements are moved or repeated, or places are filled with 0. Nothing is computed.
 
-    The places are read off the reference, run on element numbers. Other inputs must be known before a run.
+    The places are found by running the reference on numbers of elements. Other inputs must be known before a run.
 
     Args:
-        all_inputs: whether elements of all inputs go to the result (`Concat`), not only those of the first.
+        all_inputs: True if elements of all inputs go to the result (`Concat`). By default only those of the first input
+            do.
     """
 
     all_inputs: bool = False
@@ -67,16 +69,17 @@ class View:
 
 @dataclass(frozen=True)
 class Reduction:
-    """Elements are folded over `schema.reduced_axes(call)` of the first input.
+    """Elements of the first input are folded over the axes `schema.reduced_axes(call)`.
 
     Each element contributes `element`. Contributions are combined two by two, in any order and in parts. Each part
-    starts from `start`, and `finish` makes the result of all. Everything between has the output's dtype.
+    starts from `start`, and `finish` makes the result of the last contribution. All numbers between have the output's
+    dtype.
 
     Args:
-        combine: of `{a}` and `{b}`; associative and commutative.
-        start: combined with any contribution it gives that contribution.
-        element: of operands `{0}`, `{1}`, ..., which broadcast to the first.
-        finish: of `{acc}`, and the number of elements, `{count}`.
+        combine: an expression of `{a}` and `{b}`. It must be associative and commutative.
+        start: a number. Combined with a contribution, it gives that contribution.
+        element: an expression of operands `{0}`, `{1}`, ..., which broadcast to the first.
+        finish: an expression of `{acc}` and of the number of elements, `{count}`.
 
     `combine`, `element` and `finish` may name attributes that are numbers.
     """
@@ -89,12 +92,12 @@ class Reduction:
 
 @dataclass(frozen=True)
 class ProductForm:
-    """The matrix product of the first two inputs, as `MatMul` has it.
+    """The matrix product of the first two inputs, as in `MatMul`.
 
     Args:
-        operands: `"bfloat16"`, `"float16"` or `"tfloat32"`, which they are rounded to first, as `RoundedMatMul` says;
-            `"int8"`, what the right ones fit in, as `Int8MatMul` says; `"bytes"`, what both fit in, as `ByteMatMul`
-            says; empty for products of what they are.
+        operands: the format of the operands. `"bfloat16"`, `"float16"` and `"tfloat32"`: they are rounded first
+            (`RoundedMatMul`). `"int8"`: the right ones fit in int8 (`Int8MatMul`). `"bytes"`: both fit in bytes
+            (`ByteMatMul`). Empty: any numbers.
     """
 
     operands: str = ""
@@ -107,13 +110,13 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An own kernel, one of `KERNELS`: look-ups, random numbers, recurrences."""
+    """A kernel of its own, one of `KERNELS`: look-ups, random numbers, recurrences."""
 
     name: str
 
 
 LoopForm = Pointwise | View | Reduction | ProductForm | Expansion | Kernel
-KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and attributes that it reads
+KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> number of inputs, and attributes that it reads
     "gather": (2, ("axis",)),
     "scatter_add": (2, ("axis", "size")),
     "check_labels": (1, ("classes", "ignore_index")),
@@ -127,13 +130,13 @@ KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and att
 
 
 def is_cheap(form: LoopForm | None) -> bool:
-    """True if redoing the op costs no more than reading and writing its operands once."""
+    """True if computing the op again costs no more than reading and writing its operands once."""
     return isinstance(form, Pointwise | View)
 
 
-NUMBERS = {"inf": math.inf}  # words that are numbers
+NUMBERS = {"inf": math.inf}  # words that stand for numbers
 PLACEHOLDER = re.compile(r"{(\w+)}", re.ASCII)
-PREFIX = "place_"  # of placeholders' names in a text that was read
+PREFIX = "place_"  # prefix of placeholder names in the syntax tree of a text
 OPERATORS = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.And, ast.Or, ast.Not),
     *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
@@ -143,9 +146,12 @@ EXPRESSIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp)
 
 @cache
 def read_text(text: str) -> ast.expr:
-    """A text with names such as `place_0` and `place_alpha` for its places. Raises ValueError for what none may say."""
+    """The syntax tree of a text, with names such as `place_0` and `place_alpha` for its places.
+
+    Raises ValueError for a wrong text.
+    """
     if not isinstance(text, str):
-        raise ValueError(f"a text is wanted, not {text!r}")
+        raise ValueError(f"the text must be a string, not {text!r}")
     try:
         tree = ast.parse(PLACEHOLDER.sub(rf"{PREFIX}\1", text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -160,18 +166,18 @@ def read_text(text: str) -> ast.expr:
 
 
 def places_of(text: str) -> tuple[str, ...]:
-    """The places of a text, each once, in order."""
+    """The places of a text, in order, without repetitions."""
     return tuple(dict.fromkeys(PLACEHOLDER.findall(text)))
 
 
 @cache
 def normal_text(text: str) -> str:
-    """The text as all texts that say the same word by word are written: spaces and needless parentheses apart."""
+    """The normal form of a text. Texts that differ only in spaces and needless parentheses have the same."""
     return ast.unparse(read_text(text))
 
 
 def _check(node: ast.expr, text: str) -> None:
-    """Raise ValueError where part of a text is nothing that texts may say."""
+    """Raise ValueError if a part of a text is not allowed."""
     if isinstance(node, ast.Call):
         _check_call(node, text)
     elif isinstance(node, ast.Name):
@@ -182,7 +188,7 @@ def _check(node: ast.expr, text: str) -> None:
         if not isinstance(node.value, int | float):
             raise ValueError(f"in '{text}': {node.value!r} is not a number")
     elif not isinstance(node, EXPRESSIONS):
-        raise ValueError(f"in '{text}': '{_shown(node)}' is nothing that a text may say")
+        raise ValueError(f"in '{text}': '{_shown(node)}' is not allowed in a text")
     for part in ast.iter_child_nodes(node):
         if isinstance(part, ast.expr):
             if not (isinstance(node, ast.Call) and part is node.func):
@@ -205,17 +211,17 @@ def _shown(node: ast.expr) -> str:
     return ast.unparse(node).replace(PREFIX, "")
 
 
-ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8", "bytes")  # what operands of products are
+ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8", "bytes")  # formats of operands of products
 OF_A_RULE = "the call, then its blobs"
-MANY = 2  # more operands, with which rules of an op that takes any number are tried
+MANY = 2  # further inputs of ops that take any number, when their rules are tried
 ADDING = "docs/adding_an_op.md adds three ops."
 
 
 def check_op(schema: OpSchema, base: type[OpSchema]) -> None:
-    """Raise OpError where a class does not say what an op must.
+    """Raise OpError if a class lacks a part that an op needs.
 
     Args:
-        base: what it inherits from where it says nothing.
+        base: the class from which it inherits defaults.
     """
     _check_ports(schema)
     _check_attributes(schema)
@@ -233,15 +239,15 @@ def check_form(
     given: frozenset[int] | None = None,
     numbers: frozenset[str] | None = None,
 ) -> None:
-    """Raise OpError where a loop form is not one that compilers can follow.
+    """Raise OpError for a loop form that compilers cannot follow.
 
     Args:
-        given: the inputs that a call has; None where any may be there.
-        numbers: attributes that are numbers in a call; None where any may be one.
+        given: numbers of the inputs that a call has. None if any may be given.
+        numbers: attributes that are numbers in a call. None if any may be one.
     """
     if not isinstance(form, LoopForm):
         wanted = "an instance of one of Pointwise, View, Reduction, Product, Expansion, Kernel, or None"
-        raise OpError("its loop form is none", op=schema.name, wanted=wanted, came=repr(form), hint=ADDING)
+        raise OpError("its loop form has a wrong type", op=schema.name, wanted=wanted, came=repr(form), hint=ADDING)
     operands = _operands(schema) if given is None else {str(i) for i in given}
     known = {name for name, value in schema.attributes.items() if _may_be_number(value)} if numbers is None else numbers
     problem = None
@@ -257,7 +263,7 @@ def check_form(
     elif isinstance(form, Kernel):
         problem = _kernel_problem(schema, form)
     elif isinstance(form, View) and not schema.inputs:
-        problem = "View() moves the elements of inputs, and there are none"
+        problem = "View() moves the elements of inputs, and the op has none"
     if problem:
         raise OpError(problem, op=schema.name, hint=ADDING)
 
@@ -275,7 +281,7 @@ def _check_ports(schema: OpSchema) -> None:
     kinds = ["" if port.isidentifier() else port[-1] for port in schema.inputs]
     if any(len(port.rstrip("?*")) < len(port) - 1 for port in schema.inputs) or kinds != sorted(kinds, key=_place):
         wanted = "names, then names ending in ?, then at most one ending in *"
-        _fail(schema, "its inputs are in no order", wanted=wanted, came=repr(schema.inputs))
+        _fail(schema, "its inputs are in a wrong order", wanted=wanted, came=repr(schema.inputs))
     if kinds.count("*") > 1:
         _fail(schema, "only its last input may take any number of blobs", came=repr(schema.inputs))
     if not schema.outputs:
@@ -295,7 +301,10 @@ def _check_attributes(schema: OpSchema) -> None:
 def _check_dtypes(schema: OpSchema) -> None:
     if not isinstance(schema.accepts, tuple) or not set(schema.accepts) <= set(ANY):
         _fail(
-            schema, "it accepts what is not a dtype", wanted=f"a tuple of {', '.join(ANY)}", came=repr(schema.accepts)
+            schema,
+            "it accepts a name that is not a dtype",
+            wanted=f"a tuple of {', '.join(ANY)}",
+            came=repr(schema.accepts),
         )
     shared = schema.same_dtype
     most = None if _takes_any_number(schema) else len(schema.inputs)
@@ -312,7 +321,10 @@ def _check_keeps(schema: OpSchema) -> None:
         listed = getattr(schema, name)
         if not isinstance(listed, tuple) or not set(listed) <= set(known):
             _fail(
-                schema, f"`{name}` lists what is not a port", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed)
+                schema,
+                f"`{name}` lists a name that is not a port",
+                wanted=f"a tuple of {', '.join(ports)}",
+                came=repr(listed),
             )
 
 
@@ -349,7 +361,7 @@ def _check_arguments(schema: OpSchema, rule: str, arguments: int, keywords: tupl
 def arguments_problem(
     method: Callable[..., Any], rule: str, arguments: int, keywords: tuple[str, ...] = (), which: str = OF_A_RULE
 ) -> str:
-    """Why a rule cannot be called with so many arguments; empty where it can."""
+    """The reason why a rule cannot be called with so many arguments. Empty if it can."""
     if not callable(method):
         return f"its `{rule}` is not a method, but {method!r}"
     try:
@@ -367,7 +379,10 @@ def arguments_problem(
 
 
 def _takes(method: Callable[..., Any], arguments: int, keywords: tuple[str, ...]) -> bool:
-    """True if a plain method surely takes so many arguments. A signature, which says why not, takes 20 times longer."""
+    """True if a plain method certainly takes so many arguments.
+
+    Reading its signature, which says why not, takes 20 times longer.
+    """
     plain = inspect.unwrap(method, stop=lambda one: hasattr(one, "__signature__"))
     plain = getattr(plain, "__func__", plain)
     if not isinstance(method, MethodType) or type(plain) is not FunctionType or hasattr(plain, "__signature__"):
@@ -387,7 +402,7 @@ def _takes_any_number(schema: OpSchema) -> bool:
 
 
 def _most_inputs(schema: OpSchema) -> int:
-    """How many inputs a call may have: all, or many."""
+    """The largest number of inputs of a call: all, or a few for an op with any number."""
     return len(schema.inputs) + (MANY if _takes_any_number(schema) else 0)
 
 
@@ -395,11 +410,11 @@ def _most_inputs(schema: OpSchema) -> int:
 
 
 def _text_problem(what: str, text: str, known: set[str] | frozenset[str], own: set[str] | None) -> str | None:
-    """The fault of a text of a form.
+    """The fault of a text of a form. None if it is right.
 
     Args:
         known: attributes that are numbers.
-        own: other places that it may have; None for operands of any number.
+        own: other places that it may have. None for operands of any number.
     """
     try:
         read_text(text)
@@ -460,12 +475,12 @@ def _missing(schema: OpSchema, base: type[OpSchema], rule: str, form: LoopForm) 
 
 
 def _operands(schema: OpSchema) -> set[str] | None:
-    """The numbers of its inputs, None for any number."""
+    """The numbers of its inputs. None for any number."""
     return None if _takes_any_number(schema) else {str(i) for i, _ in zip(count(), schema.inputs, strict=False)}
 
 
 def _may_be_number(default: object) -> bool:
-    """True if an attribute with this default may be a number: one that must be given, or may be left out, may."""
+    """True if an attribute with this default may be a number. Attributes without a default value may."""
     return not isinstance(default, str | tuple | list | Mapping)
 
 

@@ -1,7 +1,7 @@
-"""Net: named blobs and ops, single assignment; the value that users build and every pass reads.
+"""Net: named blobs and ops, each assigned once. Users build nets, and every pass reads them.
 
-A net under construction grows by `inputs`, `parameter`, ops and `outputs`. `snapshot()` gives an immutable copy, which
-is what `recurrent_net` and `compile` take, so that building on afterwards changes nothing that exists already.
+A net under construction grows by `inputs`, `parameter`, ops and `outputs`. `snapshot()` makes an immutable copy.
+`recurrent_net` and `compile` take such a copy, so later changes of the net do not affect them.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Net(NetTables):
     """A small program over named blobs; `print(net)` lists it.
 
     Args:
-        name: shown in errors and in the text of the net. Scopes that are open when the net is made do not prefix the
-            names of its blobs, so that a cell can be written inside a scope; scopes that are opened later do.
-        float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
-        sizes_for: the float dtype in which `blob.type` tells types while the net is built, wherever they follow from
-            inputs with shapes; the net itself stays free of dtypes.
+        name: shown in errors and in the text of the net. Scopes that are open when the net is made do not apply to its
+            blobs, so a cell can be written inside a scope. Scopes that are opened later apply.
+        float_dtype: the dtype for `"float"`, for nets whose sizes are known while they are built (gradient nets).
+        sizes_for: the float dtype for which `blob.type` gives types while the net is built, if they follow from inputs
+            with shapes. The net itself still has no fixed float dtype.
 
     Raises:
         NetError: the name is empty or not printable.
@@ -72,7 +72,7 @@ class Net(NetTables):
         """The handle of a blob.
 
         Args:
-            name: of an input or of what an op makes.
+            name: name of an input, or of a result of an op.
 
         Raises:
             NetError: there is no such blob.
@@ -87,10 +87,10 @@ class Net(NetTables):
         """The sizes of a blob.
 
         Args:
-            name: of the blob.
+            name: the blob's name.
 
         Raises:
-            NetError: they do not follow from shapes that inputs declare.
+            NetError: the sizes do not follow from shapes that inputs declare.
         """
         known = self._types.get(name) or declared_type(self, name)
         if known is None:
@@ -103,10 +103,10 @@ class Net(NetTables):
 
     @named_arguments
     def inputs(self, *names: str) -> Any:
-        """Declare float inputs of any shape; may be called again for more.
+        """Declares float inputs of any shape. It may be called again for more.
 
         Args:
-            names: of the inputs, after which runs are fed.
+            names: names of the inputs, which are the keys of feeds.
 
         Returns:
             One blob for one name, else a tuple.
@@ -125,12 +125,12 @@ class Net(NetTables):
         """Declare one input.
 
         Args:
-            name: after which runs are fed.
-            dtype: `"float"` (the float dtype of the run) if left out, else `"int32"`, `np.bool_`, ...
-            shape: sizes that feeds must have; any if left out.
+            name: key of its feed in a run.
+            dtype: by default `"float"` (the float dtype of the run). Or `"int32"`, `np.bool_`, ...
+            shape: sizes that feeds must have. By default any.
 
         Raises:
-            NetError: the name is taken, there is no such dtype, or the shape is none.
+            NetError: the name is taken, or the dtype or shape is wrong.
         """
         if isinstance(dtype, tuple | list):
             hint = f"A shape goes by name: net.input({name!r}, shape={dtype!r})."
@@ -140,32 +140,32 @@ class Net(NetTables):
 
     @named_arguments
     def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
-        """Declare a float input with a way to start.
+        """Declares a float input with an initializer.
 
         Args:
-            name: after which runs are fed.
+            name: key of its feed in a run.
             shape: sizes of the array.
             init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
-                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`. Or an array of the
-                shape, or of one that NumPy broadcasts to it; it is copied. Or a function of the shape, or of the shape
-                and a NumPy `Generator`, that returns such an array of the whole shape; `ro.init_params` calls it.
+                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`. Or an array that
+                broadcasts to the shape; it is copied. Or a function of the shape, or of the shape and a NumPy
+                `Generator`, that returns an array of the shape; `ro.init_params` calls it.
 
         Raises:
-            NetError: the name is taken, the shape is none, or there is no such way to start.
+            NetError: the name is taken, or shape or init is wrong.
         """
         sizes = checked_shape(shape, self.name, name)
         return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name, sizes)))
 
     @named_arguments
     def set_init(self, init: Mapping[str, object], scope: str = "") -> None:
-        """Let parameters start in another way, before the net is compiled.
+        """Changes the initializers of parameters, before the net is compiled.
 
         Args:
-            init: name, or pattern as `"*_b"`, of parameters -> as `parameter`'s `init`. The last that fits counts.
-            scope: what comes before all the names, as `"lstm"`.
+            init: name or pattern (such as `"*_b"`) of parameters -> as `init` of `parameter`. The last match counts.
+            scope: prefix of all these names, such as `"lstm"`.
 
         Raises:
-            NetError: a name that no parameter has, or values that do not fit one.
+            NetError: a name fits no parameter, or a value does not fit its parameter.
 
         Example:
             >>> net = ro.Net("model", sizes_for="float32")
@@ -190,13 +190,13 @@ class Net(NetTables):
                 self._inputs[spec.name] = replace(spec, initializer=start)
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
-        """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.
+        """Declares outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. It may be called again.
 
         Args:
             blobs, named: blobs of this net.
 
         Raises:
-            NetError: one is not a blob of this net, or a name is there already.
+            NetError: an output is not a blob of this net, or its name is taken.
         """
         self._check_growing()
         self.labels.look(self._blobs)
@@ -212,30 +212,30 @@ class Net(NetTables):
 
     @named_arguments
     def checkpoint(self, blob: Blob) -> Blob:
-        """Register a blob to be kept under `checkpoints="collection"`, and return it.
+        """Registers a blob to be kept under `checkpoints="collection"`, and returns it.
 
         Args:
-            blob: what an op of this net makes.
+            blob: a result of an op of this net.
 
         Raises:
-            NetError: it is an input or no blob of this net.
+            NetError: it is an input, or not a blob of this net.
         """
         self._check_growing()
         if not isinstance(blob, Blob):
             self._reject_operand(blob)
         if self._own(blob) in self._inputs:
-            raise NetError("an input is at hand anyway", net=self.name, blob=self._own(blob))
+            raise NetError("an input is always kept", net=self.name, blob=self._own(blob))
         self._checkpoints.add(blob.name)
         return blob
 
     @named_arguments
     def constant(self, value: Any, dtype: object = None) -> Blob:
-        """A constant blob; operators take numbers and arrays as they are.
+        """A constant blob. Operators also take numbers and arrays directly.
 
         Args:
             value: a number, or an array of numbers or bools, or lists of them.
-            dtype: `"float"` (the float dtype of the run), `"int32"`, ...; that of the value if left out, `"float"` for
-                floats.
+            dtype: `"float"` (the float dtype of the run), `"int32"`, ... By default the dtype of the value, and
+                `"float"` for floats.
 
         Raises:
             NetError: the value is not an array, or there is no such dtype.
@@ -251,10 +251,10 @@ class Net(NetTables):
 
     @contextmanager
     def layer(self, name: str) -> Iterator[str]:
-        """Group the ops appended inside into one layer, for `pullback.layers`. Layers do not nest.
+        """Groups the ops that are appended inside into one layer, for `pullback.layers`. Layers do not nest.
 
         Args:
-            name: of the layer; open name scopes go before it.
+            name: name of the layer. Open name scopes are put before it.
 
         Yields:
             The whole name.
@@ -274,16 +274,16 @@ class Net(NetTables):
         attributes: Mapping[str, Any] | None = None,
         names: Sequence[str | None] | None = None,
     ) -> tuple[Blob, ...]:
-        """Append an op and return its outputs; most users call the op functions instead.
+        """Appends an op and returns its outputs. Most users call the op functions instead.
 
         Args:
             op_type: a name of `ro.op_names()`.
-            inputs: blobs of this net, None for an optional input left out.
-            attributes: by name; those left out have their defaults.
+            inputs: blobs of this net, None for an optional input that is left out.
+            attributes: by name. Those left out have their defaults.
             names: names of the outputs, None for an automatic one, `""` for an output that is not wanted.
 
         Returns:
-            A tuple of blobs, without those that are not wanted.
+            A tuple of blobs, without unwanted outputs.
 
         Raises:
             NetError: there is no such op or attribute, inputs do not fit, a name is taken, or the net is a snapshot.
@@ -292,7 +292,7 @@ class Net(NetTables):
         self._check_growing()
         schema = schema_of(op_type, self.name)
         if not isinstance(inputs, Sequence) or isinstance(inputs, str):
-            raise NetError("the inputs of an op are a list of blobs", net=self.name, op=op_type, came=repr(inputs))
+            raise NetError("the inputs of an op must be a list of blobs", net=self.name, op=op_type, came=repr(inputs))
         attributes = checked_attributes(op_type, attributes or {}, self.name)
         self.labels.look(self._blobs)
         count = schema.output_count(attributes)
@@ -303,7 +303,7 @@ class Net(NetTables):
         return tuple(self._blobs.setdefault(name, Blob(self, name)) for name in outputs if name)
 
     def apply(self, op_type: str, operands: Sequence[Operand], **attributes: Any) -> Blob:
-        """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob.
+        """Appends an op with one output. Numbers and arrays among the operands take the dtype of the first blob.
 
         Args:
             op_type: a name of `ro.op_names()`.
@@ -311,31 +311,31 @@ class Net(NetTables):
             attributes: by name.
 
         Raises:
-            NetError: as `append`, and for a number that does not fit the dtype.
+            NetError: as in `append`, and for a number that does not fit the dtype.
             TypeRuleError: dtypes do not fit.
         """
         return self.append(op_type, self.operands(operands), attributes)[0]
 
     def call(self, op_type: str, *arguments: Any, **options: Any) -> Blob:
-        """Append an op with one output by its Python function.
+        """Appends an op with one output, by its Python function.
 
         Args:
             op_type: a name of `ro.op_names()`.
-            arguments, options: of the function.
+            arguments, options: arguments of the function.
 
         Raises:
-            NetError: there is no such op, and what the function raises.
+            NetError: there is no such op. Errors of the function pass through.
         """
         function: Any = schema_of(op_type, self.name)
         found: Blob = function(*arguments, **options)
         return found
 
     def operands(self, values: Sequence[Operand], dtype: str | None = None) -> list[Blob]:
-        """Blobs for values that share a dtype: numbers and arrays become constants.
+        """Blobs for values that share a dtype. Numbers and arrays become constants.
 
         Args:
             values: blobs, numbers and arrays.
-            dtype: of constants; that of the first blob if left out.
+            dtype: dtype of constants. By default that of the first blob.
 
         Raises:
             NetError: a value is none of these, or does not fit the dtype.
@@ -344,12 +344,12 @@ class Net(NetTables):
         return [value if isinstance(value, Blob) else self._constant_like(value, like) for value in values]
 
     def add_op(self, op: Op, named: Collection[str] = (), checkpoints: Collection[str] = ()) -> None:
-        """Append an op whose names, attributes and layer are complete; for readers of nets.
+        """Appends an op whose names, attributes and layer are complete. For readers of nets.
 
         Args:
-            op: with inputs that are there, and outputs that are not.
-            named: those of its outputs that count as `.named`.
-            checkpoints: those that count as registered by `checkpoint`.
+            op: its inputs exist, and its outputs do not yet.
+            named: outputs of it that count as `.named`.
+            checkpoints: outputs of it that count as registered by `checkpoint`.
 
         Raises:
             NetError: names, ports or attributes do not fit.
@@ -368,14 +368,14 @@ class Net(NetTables):
         self._checkpoints.update(checkpoints)
 
     def rename(self, blob: Blob, name: str) -> None:
-        """Give a blob another name; ops and outputs that mention it follow.
+        """Gives a blob another name. Ops and outputs that mention it follow.
 
         Args:
-            blob: of this net.
-            name: its new name; open name scopes go before it.
+            blob: a blob of this net.
+            name: its new name. Open name scopes are put before it.
 
         Raises:
-            NetError: the name is taken or no name, or the net is a snapshot.
+            NetError: the name is taken or not a name, or the net is a snapshot.
         """
         self._check_growing()
         old = self._own(blob)
@@ -387,10 +387,10 @@ class Net(NetTables):
     # -- values --------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str | None = None) -> Net:
-        """An immutable copy (itself, if it is immutable already and keeps its name).
+        """An immutable copy. A net that is immutable and keeps its name is returned itself.
 
         Args:
-            name: of the copy; the same if left out.
+            name: name of the copy. By default the same.
 
         Raises:
             NetError: the name is empty or not printable.
@@ -408,12 +408,14 @@ class Net(NetTables):
     def with_ops(
         self, ops: Sequence[Op], outputs: Mapping[str, str] | None = None, inputs: Sequence[Input] | None = None
     ) -> Net:
-        """A copy with other ops (and outputs, and inputs), which passes build and `snapshot()` freezes.
+        """A copy with other ops (and outputs, and inputs).
+
+        Passes build nets in this way, and `snapshot()` freezes them.
 
         Args:
-            ops: all of the copy's, in order.
-            outputs: output name -> blob; the same if left out.
-            inputs: all of the copy's; the same if left out.
+            ops: all ops of the copy, in order.
+            outputs: output name -> blob. By default the same.
+            inputs: all inputs of the copy. By default the same.
 
         Raises:
             NetError: an output is not a blob of the copy, or names clash.
@@ -437,15 +439,15 @@ class Net(NetTables):
         return texts.format_net(self)
 
     def draw(self, opened: bool = True, views: bool = False, **shapes: Sequence[int]) -> Drawing:
-        """A picture of the net: SVG, which a notebook shows and `save(path)` writes; `print` says the same in words.
+        """A picture of the net as SVG. A notebook shows it, `save(path)` writes it, and `print` says the same in words.
 
         Args:
-            opened: whether cells are drawn within recurrences.
-            views: whether ops that only give elements another shape are drawn, such as Reshape.
-            shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
+            opened: True to draw cells inside of recurrences.
+            views: True to draw ops that only change the shape, such as Reshape.
+            shapes: shapes of inputs, for inputs that do not declare one. Edges then show sizes.
 
         Raises:
-            NetError: a shape is none.
+            NetError: a shape is not a shape.
             TypeRuleError: shapes do not fit.
         """
         check_flags("draw", opened=opened, views=views)
@@ -458,7 +460,7 @@ class Net(NetTables):
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def add_input(self, spec: Input) -> Blob:
-        """Declare an input as it is, its name absolute.
+        """Declares an input as given. Its name is absolute.
 
         Args:
             spec: name, dtype, shape and initializer.
@@ -488,14 +490,14 @@ class Net(NetTables):
 
 
 def _one_of_several(value: object, name: str) -> str | None:
-    """The hint where an output is given a dict, a list or a tuple of blobs."""
+    """A hint for a dict, a list or a tuple of blobs that was given as an output."""
     if isinstance(value, dict):
         return f"It holds several: {name}=...['{next(iter(value), 'h')}']."
     return f"It holds several: {name}=...[0]." if isinstance(value, tuple | list) else None
 
 
 def require_net(value: object, hint: str | None = None) -> None:
-    """Raise NetError for what is not a net, such as arguments in a wrong order."""
+    """Raise NetError for a value that is not a net, such as arguments in a wrong order."""
     if not isinstance(value, Net):
         if hint is None and isinstance(getattr(value, "net", None), Net):
             hint = f"Its net is its attribute 'net': give {type(value).__name__}.net."
@@ -503,7 +505,7 @@ def require_net(value: object, hint: str | None = None) -> None:
 
 
 def common_net(values: Sequence[object]) -> Net:
-    """The net of the first blob among operands. Raises NetError where there is none."""
+    """The net of the first blob among operands. Raises NetError if there is none."""
     for value in values:
         if isinstance(value, Blob):
             return value.net

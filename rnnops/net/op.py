@@ -2,9 +2,9 @@
 
 Names are prefixed by the scopes that are open when they are given.
 
-A parameter starts from a kind with numbers, from an array, or from a function of the shape. In the text of a net an
-array of more than `WHOLE` numbers is only its digest, and a function only its name. A net that is read from such text
-runs, but it cannot draw these parameters: `init_params` says so.
+A parameter starts from a kind with numbers, from an array, or from a function of the shape. The text of a net holds
+only a digest of an array with more than `WHOLE` numbers, and only the name of a function. A net that is read from such
+a text runs, but cannot draw these parameters: `init_params` raises an error.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from rnnops.util import LazyModule, cached_property
 if TYPE_CHECKING:
     from rnnops.net.net import Net
 
-hashlib = LazyModule("hashlib")  # for initial values only
+hashlib = LazyModule("hashlib")  # needed for initial values only
 _PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
 
 
 @contextmanager
 def name_scope(name: str) -> Iterator[str]:
-    """Put `<name>/` before names of nets inside of the `with`, those that users give and those made up; scopes nest.
+    """Puts `<name>/` before names inside of the `with`, both given and made-up ones. Scopes nest.
 
-    Only scopes opened after a net was made count for it, so that the names of a cell written in a scope have no prefix.
+    Only scopes that are opened after a net was made apply to it. So a cell that is written in a scope has names without
+    prefix.
 
     Args:
         name: a non-empty string; slashes at its ends are left out.
 
     Yields:
-        The whole prefix, those of outer scopes included.
+        The whole prefix, including outer scopes.
 
     Raises:
-        NetError: the name is empty or no string.
+        NetError: the name is empty or not a string.
 
     Example:
         >>> net = ro.Net("n")
@@ -68,7 +69,7 @@ def name_scope(name: str) -> Iterator[str]:
 
 @contextmanager
 def absolute_names() -> Iterator[None]:
-    """Switch scopes off: inside, names are taken as they are (parameters of cells carry absolute names)."""
+    """Switches scopes off: inside, names are taken as they are. Parameters of cells have absolute names."""
     token = _PREFIX.set("")
     try:
         yield
@@ -82,46 +83,49 @@ def scoped(name: str) -> str:
 
 
 def check_name(name: object, kind: str, net: str | None = None) -> str:
-    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
+    """Returns the name.
+
+    It must be a non-empty printable string without blanks at its ends, quotes or control characters.
+    """
     if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
         raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
     return name
 
 
 def dotted(name: str) -> str:
-    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
+    """A name with dots: `encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
     return name.replace("/", ".")
 
 
 def unused_name(name: str, taken: Container[str]) -> str:
-    """The name, or it with a number behind, such that it is not taken."""
+    """The name, with a number added if it is taken."""
     return next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """The name, or it with a number behind, such that it is not taken; it is from then on."""
+    """The name, with a number added if it is taken. The result is taken from then on."""
     found = unused_name(name, taken)
     taken.add(found)
     return found
 
 
 ARGUMENTS = {"zeros": 0, "ones": 0, "constant": 1, "uniform": 2, "normal": 2, "xavier": (0, 1)}
-ARRAY, FUNCTION = "array", "function"  # kinds of what is given
+ARRAY, FUNCTION = "array", "function"  # kinds of given values
 WANTED = (
     'a number, "zeros", "ones", "xavier", ("uniform", low, high), ("normal", mean, deviation), an array, '
     "or a function of the shape"
 )
-WHOLE = 64  # numbers of an array that text holds
+WHOLE = 64  # most numbers of an array that the text of a net holds
 
 
 @dataclass(frozen=True, eq=False)
 class Initializer(Shared):
-    """A kind from `ARGUMENTS` with its numbers, or what was given.
+    """A kind from `ARGUMENTS` with its numbers, or a given array or function.
 
     Args:
-        kind: from `ARGUMENTS`, `ARRAY` or `FUNCTION`.
-        numbers: of a kind from `ARGUMENTS`.
-        given: a locked array, or a function; their text where only that is known.
+        kind: from `ARGUMENTS`, or `ARRAY` or `FUNCTION`.
+        numbers: arguments of a kind from `ARGUMENTS`.
+        given: a locked array, or a function. If the net was read from text, their text.
     """
 
     kind: str
@@ -140,12 +144,12 @@ class Initializer(Shared):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In a pickle a function is its text."""
+        """In a pickle a function is replaced by its text."""
         return Initializer, (self.kind, self.numbers, self.text if self.kind == FUNCTION else self.given)
 
     @cached_property
     def text(self) -> str:
-        """As it stands in the text of a net."""
+        """The text of the initializer in the text of a net."""
         if isinstance(self.given, str):
             return self.given
         if self.kind == FUNCTION:
@@ -156,7 +160,7 @@ class Initializer(Shared):
         return f"({', '.join([self.kind, *numbers])})" if numbers else self.kind
 
     def array(self, shape: Shape, generator: np.random.Generator) -> Array:
-        """An array of this shape, in float64, of anything but a function."""
+        """An array of this shape in float64. Functions are not handled here."""
         if self.kind == ARRAY:
             return np.broadcast_to(self.given, shape).astype(float, order="C")
         if self.kind == "uniform":
@@ -188,7 +192,7 @@ def _digested(array: Array) -> str:
 
 
 def as_initializer(init: object, net: str, name: str, shape: Shape = ()) -> Initializer:
-    """Read what a user gave as `init` for a parameter of this shape. Raises NetError for anything else."""
+    """Reads the `init` that a user gave for a parameter of this shape. Raises NetError for all other values."""
     if isinstance(init, Initializer):
         return init
     init = init.item() if isinstance(init, np.generic) else init
@@ -207,18 +211,20 @@ def as_initializer(init: object, net: str, name: str, shape: Shape = ()) -> Init
 
 
 def _distribution(init: Initializer, net: str, name: str) -> Initializer:
-    """The initializer itself. Raises NetError for numbers that make no distribution."""
+    """The initializer itself. Raises NetError if its numbers do not make a distribution."""
     numbers = init.numbers
     wrong = any(map(math.isnan, numbers)) or (init.kind != "constant" and not all(map(math.isfinite, numbers)))
     wrong = wrong or (init.kind == "uniform" and numbers[0] > numbers[1])
     wrong = wrong or (init.kind == "normal" and numbers[1] < 0)
     if wrong or (init.kind == "xavier" and min(numbers, default=1) <= 0):
-        raise NetError("an initializer's numbers make no distribution", net=net, blob=name, came=(init.kind, *numbers))
+        raise NetError(
+            "an initializer's numbers do not make a distribution", net=net, blob=name, came=(init.kind, *numbers)
+        )
     return init
 
 
 def _fitting(init: Any, net: str, name: str, shape: Shape) -> Array:
-    """A copy of an array that can be broadcast to the shape. Raises NetError for any other."""
+    """A copy of an array that broadcasts to the shape. Raises NetError for other arrays."""
     values = _numbers(init, net, name)
     try:
         np.broadcast_to(values, shape)
@@ -231,10 +237,10 @@ def _fitting(init: Any, net: str, name: str, shape: Shape) -> Array:
 
 
 def _numbers(init: Any, net: str, name: str) -> Array:
-    """Initial values as an array. Raises NetError for what is not an array of numbers, and for NaN."""
+    """Initial values as an array. Raises NetError for values that are not an array of numbers, and for NaN."""
     try:
         values = np.asarray(init)
-    except Exception as error:  # whatever the other library raises
+    except Exception as error:  # another library may raise any error
         raise NetError(f"initial values are not an array: {error}", net=net, blob=name) from error
     if values.dtype.kind == "c":
         hint = "Make two parameters, of the real and the imaginary parts: values.real and values.imag."
@@ -253,20 +259,20 @@ def _numbers(init: Any, net: str, name: str) -> Array:
 def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:
     """Start values of all parameters of a net.
 
-    Each array depends only on seed and name, so neither order nor other parameters matter.
+    Each array depends only on seed and name, not on order or other parameters.
 
     Args:
-        net: whose `net.parameters` are wanted, those of cells in it among them.
+        net: the net whose `net.parameters` are made. Those of its cells are among them.
         seed: an integer of 0 or more.
-        dtype: float32 or float64; the float64 values, rounded.
+        dtype: float32 or float64. float64 values are drawn and rounded.
 
     Returns:
         Parameter name -> array of its shape.
 
     Raises:
-        NetError: net is not a net; a function fails, or returns something else than numbers of the shape; an array or
-            a function of a net that was read from text is not known.
-        FeedError: dtype is not a float, seed is no such integer, or values are too large for the dtype.
+        NetError: net is not a net. Or a function fails, or returns values that are not numbers of the shape. Or the net
+            was read from text, which does not hold the array or function.
+        FeedError: dtype is not a float dtype, seed is wrong, or values are too large for the dtype.
 
     Example:
         >>> net = ro.Net("n")
@@ -278,14 +284,14 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
     if not hasattr(net, "parameters"):
         raise NetError("this is not a net", wanted="a ro.Net", came=type(net).__name__)
     if not _is_float_dtype(dtype):
-        raise FeedError("parameters are floats", net=net.name, wanted="float32 or float64", came=dtype)
+        raise FeedError("parameters must be floats", net=net.name, wanted="float32 or float64", came=dtype)
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise FeedError("not a seed", net=net.name, wanted="an integer of 0 or more", came=repr(seed))
     return {spec.name: _rounded(_start(spec, net.name, int(seed)), dtype, spec, net.name) for spec in net.parameters}
 
 
 def _start(spec: Input, net: str, seed: int) -> Array:
-    """The values of a parameter, in float64 or as its function made them. Raises NetError where they are not known."""
+    """The values of a parameter, in float64 or as its function made them. Raises NetError if they are not known."""
     initializer, shape, generator = spec.initializer, spec.shape or (), _generator(seed, spec.name)
     assert initializer is not None
     if isinstance(initializer.given, str):
@@ -308,7 +314,7 @@ def _start(spec: Input, net: str, seed: int) -> Array:
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """True if a second argument has to be given: np.zeros has one that is left out."""
+    """True if a second argument must be given. np.zeros has a second one that may be left out."""
     try:
         given = signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -318,7 +324,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _rounded(values: Array, dtype: Any, spec: Input, net: str) -> Array:
-    """A copy in a dtype. Raises FeedError where a finite number does not fit it."""
+    """A copy in a dtype. Raises FeedError if a finite number does not fit it."""
     with np.errstate(over="ignore"):
         rounded = values.astype(dtype, order="C")
     if np.any(np.isinf(rounded) & np.isfinite(values)):
@@ -329,7 +335,7 @@ def _rounded(values: Array, dtype: Any, spec: Input, net: str) -> Array:
 
 def _is_float_dtype(dtype: object) -> bool:
     if not isinstance(dtype, str | type | np.dtype):
-        return False  # NumPy would look for an attribute `dtype` on anything else
+        return False  # NumPy would look for an attribute `dtype` on any other object
     try:
         return np.dtype(dtype).name in ("float32", "float64")
     except TypeError:
@@ -347,13 +353,13 @@ class Op:
 
     Args:
         type: its ONNX name.
-        inputs: names of blobs, `""` for an optional one that is left out.
-        outputs: names of blobs, `""` for one that is not wanted.
-        attributes: by name, without defaults.
-        layer: that it belongs to, `""` for none.
+        inputs: names of blobs, `""` for an optional input that is left out.
+        outputs: names of blobs, `""` for an output that is not wanted.
+        attributes: by name, without default values.
+        layer: the layer to which it belongs, `""` for none.
 
     Attributes:
-        memory: what `infer.py` has found of the op last; passes make nets of the same ops again and again.
+        memory: the last results of `infer.py` for this op. Passes make nets of the same ops again and again.
     """
 
     type: str
@@ -365,33 +371,33 @@ class Op:
 
     @property
     def key(self) -> str:
-        """The name of the first output that has one; unique in a net."""
-        for name in self.outputs:  # in half the time of `next`: passes ask for it again and again
+        """The name of the first output that has one. It is unique in a net."""
+        for name in self.outputs:  # twice as fast as `next`, and passes ask for it again and again
             if name:
                 return name
         return ""
 
     @property
     def holds_net(self) -> bool:
-        """True if an attribute is a net: a recurrence, or fused ops."""
+        """True if an attribute is a net, as in a recurrence or in fused ops."""
         return any(is_net(value) for value in self.attributes.values())
 
     @property
     def label(self) -> str:
-        """`Add -> gates`, for errors."""
+        """The op's name in errors: `Add -> gates`."""
         return op_label(self.type, self.outputs)
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a net; a parameter where it has an initializer (and then a shape).
+    """An input of a net. It is a parameter if it has an initializer, and then has a shape.
 
     Args:
-        name: after which runs are fed.
+        name: key of its feed in a run.
         dtype: `"float"` for the float dtype of the run, or a fixed one.
-        shape: sizes that feeds must have, None for any.
-        initializer: how it starts, None for what is not a parameter.
-        fixed: axis -> the size that a file fixes, where it leaves other axes open; errors tell it, text does not.
+        shape: sizes that feeds must have. None for any.
+        initializer: None if it is not a parameter.
+        fixed: axis -> size, for a file that fixes some axes and leaves others open. Errors show it, text does not.
     """
 
     name: str
@@ -412,13 +418,13 @@ def format_value(value: Any) -> str:
         return f"array({value.dtype.name}, {list(value.shape)}, {json.dumps(value.ravel().tolist())})"
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(format_value, value))}]"
-    # signs that are not printable are escaped: some of them would end the line
+    # escape signs that are not printable: some of them would end the line
     plain = value.item() if isinstance(value, np.generic) else value
     return json.dumps(plain, ensure_ascii=isinstance(plain, str) and not plain.isprintable())
 
 
 def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) -> dict[str, Any]:
-    """Attributes as plain values. Raises NetError for an unknown or a missing one."""
+    """Attributes as plain values. Raises NetError for an unknown or missing attribute."""
     known = schema_of(op_type).attributes
     given = {name: plain_value(value) for name, value in attributes.items() if value is not None}
     for name in given:
@@ -429,12 +435,12 @@ def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) ->
             raise NetError(f"attribute '{name}' is missing", net=net, op=op_type, hint=f"Give {name}=.")
         if isinstance(default, float) and name in given and not is_a_float(given[name]):
             came = repr(given[name])[:40]
-            raise NetError(f"attribute '{name}' is not a number of a float's size", net=net, op=op_type, came=came)
+            raise NetError(f"attribute '{name}' is not a number that a float holds", net=net, op=op_type, came=came)
     return given
 
 
 def is_a_float(value: object) -> bool:
-    """True if a plain value is a number that a float holds, if rounded."""
+    """True if a plain value is a number in the range of floats."""
     if not isinstance(value, int | float):
         return isinstance(value, np.ndarray) and value.ndim == 0
     try:
@@ -444,7 +450,7 @@ def is_a_float(value: object) -> bool:
 
 
 def check_ports(op: Op, net: str) -> None:
-    """Raise NetError for a wrong number of inputs or outputs, or one written twice."""
+    """Raise NetError for a wrong number of inputs or outputs, or for an output that is written twice."""
     ports = schema_of(op.type).inputs
     least = sum(not port.endswith(("?", "*")) for port in ports)
     most = None if ports and ports[-1].endswith("*") else len(ports)
@@ -461,18 +467,21 @@ def check_ports(op: Op, net: str) -> None:
 
 
 def checked_shape(shape: object, net: str, name: object) -> Shape:
-    """Sizes as a tuple of integers. Raises NetError for anything else."""
+    """Sizes as a tuple of integers. Raises NetError for all other values."""
     listed = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim == 1)
     sizes: list[Any] = list(shape) if listed else [shape]  # type: ignore[call-overload]
     for size in sizes:
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
-            wanted, hint = "integers of 0 or more", "No size is left open. An input of any shape has no shape=."
+            wanted, hint = (
+                "integers of 0 or more",
+                "Sizes cannot be left open. Leave out shape= for an input of any shape.",
+            )
             raise NetError("not a shape", net=net, blob=str(name), wanted=wanted, came=repr(shape), hint=hint)
     return tuple(map(whole, sizes))
 
 
 def plain_value(value: Any) -> Any:
-    """Attribute values are plain: NumPy scalars become Python's, lists become tuples, arrays are copied and locked."""
+    """A plain attribute value: NumPy scalars become Python's, lists become tuples, arrays are copied and locked."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
         value = value.copy()
         value.flags.writeable = False

@@ -1,8 +1,8 @@
 """Ops: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
 
-A schema is one block with everything that is known of an op: ports, attributes, dtype and shape rule, NumPy reference,
-gradient as ops, what backward keeps, and the loop form for compilers; an op without one runs by its reference. The
-schema object is also the Python function that appends the op to a net (`ro.sigmoid(x)`).
+A schema holds everything about an op: ports, attributes, rules for dtypes and shapes, NumPy reference, gradient as ops,
+values that backward keeps, and the loop form for compilers. An op without a loop form runs by its reference. The schema
+object is also the Python function that appends the op to a net (`ro.sigmoid(x)`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Gradients = Blob | None | Sequence[Blob | None]
 
 @dataclass(frozen=True)
 class RunContext:
-    """The context of a run that ops may read.
+    """The context of a run, which ops may read.
 
     Args:
-        seed: key of random ops, None where none was given.
-        training: whether Dropout is active.
-        t: the step that a step net is in; 0 in an outer net. It is part of what random numbers depend on.
-        part: where a recurrence runs in parts, its first timestep in this one, and the number of all its steps.
-        watch: is told what each op that runs by its reference was given and made, and in which step.
+        seed: key of random ops. None if the run has no seed.
+        training: True if Dropout is active.
+        t: number of the step in a step net, 0 in an outer net. Random numbers depend on it.
+        part: if a recurrence runs in parts: the first timestep of this part, and the number of all steps.
+        watch: is called for each op that runs by its reference, with its inputs, its results and the step.
     """
 
     seed: int | None = None
@@ -63,17 +63,20 @@ class RunContext:
         return 0 if self.part is None else self.part[0]
 
     def all_steps(self, steps: int) -> int:
-        """The number of steps of a recurrence that runs so many."""
+        """The number of all steps of a recurrence, of which `steps` run in this part."""
         return steps if self.part is None else self.part[1]
 
     def at_step(self, t: int, steps: int) -> RunContext:
-        """The context of step t of a recurrence of so many steps; a nested one counts on through outer steps."""
+        """The context of step t of a recurrence with `steps` steps.
+
+        In a nested recurrence, counting goes on through outer steps.
+        """
         return replace(self, t=self.t * self.all_steps(steps) + self.first + t, part=None)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One op of a net with the types of its inputs and, where they are known before a run, their values."""
+    """One op of a net with the types of its inputs, and the values of those that are known before a run."""
 
     op: Op
     types: tuple[Type | None, ...]
@@ -81,11 +84,12 @@ class Call:
     net: str = ""
     output_types: tuple[Type, ...] = field(default=(), compare=False)
     output_values: tuple[Array | None, ...] = field(default=(), compare=False)
-    float_dtype: str = "float32"  # what "float" stands for in this run
-    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # worked out once
+    float_dtype: str = "float32"  # the dtype for "float" in this run
+    # results that are computed once for the call
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def shape(self, i: int) -> Shape:
-        """Shape of input `i`, which must be there."""
+        """Shape of input `i`. It must be given."""
         return self._type(i).shape
 
     def rank(self, i: int) -> int:
@@ -99,11 +103,11 @@ class Call:
         return i < len(self.op.inputs) and bool(self.op.inputs[i])
 
     def attr(self, name: str) -> Any:
-        """An attribute, or its default."""
+        """The value of an attribute, or its default."""
         return self.op.attributes.get(name, REGISTRY[self.op.type].attributes.get(name))
 
     def static(self, name: str, i: int) -> Any:
-        """A shape-valued input: attribute `name`, else input `i`, which must be known; None where neither is given."""
+        """An input that holds sizes: attribute `name`, or else input `i`. It must be known. None if neither is set."""
         if name in self.op.attributes:
             return self.op.attributes[name]
         if not self.has(i):
@@ -116,7 +120,7 @@ class Call:
         self.fail(problem, blob=self.op.inputs[i], hint=hint)
 
     def axis(self, value: int, rank: int) -> int:
-        """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
+        """The axis counted from the front. Raises TypeRuleError if it is out of range."""
         if not isinstance(value, int) or isinstance(value, bool):
             self.fail("an axis is not an integer", came=repr(value))
         if not -rank <= value < rank:
@@ -124,7 +128,7 @@ class Call:
         return value % rank
 
     def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Non-negative axes without repetition, in the order given."""
+        """Axes counted from the front, in the given order, without repetitions."""
         if not isinstance(values, tuple | list):
             self.fail("axes are not a list of integers", came=repr(values))
         result = tuple(self.axis(value, rank) for value in values)
@@ -133,7 +137,7 @@ class Call:
         return result
 
     def broadcast(self, *shapes: Shape) -> Shape:
-        """The common shape of operands. Raises TypeRuleError where they do not broadcast."""
+        """The common shape of operands. Raises TypeRuleError if they do not broadcast."""
         result = broadcast_shapes(shapes)
         if result is None:
             self.fail("operands do not broadcast", came=" and ".join(str(list(shape)) for shape in shapes))
@@ -155,19 +159,19 @@ class Call:
 
 
 class OpSchema(Shared):
-    """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
+    """Base of all ops. A subclass is one op. Its instance is callable and appends the op to a net.
 
-    Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last. Once registered, an
-    instance has the docstring of its class, so that `help` shows it as that of a function; sections that it leaves out
-    are those of its bases.
+    A port's name ends in `?` if it is optional, and in `*` if it takes any number (only the last may). Once registered,
+    an instance has the docstring of its class, so that `help` shows it like a function's. Sections that the class
+    leaves out come from its bases.
     """
 
-    __name__: str  # of the Python function
+    __name__: str  # name of the Python function
     inputs: ClassVar[tuple[str, ...]] = ("X",)
     outputs: ClassVar[tuple[str, ...]] = ("Y",)
     attributes: ClassVar[Mapping[str, Any]] = {}  # name -> default, or REQUIRED
     accepts: ClassVar[tuple[str, ...]] = ANY  # dtypes of the inputs that share one dtype
-    same_dtype: ClassVar[tuple[int, ...] | None] = None  # inputs that share one dtype; None: all of them
+    same_dtype: ClassVar[tuple[int, ...] | None] = None  # numbers of inputs that share one dtype; None: all of them
     keeps: ClassVar[tuple[str, ...]] = ()  # ports whose values `gradient` may read
     static: ClassVar[tuple[str, ...]] = ()  # inputs that decide shapes: their values must be known before a run
     differentiable: ClassVar[bool] = True  # False: gradients stop here
@@ -176,14 +180,14 @@ class OpSchema(Shared):
     may_omit_outputs: ClassVar[bool] = False  # unread outputs may be left out
     uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
     random: ClassVar[bool] = False
-    call_hint: ClassVar[str | None] = None  # what to do where arguments of a call do not fit
-    internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
+    call_hint: ClassVar[str | None] = None  # hint for a call with wrong arguments
+    internal: ClassVar[bool] = False  # not in ONNX: rnnops makes it itself
     loop: ClassVar[LoopForm | None] = None  # None: the op runs by its reference on every device
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            setattr(cls, "__call__", named_arguments(vars(cls)["__call__"]))  # noqa: B010 - as mypy has it
+            setattr(cls, "__call__", named_arguments(vars(cls)["__call__"]))  # noqa: B010 - mypy wants it
 
     @property
     def name(self) -> str:
@@ -198,65 +202,68 @@ class OpSchema(Shared):
         return f"<op {self.name}{called}>"
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
-        """Dtypes of the outputs, given those of the inputs; by default that of the first input for all."""
+        """Dtypes of the outputs for those of the inputs. By default all have the first input's dtype."""
         return (dtypes[0] or "",) * self.output_count(attributes)
 
     def output_count(self, attributes: Mapping[str, Any]) -> int:
-        """How many outputs an op with these attributes has."""
+        """The number of outputs of an op with these attributes."""
         return len(self.outputs)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
-        """Shapes of the outputs; raises TypeRuleError where the inputs do not fit."""
+        """Shapes of the outputs. Raises TypeRuleError if the inputs do not fit."""
         raise NotImplementedError(self.name)
 
     def reference(self, call: Call, *arrays: Any, **context: Any) -> Result:
-        """The meaning of the op, in NumPy: one array, or a tuple for several outputs. Inputs are left unmodified."""
+        """The meaning of the op, in NumPy. Returns one array, or a tuple for several outputs.
+
+        Inputs must not be changed.
+        """
         raise NotImplementedError(self.name)
 
     def gradient(self, call: Call, *blobs: Any, **more: Any) -> Gradients:
-        """Gradients for the inputs as ops, given the inputs, the outputs and the outputs' gradients, in this order."""
+        """Gradients of the inputs, as ops. Arguments are the inputs, the outputs, then the gradients of outputs."""
         return no_gradient(self, call)
 
     def draws(self, op: Op, training: bool) -> bool:
-        """True if a random op draws numbers (Dropout does in training, where its ratio is above 0)."""
+        """True if a random op draws numbers. Dropout does in training, if its ratio is above 0."""
         return self.random
 
     def known_value(self, call: Call) -> Array | None:
-        """The output's value where only types and attributes decide it (Constant, Shape)."""
+        """The output's value if only types and attributes decide it (Constant, Shape). Else None."""
         return None
 
     def loop_form(self, call: Call) -> LoopForm | None:
-        """How a compiler runs this call, for ops where that depends on the call; read it by `form_of(call)`."""
+        """The loop form for this call, for ops whose form depends on the call. `form_of(call)` reads it."""
         return self.loop
 
     def reduced_axes(self, call: Call) -> tuple[int, ...]:
-        """The axes of the first input that are folded, for loop form `Reduction`.
+        """The axes of the first input that are folded, for the loop form `Reduction`.
 
-        The result has the others in order, with or without axes of size 1 in place of those that are folded.
+        The result has the other axes in order. Folded axes may stay with size 1.
         """
         raise NotImplementedError(self.name)
 
     def is_cheap(self, call: Call) -> bool:
-        """True if the backward pass may run this call again for the price of reading and writing its operands."""
+        """True if computing the call again in the backward pass costs no more than reading and writing its operands."""
         return is_cheap(form_of(call))
 
     def replay(self, op: Op) -> Op | None:
-        """A cheap op that gives the first output again from the inputs and the op's other (small) outputs."""
+        """A cheap op that makes the first output again, from the inputs and the op's other (small) outputs."""
         return None
 
     def outputs_without_grads(self, op: Op) -> Sequence[str]:
-        """Names of float outputs to which a gradient is an error."""
+        """Names of float outputs that must not get a gradient."""
         return ()
 
     def check(self, op: Op, net: str) -> None:
-        """Raise an RnnopsError where attributes that came from text make no sense together."""
+        """Raise an RnnopsError if attributes that came from text do not fit each other."""
 
     def notes(self, op: Op) -> Sequence[str]:
-        """Comment lines for the listing of this op."""
+        """Comment lines for this op in the text of a net."""
         return ()
 
     def types_within(self, call: Call) -> Mapping[str, Type]:
-        """Types of the blobs of a net that the op holds, in one step of it; none where it holds none."""
+        """Types of the blobs in one step of the net that the op holds. Empty if the op does not hold a net."""
         return {}
 
     def expand(self, call: Call, *blobs: Any, **more: Any) -> Blob | tuple[Blob, ...]:
@@ -265,12 +272,12 @@ class OpSchema(Shared):
 
 
 def is_ours(schema: OpSchema) -> bool:
-    """True if an op is one of rnnops, and not of a user."""
+    """True if an op belongs to rnnops, not to a user."""
     return type(schema).__module__.startswith("rnnops.")
 
 
 class NotKept:
-    """Stands for a value that an op did not list in `keeps`; any use of it is an error."""
+    """Replaces a value that an op did not list in `keeps`. Any use of it is an error."""
 
     def __init__(self, call: Call, port: str) -> None:
         self._call, self._port = call, port
@@ -286,32 +293,32 @@ class NotKept:
 
 
 def no_gradient(schema: OpSchema, call: Call, *blobs: Any, **more: Any) -> Gradients:
-    """The gradient rule of ops that have none, though gradients do not just stop there: an error."""
+    """The gradient rule of ops without a gradient for which asking for one is an error."""
     raise GradientError("this op has no gradient", net=call.net, op=op_label(schema.name, call.op.outputs))
 
 
-SECTIONS = ("Args", "Returns", "Raises", "Example")  # of docstrings, in this order
+SECTIONS = ("Args", "Returns", "Raises", "Example")  # headings of docstrings, in this order
 HEADING = re.compile(rf"^({'|'.join(SECTIONS)}):\n", re.M)
 KINDS = {FLOATS: "float", NUMERIC: "float or integer", (BOOL,): "bool", ANY: "any dtype"}
 
 
 @cache
 def sections_of(doc: str) -> dict[str, str]:
-    """The parts of a docstring by their headings; the first has none."""
+    """The parts of a docstring by their headings. The heading of the first part is empty."""
     first, *parts = HEADING.split(cleandoc(doc))
     return {"": first.strip(), **dict(zip(parts[::2], map(str.rstrip, parts[1::2]), strict=True))}
 
 
 def docstring(sections: Mapping[str, str]) -> str:
-    """A docstring of parts as `sections_of` gives them; those that are empty are left out."""
+    """A docstring from parts as in `sections_of`. Empty parts are left out."""
     parts = [sections[""], *(f"{heading}:\n{sections[heading]}" for heading in SECTIONS if sections.get(heading))]
     return "\n\n".join(parts)
 
 
 def docstring_of(schema: OpSchema) -> str:
-    """The docstring of an op. Args, Returns and Raises that a public op leaves out come from its bases.
+    """The docstring of an op. Sections Args, Returns and Raises that a public op leaves out come from its bases.
 
-    There `{dtypes}` stands for the dtypes that the op accepts.
+    In these, `{dtypes}` stands for the dtypes that the op accepts.
     """
     if schema.internal or not type(schema).__doc__:
         return cleandoc(type(schema).__doc__ or "")
@@ -326,14 +333,12 @@ Schema = TypeVar("Schema", bound=OpSchema)
 
 
 def register(schema: Schema) -> Schema:
-    """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function.
+    """Adds an op to the registry and returns it, so that `sigmoid = register(Sigmoid())` is also the Python function.
 
-    Raises OpError where the class does not say what an op must (`rnnops.net.loop_forms`), or its name is taken.
+    Raises OpError if the class lacks a part (`rnnops.net.loop_forms`), or its name is taken.
     """
     if not isinstance(schema, OpSchema):
-        raise OpError(
-            "what is registered is not an op", wanted="an instance of a subclass of OpSchema", came=repr(schema)
-        )
+        raise OpError("only ops can be registered", wanted="an instance of a subclass of OpSchema", came=repr(schema))
     if schema.name in REGISTRY:
         raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
     check_op(schema, OpSchema)
@@ -343,7 +348,7 @@ def register(schema: Schema) -> Schema:
 
 
 def schema_of(op_type: str, net: str | None = None) -> OpSchema:
-    """Look an op up by its ONNX name. Raises NetError for an unknown one."""
+    """Finds an op by its ONNX name. Raises NetError for an unknown name."""
     if not isinstance(op_type, str) or op_type not in REGISTRY:
         near = did_you_mean(op_type, REGISTRY)
         hint = near or "ro.op_names() lists the ops there are."
@@ -352,9 +357,9 @@ def schema_of(op_type: str, net: str | None = None) -> OpSchema:
 
 
 def form_of(call: Call) -> LoopForm | None:
-    """How a compiler runs a call; None for an op that runs by its reference.
+    """The loop form of a call. None for an op that runs by its reference.
 
-    Raises OpError for a form made for this call that compilers cannot follow.
+    Raises OpError for a form that was made for this call and that compilers cannot follow.
     """
     if "form" not in call.derived:
         schema = schema_of(call.op.type, call.net)
@@ -374,15 +379,15 @@ def form_of(call: Call) -> LoopForm | None:
 
 
 def is_number(value: object) -> bool:
-    """True if an attribute is a number; an array without axes is one."""
+    """True if an attribute is a number, or an array without axes."""
     return isinstance(value, int | float | np.ndarray) and np.ndim(value) == 0
 
 
 def op_names() -> list[str]:
-    """Names of all ops, as ONNX and printed nets have them, those that users registered included.
+    """Names of all ops as in ONNX and in printed nets, including those that users registered.
 
     Returns:
-        Sorted names; of most `ro.<name>` is the function, in small letters and with underscores.
+        Sorted names. For most of them `ro.<name>` is the function, in small letters and with underscores.
 
     Example:
         >>> ro.op_names()[:3]

@@ -1,20 +1,21 @@
-"""Nets as text: `format_net`, which `str(net)` calls; `parse_net` reads the text back.
+"""Nets as text. `str(net)` calls `format_net`, and `parse_net` reads the text back.
 
     net my_lstm(x_t, h_prev, w: param[4, 3] = xavier, lengths: int32)
         matmul_0 = MatMul(x_t, h_prev)
         *i, f = Split(matmul_0, axis=-1, num_outputs=2) @ gates
         return h_t=i, f
 
-Here `i` was given its name with `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer
-`gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are not plain words
-stand in double quotes. Nets inside attributes stand in braces, indented. After the head of a net whose sizes are known
-while it is built comes its float dtype. A parameter that starts from a large array shows a digest of it, and one that
-starts from a function its name (`rnnops.net.op`). What follows `#` is a comment: after an op the variables
-that held its results where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
+Here `i` was named by `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer `gates`.
+`_` stands for an optional input that is left out, and for an output that is not wanted. Names that are not plain words
+are in double quotes. Nets inside attributes are in braces, indented. If the sizes of a net are known while it is built,
+its float dtype comes after its head. A parameter that starts from a large array shows a digest, and one that starts
+from a function shows the function's name (`rnnops.net.op`). Text after `#` is a comment. After an op it gives the
+variables that held its results where the net was written. Under a RecurrentNetwork it gives the outer blob of each blob
+of the cell.
 
-**Text to net**: a tokenizer and a recursive descent over it, linear in the length of the text, with bounded depth.
-Round brackets and square ones may span lines; otherwise an op is one line. Names are taken as they stand, whatever name
-scope is open. Every error is a `ParseError` that says on which line.
+**Text to net**: a tokenizer and a recursive descent, in a time linear in the length of the text, with bounded depth.
+Round and square brackets may span lines. Apart from them, an op is one line. Names are taken as they stand, whatever
+name scope is open. Every error is a `ParseError` that names the line.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from rnnops.net.op import ARRAY, FUNCTION, Initializer, Input, Op, as_initialize
 from rnnops.net.schema import schema_of
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
 
-FAR = 2**31 - 1  # from here on ends of slices stand for those of the axis
+FAR = 2**31 - 1  # ends of slices from here on mean the end of the axis
 PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*\Z", re.ASCII)
-RESERVED = ("_", "return")  # words that mean something where a name may stand
+RESERVED = ("_", "return")  # words with a meaning where a name may stand
 INDENT = "    "
 
 
 def format_net(net: Net, labelled: bool = True) -> str:
-    """A listing of the net that `parse_net` reads back.
+    """The text of a net, which `parse_net` reads back.
 
     Args:
-        labelled: whether variables that held blobs are shown, as comments; two nets are the same without them.
+        labelled: True to show, as comments, the variables that held blobs. Nets are compared without them.
     """
     dtype = f": {net.float_dtype}" if net.float_dtype else ""
     head = f"net {format_name(net.name)}({', '.join(map(format_input, net.input_specs))}){dtype}"
@@ -57,7 +58,7 @@ def format_net(net: Net, labelled: bool = True) -> str:
 
 
 def format_name(name: str) -> str:
-    """A name as it stands in text: bare if it is a plain word, else quoted."""
+    """A name in the form of the text: bare if it is a plain word, else quoted."""
     return name if PLAIN_NAME.match(name) and name not in RESERVED else format_value(name)
 
 
@@ -88,16 +89,16 @@ def _format_op(net: Net, op: Op, labelled: bool) -> Iterator[str]:
 
 
 def _format_target(net: Net, name: str) -> str:
-    # op outputs are not inputs, so those that a cell may find by name are those that were `.named`
+    # op outputs that a cell may find by name are those that were `.named`
     marks = ("^" if name in net.checkpoints else "") + ("*" if net.is_capturable(name) else "")
     return marks + format_name(name) if name else "_"
 
 
 def format_subscript(told: Mapping[str, Any], dropped: Sequence[int] = ()) -> str:
-    """The attributes of a Slice as Python writes them: `[-1]`, `[2:5]`, `[:, ::2]`.
+    """The attributes of a Slice in Python's form: `[-1]`, `[2:5]`, `[:, ::2]`.
 
     Args:
-        dropped: axes that have one index, and are not in the result.
+        dropped: axes with a single index, which the result does not have.
     """
     starts, ends = told["starts"], told["ends"]
     rows = zip(
@@ -110,7 +111,7 @@ def format_subscript(told: Mapping[str, Any], dropped: Sequence[int] = ()) -> st
 
 
 def _format_range(start: int, end: int, step: int) -> str:
-    """`start:end:step`, without what follows by itself."""
+    """`start:end:step`, without parts that are defaults."""
     begin = "" if (start >= FAR if step < 0 else start == 0) else start
     stop = "" if (end <= -FAR if step < 0 else end >= FAR) else end
     return f"{begin}:{stop}" + (f":{step}" if step != 1 else "")
@@ -126,18 +127,18 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
-ENDS = {"newline": "the end of the line", "end": "the end of the text"}  # tokens that have no text to show
+ENDS = {"newline": "the end of the line", "end": "the end of the text"}  # tokens without a text that can be shown
 WORDS = {"true": True, "false": False, "null": None, "NaN": math.nan, "Infinity": math.inf}
 ARRAY_DTYPES = (BOOL, *INTEGERS, "float16", *FLOATS[1:])
 DEPTH = 50  # of nets and tuples inside each other
-RANK = 64  # NumPy has no arrays of more axes
-SHOWN = 40  # characters of the text that an error repeats
+RANK = 64  # NumPy's limit of axes
+SHOWN = 40  # most characters of the text that an error shows
 
 Item = TypeVar("Item")
 
 
 class Token(NamedTuple):
-    """A piece of the text; a sign is its own kind, other kinds are those of `TOKEN` and `end`.
+    """A piece of the text. The kind of a sign is the sign itself. Other kinds are those of `TOKEN`, and `end`.
 
     The text of a newline is the comment before it.
     """
@@ -148,10 +149,10 @@ class Token(NamedTuple):
 
 
 def parse_net(text: str) -> Net:
-    """The net that a text describes, as `str(net)` prints it; open for more ops.
+    """The net that a text describes, in the form of `str(net)`. More ops can be added to it.
 
     Args:
-        text: of one net, with its cells; names are taken as they stand, whatever name scope is open.
+        text: text of one net with its cells. Names are taken as they stand, whatever name scope is open.
 
     Returns:
         A `ro.Net`.
@@ -170,7 +171,7 @@ def parse_net(text: str) -> Net:
         True
     """
     if not isinstance(text, str):
-        raise ParseError("only text can be read", wanted="a string", came=type(text).__name__)
+        raise ParseError("the text must be a string", wanted="a string", came=type(text).__name__)
     reader = _Reader(_tokens(text))
     net = reader.net()
     reader.expect("end")
@@ -198,21 +199,21 @@ def _tokens(text: str) -> Iterator[Token]:
 
 
 class _Reader:
-    """Where the reading stands; each method reads one part of the grammar and leaves what follows it."""
+    """The position of reading. Each method reads one part of the grammar, and stops behind it."""
 
     def __init__(self, tokens: Iterator[Token]) -> None:
         self.tokens, self.token, self.depth = tokens, next(tokens), 0
         self.following = next(tokens, self.token)
 
     def accept(self, kind: str) -> bool:
-        """Step over the next token if it is of this kind."""
+        """Reads the next token if it is of this kind. Returns True then."""
         if self.token.kind != kind:
             return False
         self.token, self.following = self.following, next(self.tokens, self.following)
         return True
 
     def expect(self, kind: str, wanted: str | None = None) -> str:
-        """Step over a token of this kind and return its text."""
+        """Reads a token of this kind and returns its text."""
         text = self.token.text
         if not self.accept(kind):
             self.fail(wanted or ENDS.get(kind, f"'{kind}'"))
@@ -230,7 +231,7 @@ class _Reader:
         return self.expect("name") if self.at_word(*words) else self.fail(" or ".join(words))
 
     def listed(self, close: str, item: Callable[[], Item]) -> list[Item]:
-        """Items with commas between them up to `close`, which is read too."""
+        """Items with commas between them, up to and including `close`."""
         items: list[Item] = []
         while not self.accept(close):
             if items:
@@ -240,7 +241,7 @@ class _Reader:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """One level deeper, and an error where that is too deep."""
+        """Goes one level deeper. Raises an error if that is too deep."""
         self.depth += 1
         if self.depth > DEPTH:
             self.fail(f"at most {DEPTH} nets and tuples inside each other")
@@ -248,7 +249,7 @@ class _Reader:
         self.depth -= 1
 
     def net(self) -> Net:
-        """`net name(inputs): dtype`, ops, `return outputs`, each on a line of its own."""
+        """Reads `net name(inputs): dtype`, ops, and `return outputs`, each on its own line."""
         with self.nested():
             self.accept("newline")
             net = self.head()
@@ -271,7 +272,7 @@ class _Reader:
         return net
 
     def input(self) -> tuple[int, Input]:
-        """`name`, `name: dtype[shape]` or `name: param[shape] = initializer`, with its line."""
+        """Reads `name`, `name: dtype[shape]` or `name: param[shape] = initializer`. Returns it with its line."""
         line, name = self.token.line, self.name("input")
         if not self.accept(":"):
             return line, Input(name)
@@ -281,7 +282,7 @@ class _Reader:
         return line, Input(name, dtype, shape, self.initializer(name, shape or ()) if parameter else None)
 
     def initializer(self, name: str, shape: Shape) -> Initializer:
-        """`= kind`, `= (kind, numbers)`, `= (function, name)`, or an array or its digest."""
+        """Reads `= kind`, `= (kind, numbers)`, `= (function, name)`, or an array or its digest."""
         self.expect("=")
         if self.at_word(ARRAY):
             line, found = self.token.line, self.array(or_digest=True)
@@ -300,7 +301,7 @@ class _Reader:
             return as_initializer(tuple(parts), "", name)
 
     def op(self, net: Net) -> None:
-        """`results = Type(inputs, attributes) @ layer { nets }`."""
+        """Reads `results = Type(inputs, attributes) @ layer { nets }`."""
         line, named, checkpoints = self.token.line, set[str](), set[str]()
         results = self.listed("=", lambda: self.result(named, checkpoints))
         op_type = self.expect("name", "the name of an op")
@@ -315,12 +316,13 @@ class _Reader:
                 self.attribute(attributes, lambda: self.net().snapshot())
         self.expect("newline")
         op = Op(op_type, tuple(inputs), tuple(results), attributes, layer)
-        with _located(line), np.errstate(all="ignore"):  # a typed net folds integers, which may divide by zero
+        # a net with known sizes computes integers, which may divide by zero
+        with _located(line), np.errstate(all="ignore"):
             net.add_op(op, named, checkpoints)
         net.labels.read(results, comment)
 
     def result(self, named: set[str], checkpoints: set[str]) -> str:
-        """A blob that an op writes, noted in `named` and `checkpoints` where it has their marks."""
+        """Reads a blob that an op writes. It is added to `named` and `checkpoints` if it has their marks."""
         checkpoint, mark = self.accept("^"), self.accept("*")
         name = self.name("blob") if mark or checkpoint else self.optional_name("blob, or 'return'")
         named.update([name] * mark)
@@ -343,14 +345,14 @@ class _Reader:
         attributes[key] = read()
 
     def output(self, net: Net) -> None:
-        """`blob` or `name=blob` after `return`."""
+        """Reads `blob` or `name=blob` after `return`."""
         line, name = self.token.line, self.name("output")
         blob = self.name("blob") if self.accept("=") else name
         with _located(line):
             net.outputs(**{name: net.blob(blob)})
 
     def name(self, kind: str) -> str:
-        """A bare or quoted name of something of this kind."""
+        """Reads a bare or quoted name. `kind` says in errors what it names."""
         token = self.token
         if token.kind not in ("name", "string") or self.at_word(*RESERVED):
             self.fail(f"a name for the {kind}")
@@ -359,11 +361,11 @@ class _Reader:
             return check_name(text, kind)
 
     def optional_name(self, kind: str) -> str:
-        """A name, or `""` for the `_` that stands for none."""
+        """Reads a name. `_` gives `""`."""
         return self.expect("name")[:0] if self.at_word("_") else self.name(kind)
 
     def value(self) -> Any:
-        """A number, string, word, tuple or array."""
+        """Reads a number, string, word, tuple or array."""
         kind = self.token.kind
         if kind == "number" or kind == "string":
             return self.scalar(kind)
@@ -380,7 +382,7 @@ class _Reader:
 
     def scalar(self, kind: str) -> Any:
         line, text = self.token.line, self.expect(kind, "a value")
-        with _located(line):  # JSON knows other escapes than Python, and Python limits the digits of an int
+        with _located(line):  # JSON has other escapes than Python, and Python limits the digits of an int
             return json.loads(text)
 
     def shape(self) -> Shape:
@@ -390,7 +392,10 @@ class _Reader:
         return sizes
 
     def array(self, or_digest: bool = False) -> Any:
-        """`array(dtype, [shape], [values])`; its text where a digest may stand for values."""
+        """Reads `array(dtype, [shape], [values])`.
+
+        With `or_digest`, a digest may replace the values, and the result is a text.
+        """
         line = self.token.line
         self.word("array")
         self.expect("(")
@@ -421,7 +426,7 @@ def _array(dtype: str, shape: Shape, values: tuple[Any, ...]) -> Array:
 
 @contextmanager
 def _located(line: int) -> Iterator[None]:
-    """Turn errors of what is built at a line into a ParseError that names the line."""
+    """Turns errors in building a line into a ParseError that names the line."""
     try:
         yield
     except RnnopsError as error:

@@ -103,8 +103,8 @@ class GraphWriter:
     ) -> list[str]:
         """Writes the ops that a function makes of blobs. Returns the names of its results.
 
-        inputs, kinds: names and types of values; key: prefix of made-up names.
-            inputs, kinds: names of values, with their types; key: what made-up names begin with.
+        Args:
+            inputs, kinds: names and types of values; key: prefix of made-up names.
             outputs: names of the results. Those left out are made up.
         """
         types = {f"in_{i}": kind for i, kind in enumerate(kinds) if kind is not None}

@@ -416,8 +416,9 @@ class LoopSteps:
     def put(self, final: str, initial: str, write: Write, every: list[str], trips: int | str) -> None:
         """Appends the last value of a carried array: its first value, with the values that all trips write.
 
-        every: the name of the values of all trips (in the order of the array if each trip writes one step), then the
-        name of their places if these are computed.
+        Args:
+            every: the name of the values of all trips (in the order of the array if each trip writes one step), then the
+                name of their places if these are computed.
         """
         if write.step is None:
             node = deepcopy(write.node)

@@ -1,4 +1,4 @@
-"""Activation functions. Those whose slope follows exactly from their value keep only the value."""
+"""Activation functions. If the slope follows exactly from the value, only the value is kept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rnnops.ops.base import OpRow, Unary, choice, elementwise, number, quiet
 from rnnops.ops.comparison import where
 from rnnops.types import Array, Shape
 
-TANH_SCALE, TANH_CUBE = math.sqrt(2.0 / math.pi), 0.044715  # of Gelu's approximation by tanh
-SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # float32 numbers, as ONNX has them
+TANH_SCALE, TANH_CUBE = math.sqrt(2.0 / math.pi), 0.044715  # constants of Gelu's approximation by tanh
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # float32 numbers, as in ONNX
 
 
 def sigmoid_array(x: Array) -> Array:
-    """The logistic function without overflow: both halves by way of `exp(-|x|)`."""
+    """The logistic function without overflow. Both halves are computed from `exp(-|x|)`."""
     decay = np.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, decay, x.dtype.type(1)) / (x.dtype.type(1) + decay))
 
@@ -59,7 +59,7 @@ class Tanh(Unary):
 class Relu(Unary):
     """`max(x, 0)`, element by element; NaN stays NaN.
 
-    ONNX: Relu, op set 14. Its slope is 1 above 0 and 0 elsewhere, at 0 and NaN too.
+    ONNX: Relu, op set 14. Its slope is 1 above 0 and 0 elsewhere, also at 0 and NaN.
 
     Example:
         >>> net = ro.Net("n")
@@ -118,7 +118,7 @@ class Elu(Unary):
 
     Args:
         x: [...] float.
-        alpha: a number; `-alpha` is the limit far below 0.
+        alpha: a number. Far below 0 the result tends to `-alpha`.
 
     Raises:
         NetError: x is not a blob, or alpha is not a number.
@@ -153,7 +153,7 @@ class Selu(Unary):
 
     Args:
         x: [...] float.
-        alpha, gamma: numbers; those of Klambauer and others (2017) if left out.
+        alpha, gamma: numbers. By default those of Klambauer and others (2017).
 
     Raises:
         NetError: x is not a blob, or alpha or gamma is not a number.
@@ -227,7 +227,7 @@ class Softsign(Unary):
 class HardSigmoid(Unary):
     """`max(0, min(1, alpha * x + beta))`, element by element.
 
-    ONNX: HardSigmoid, op set 6. Its slope is `alpha` where the result lies between 0 and 1, and 0 at both ends.
+    ONNX: HardSigmoid, op set 6. Its slope is `alpha` if the result lies between 0 and 1, and 0 at both ends.
 
     Args:
         x: [...] float.
@@ -273,7 +273,7 @@ class Gelu(Unary):
 
     Raises:
         NetError: x is not a blob.
-        TypeRuleError: x is not float; once shapes are known, another `approximate`.
+        TypeRuleError: x is not float. Once shapes are known: `approximate` is unknown.
 
     Example:
         >>> net = ro.Net("n")

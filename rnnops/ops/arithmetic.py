@@ -19,7 +19,7 @@ special = LazyModule("scipy.special")
 
 
 class Add(Binary):
-    """`a + b`, with broadcasting; the operator appends it, too.
+    """`a + b`, with broadcasting. The operator appends it too.
 
     ONNX: Add, op set 14. Integers wrap around.
 
@@ -37,7 +37,7 @@ class Add(Binary):
 
 
 class Sub(Binary):
-    """`a - b`, with broadcasting; the operator appends it, too.
+    """`a - b`, with broadcasting. The operator appends it too.
 
     ONNX: Sub, op set 14. Integers wrap around.
 
@@ -55,7 +55,7 @@ class Sub(Binary):
 
 
 class Mul(Binary):
-    """`a * b`, with broadcasting; the operator appends it, too.
+    """`a * b`, with broadcasting. The operator appends it too.
 
     ONNX: Mul, op set 14. Integers wrap around.
 
@@ -73,9 +73,10 @@ class Mul(Binary):
 
 
 class Div(Binary):
-    """`a / b`, with broadcasting; the operator appends it, too.
+    """`a / b`, with broadcasting. The operator appends it too.
 
-    ONNX: Div, op set 14. Integers are divided towards zero, and by 0 to 0; floats by 0 give infinities and NaN.
+    ONNX: Div, op set 14. Integers are rounded towards zero, and an integer divided by 0 gives 0. Floats divided by 0
+        give infinities and NaN.
 
     Example:
         >>> net = ro.Net("n")
@@ -105,15 +106,15 @@ class Div(Binary):
 
 
 class Pow(Binary):
-    """`a ** b`, with broadcasting; the operator appends it, too.
+    """`a ** b`, with broadcasting. The operator appends it too.
 
-    ONNX: Pow, op set 15. A float below 0 has powers only of whole numbers, and NaN for others. The gradient of `b` is
-    `dy * y * log(a)`, taken as 0 where `a` is 0 and NaN where it is below.
+    ONNX: Pow, op set 15. A negative float has only powers of whole numbers. Other powers are NaN. The gradient of `b`
+        is `dy * y * log(a)`. It is taken as 0 where `a` is 0, and is NaN where `a` is negative.
 
     Raises:
         NetError: neither is a blob, they are of two nets, or a float meets integers.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast; in a run, an integer has a
-            power below 0.
+        TypeRuleError: their dtypes differ or are not accepted, or they do not broadcast. In a run: an integer has a
+            negative power.
 
     Example:
         >>> net = ro.Net("n")
@@ -132,13 +133,13 @@ class Pow(Binary):
         if a.dtype.kind != "f" and (b < 0).any():
             call.fail("an integer has no power below 0", blob=call.op.inputs[1])
         shape = np.broadcast_shapes(a.shape, b.shape)
-        # one power for all elements or for a scalar: NumPy may take a root, whose values at -inf and -0 are others
+        # With a scalar power NumPy may take a root instead, which differs at -inf and -0.
         powers = np.array(np.broadcast_to(b, shape or (1,)))
         return np.asarray(np.power(a, powers)).reshape(shape)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        # d/da = b a^(b-1), written b a^0 / a where b = 0, so that it and its own gradient are 0 there at a = 0, too; no
-        # division by NaN, so that it is 0 there as well; d/db = c log(a), taken as 0 where a = 0 (its limit for b > 0)
+        # d/da = b a^(b-1). Where b = 0 it is written b a^0 / a, so that it and its own gradient are 0 at a = 0 too, and
+        # at NaN, as nothing is divided by NaN. d/db = c log(a), taken as 0 where a = 0 (its limit for b > 0).
         net, zero_base, zero_power = dc.net, dc.net.apply("Equal", [a, 0.0]), dc.net.apply("Equal", [b, 0.0])
         base = net.apply("Where", [zero_base, dc.net.operands([1.0], a.dtype)[0], a])
         divided = net.apply("And", [zero_power, net.apply("Equal", [a, a])])
@@ -148,7 +149,7 @@ class Pow(Binary):
 
 
 class Neg(Unary):
-    """`-x`; the operator appends it, too.
+    """`-x`. The operator appends it too.
 
     ONNX: Neg, op set 13. The gradient is `-dy`.
 
@@ -166,7 +167,7 @@ class Neg(Unary):
 class Sign(Unary):
     """-1, 0 or 1; NaN stays NaN.
 
-    ONNX: Sign, op set 13. Gradients stop here: that of x is 0.
+    ONNX: Sign, op set 13. Gradients stop here: the gradient of x is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -286,7 +287,7 @@ abs, erf = register(Abs()), register(Erf())  # noqa: A001
 
 
 class Log1p(Unary):
-    """`log(1 + x)`, also where `1 + x` would lose the digits of x; -inf at -1, NaN below.
+    """`log(1 + x)`, precise for small x too. -inf at -1, NaN below.
 
     Not in ONNX: a file gets a few ops that keep the digits. Its slope is `1 / (1 + x)`.
 
@@ -301,7 +302,7 @@ class Log1p(Unary):
 
 
 class Expm1(Unary):
-    """`e ** x - 1`, also where that difference would lose digits.
+    """`e ** x - 1`, precise for small x too.
 
     Not in ONNX: a file gets a few ops that keep the digits. Its slope is `y + 1`.
 
@@ -316,9 +317,9 @@ class Expm1(Unary):
 
 
 class Floor(Unary):
-    """The largest whole number not above x.
+    """The largest whole number that is not above x.
 
-    ONNX: Floor, op set 13. Gradients stop here: that of x is 0.
+    ONNX: Floor, op set 13. Gradients stop here: the gradient of x is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -331,9 +332,9 @@ class Floor(Unary):
 
 
 class Ceil(Unary):
-    """The smallest whole number not below x.
+    """The smallest whole number that is not below x.
 
-    ONNX: Ceil, op set 13. Gradients stop here: that of x is 0.
+    ONNX: Ceil, op set 13. Gradients stop here: the gradient of x is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -346,9 +347,9 @@ class Ceil(Unary):
 
 
 class Round(Unary):
-    """The nearest whole number, of two the even one.
+    """The nearest whole number. In the middle of two, it is the even one.
 
-    ONNX: Round, op set 11. Gradients stop here: that of x is 0.
+    ONNX: Round, op set 11. Gradients stop here: the gradient of x is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -363,16 +364,16 @@ class Round(Unary):
 class Mod(Binary):
     """The remainder of `a / b`, with the sign of `b`; also written `a % b`.
 
-    ONNX: Mod, op set 13. There `fmod=0` is only for integers; here it is for floats too. Integers by 0 give 0,
-    floats NaN. The gradient of `a` is `dy`, that of `b` is `-dy` times the whole quotient.
+    ONNX: Mod, op set 13. `fmod=0` is only for integers there, and for floats too here. With a divisor of 0 integers
+        give 0, and floats NaN. The gradient of `a` is `dy`. The gradient of `b` is `-dy` times the whole quotient.
 
     Args:
         a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
-        fmod: 1 or True for the sign of `a`, as C's fmod has it.
+        fmod: 1 or True for the sign of `a`, as in C's fmod.
 
     Raises:
         NetError: neither is a blob, they are of two nets, a float meets integers, or fmod is neither on nor off.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+        TypeRuleError: their dtypes differ or are not accepted, or they do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -398,7 +399,7 @@ class Mod(Binary):
         return np.asarray(np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)).astype(a.dtype)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        return dc, -dc * round((a - c) / b)  # the whole quotient, which is a constant
+        return dc, -dc * round((a - c) / b)  # the whole quotient, which counts as a constant
 
     def loop_form(self, call: Call) -> LoopForm:
         rest = "fmod({0}, {1})"
@@ -473,15 +474,15 @@ class Atan(Unary):
     row = OpRow(np.arctan, "atan({0})", lambda x, y, dy: dy / (1.0 + x * x), keeps=("X",))
 
 
-LARGE = 40.0  # from here on exp(-x) is nothing compared with exp(x)
+LARGE = 40.0  # from here on exp(-x) is negligible compared with exp(x)
 
 
 class Sinh(Unary):
     """Hyperbolic sine.
 
-    ONNX: Sinh, op set 9. Its slope is `cosh(x)`. Compiled code takes half of `expm1(x) - expm1(-x)`, which keeps the
-    digits of a small x; of a large one half of `exp(|x|)`, as the square of a root that is finite wherever the result
-    is.
+    ONNX: Sinh, op set 9. Its slope is `cosh(x)`. Compiled code computes half of `expm1(x) - expm1(-x)`, which is
+        precise for small x. For large x it is half of `exp(|x|)`, computed as the square of a root, which is finite
+        wherever the result is.
 
     Example:
         >>> net = ro.Net("n")
@@ -502,8 +503,8 @@ class Sinh(Unary):
 class Cosh(Unary):
     """Hyperbolic cosine.
 
-    ONNX: Cosh, op set 9. Its slope is `sinh(x)`. Compiled code takes half of `exp(x) + exp(-x)`, of a large x as Sinh
-    does.
+    ONNX: Cosh, op set 9. Its slope is `sinh(x)`. Compiled code computes half of `exp(x) + exp(-x)`, and for large x the
+        same as Sinh.
 
     Example:
         >>> net = ro.Net("n")

@@ -1,9 +1,9 @@
-"""Bases of many ops, and the ops that rnnops inserts by itself.
+"""Base classes of many ops, and the ops that rnnops inserts itself.
 
-The bases are classes for one operand, two, any number, and functions that give and read shape-valued inputs.
+First come base classes for one operand, two operands and any number, and functions for inputs that hold sizes.
 
-**bfloat16 as uint16, which NumPy has**: what is stored between the passes where `residuals="bfloat16"` asks for it. A
-bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
+**bfloat16 as uint16**: NumPy has no bfloat16, so values that are stored between the passes with `residuals="bfloat16"`
+are uint16. A bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rnnops.net.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, 
 from rnnops.sizes import whole
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
-MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep
-Sizes = Union[Blob, int, Sequence[int], Array]  # noqa: UP007 - a shape-valued input: a blob, or a Python value
+MANY_OPERANDS = 64  # most operands of one scalar expression; compilers give up on one that is a thousand operators deep
+Sizes = Union[Blob, int, Sequence[int], Array]  # noqa: UP007 - an input that holds sizes: a blob, or a Python value
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 
 def quiet(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Run a reference without NumPy's warnings, where infinities and NaN are results like any other."""
-    return np.errstate(all="ignore")(function)  # twice as quick as `with` in a function
+    """Runs a reference without NumPy's warnings. Infinities and NaN are results like any other."""
+    return np.errstate(all="ignore")(function)  # twice as fast as `with` in a function
 
 
 def elementwise(function: Callable[..., Any]) -> Callable[..., Array]:
-    """A reference that applies a function of arrays; a function of NumPy's of two operands folds any number of them."""
+    """A reference that applies a NumPy function. A function of two operands is folded over any number of operands."""
     folds = isinstance(function, np.ufunc) and function.nin == 2
 
     @quiet
@@ -50,9 +50,10 @@ class OpRow:
     """An elementwise op in one line.
 
     Args:
-        function: of NumPy's arrays.
+        function: a function of NumPy arrays.
         text: the scalar expression of its loop form.
-        gradient: from operands, result and its gradient to gradients of operands; None where gradients stop.
+        gradient: a function of operands, result and the result's gradient. It returns gradients of the operands. None
+            if gradients stop.
         keeps: ports whose values `gradient` reads.
     """
 
@@ -62,11 +63,11 @@ class OpRow:
     keeps: tuple[str, ...] = ()
 
 
-BY_ROW = {"loop", "keeps", "differentiable", "reference", "gradient"}  # attributes of an op that a row stands for
+BY_ROW = {"loop", "keeps", "differentiable", "reference", "gradient"}  # the attributes of an op that a row replaces
 
 
 class WithRow(OpSchema):
-    """Base of ops that may have a `row`: it stands for reference, loop form, gradient and what is kept."""
+    """Base of ops that may have a `row`. The row replaces reference, loop form, gradient and `keeps`."""
 
     row: ClassVar[OpRow]
 
@@ -76,16 +77,16 @@ class WithRow(OpSchema):
             _check_row(cls)
             row = cls.row
             cls.loop, cls.keeps, cls.differentiable = Pointwise(row.text), row.keeps, row.gradient is not None
-            setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - as mypy has it
+            setattr(cls, "reference", elementwise(row.function))  # noqa: B010 - mypy wants it
             rule: Any = row.gradient
             setattr(cls, "gradient", lambda schema, call, *blobs: rule(*blobs))  # noqa: B010
 
 
 def _check_row(cls: type[WithRow]) -> None:
-    """Raise OpError for a row that is not an OpRow, says what the class says too, or has a gradient of other blobs."""
+    """Raise OpError for a row that is not an OpRow, repeats attributes, or has a gradient with wrong arguments."""
     row, own, blobs = cls.row, BY_ROW & vars(cls).keys(), "inputs, outputs, gradients of outputs"
     if not isinstance(row, OpRow):
-        raise OpError("its row is of another type", op=cls.__name__, wanted="an OpRow", came=repr(row), hint=ADDING)
+        raise OpError("its row is not an OpRow", op=cls.__name__, wanted="an OpRow", came=repr(row), hint=ADDING)
     problem = f"it has a row and its own {', '.join(sorted(own))}; leave one of both out" if own else ""
     if row.gradient is not None and not problem:
         count = len(cls.inputs) + 2 * len(cls.outputs)
@@ -95,7 +96,7 @@ def _check_row(cls: type[WithRow]) -> None:
 
 
 class Unary(WithRow):
-    """One operand, one result of its shape and dtype.
+    """One operand, and one result of its shape and dtype.
 
     Args:
         x: [...] {dtypes}.
@@ -118,17 +119,18 @@ class Unary(WithRow):
 
 
 class Binary(WithRow):
-    """Two operands that broadcast, one result of their dtype.
+    """Two operands that broadcast, and one result of their dtype.
 
     Args:
-        a, b: {dtypes}, of one dtype, that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+        a, b: {dtypes}, of one dtype, that broadcast. At least one is a blob. A number or an array takes the blob's
+            dtype.
 
     Returns:
         The same dtype, of the shape that both broadcast to.
 
     Raises:
         NetError: neither is a blob, they are of two nets, or a number does not fit the blob's dtype.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+        TypeRuleError: the dtypes differ or are not accepted, or the operands do not broadcast.
     """
 
     inputs = ("A", "B")
@@ -144,7 +146,7 @@ class Binary(WithRow):
 
 
 class Comparison(Binary):
-    """Two operands that broadcast, a bool result; gradients stop here.
+    """Two operands that broadcast, and a bool result. Gradients stop here.
 
     Returns:
         bool, of the shape that both broadcast to.
@@ -157,17 +159,19 @@ class Comparison(Binary):
 
 
 class Variadic(OpSchema):
-    """Any number of operands that broadcast, one result of their dtype; more than `MANY_OPERANDS` run by reference.
+    """Any number of operands that broadcast, and one result of their dtype.
+
+    Above `MANY_OPERANDS` the op runs by its reference.
 
     Args:
-        operands: {dtypes}, of one dtype, that broadcast, two or more, one of them a blob.
+        operands: two or more, {dtypes}, of one dtype, that broadcast. At least one is a blob.
 
     Returns:
         The same dtype, of the shape that all broadcast to.
 
     Raises:
-        NetError: fewer than two, none is a blob, they are of several nets, or a number does not fit their dtype.
-        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+        NetError: there are fewer than two operands, none is a blob, they are of several nets, or a number does not fit.
+        TypeRuleError: the dtypes differ or are not accepted, or the operands do not broadcast.
     """
 
     inputs = ("A", "more*")
@@ -185,7 +189,7 @@ class Variadic(OpSchema):
         return (call.broadcast(*(call.shape(i) for i in range(len(call.types)))),)
 
     def text(self, count: int) -> str:
-        """The scalar expression of so many operands."""
+        """The scalar expression for `count` operands."""
         raise NotImplementedError
 
     def loop_form(self, call: Call) -> LoopForm | None:
@@ -193,7 +197,7 @@ class Variadic(OpSchema):
 
 
 def fold(function: Callable[..., Any], arrays: Sequence[Array]) -> Array:
-    """`function` over all arrays, left to right; a copy where there is but one."""
+    """Folds `function` over all arrays, from left to right. A single array is copied."""
     return np.asarray(reduce(function, arrays)) if len(arrays) > 1 else np.array(arrays[0])
 
 
@@ -213,7 +217,10 @@ def nested(function: str, count: int) -> str:
 def append_sized(
     schema: OpSchema, net: Net, operands: Mapping[str, Any], attributes: Mapping[str, Any] | None = None
 ) -> tuple[Blob, ...]:
-    """Append an op with shape-valued inputs: by port name, blobs become inputs and Python values attributes."""
+    """Append an op with inputs that hold sizes.
+
+    Operands go by port name: blobs become inputs, Python values attributes.
+    """
     values = [operands.get(port.rstrip("?*")) for port in schema.inputs]
     inputs = [value if isinstance(value, Blob) else None for value in values]
     while inputs and inputs[-1] is None:
@@ -227,25 +234,25 @@ def append_sized(
 
 
 def axes_given(axes: Sizes | None, axis: Sizes | None, op: str) -> Sizes | None:
-    """Axes by the op's own name, `axes=`, or by NumPy's, `axis=`. Raises NetError for both."""
+    """The axes, given as `axes=` (the op's own name) or `axis=` (NumPy's). Raises NetError if both are given."""
     if axes is not None and axis is not None:
         raise NetError("axes are given twice", op=op, wanted="axes= or axis=", came=f"axes={axes}, axis={axis}")
     return axis if axes is None else axes
 
 
 def sizes_of(call: Call, name: str, i: int) -> tuple[int, ...] | None:
-    """The value of a shape-valued input, attribute `name` or else input `i`; None where it is left out."""
+    """The value of an input that holds sizes: attribute `name`, or else input `i`. None if it is left out."""
     if name in call.op.attributes and call.has(i):
         call.fail(f"'{name}' is given both as an attribute and as an input", blob=call.op.inputs[i])
     value = call.static(name, i)
     values = value if isinstance(value, list | tuple) else () if value is None else (value,)
     if not all(isinstance(item, int) and not isinstance(item, bool) for item in values):
-        call.fail(f"'{name}' is a list of integers", came=value)
+        call.fail(f"'{name}' must be a list of integers", came=value)
     return None if value is None else tuple(values)
 
 
 def required_sizes(call: Call, name: str, i: int) -> tuple[int, ...]:
-    """As `sizes_of`, where the value must be given."""
+    """As `sizes_of`, for a value that must be given."""
     value = sizes_of(call, name, i)
     if value is None:
         call.fail(f"'{name}' is missing")
@@ -253,7 +260,7 @@ def required_sizes(call: Call, name: str, i: int) -> tuple[int, ...]:
 
 
 def choice(call: Call, name: str, *known: str) -> str:
-    """A string attribute that is one of a few words."""
+    """A string attribute that must be one of the known words."""
     value = call.attr(name)
     if value not in known:
         call.fail(f"unknown {name}", wanted=" or ".join(known), came=repr(value))
@@ -261,16 +268,16 @@ def choice(call: Call, name: str, *known: str) -> str:
 
 
 def number(value: object, op: str) -> float:
-    """A number that an op takes as an attribute. Raises NetError for anything else."""
+    """A number that an op takes as an attribute. Raises NetError for all other values."""
     if not isinstance(value, int | float | np.integer | np.floating):
         raise NetError("an attribute is not a number", op=op, came=repr(value))
     return float(value)
 
 
 def flag(value: object, op: str) -> int:
-    """0 or 1 for an attribute that is on or off. Raises NetError for what is neither a bool nor an integer."""
+    """0 or 1 for a flag. Raises NetError for a value that is neither a bool nor an integer."""
     if not isinstance(value, int | np.integer | np.bool_):
-        raise NetError("an attribute is neither on nor off", op=op, wanted="True, False, 1 or 0", came=repr(value))
+        raise NetError("a flag is neither on nor off", op=op, wanted="True, False, 1 or 0", came=repr(value))
     return int(bool(value))
 
 
@@ -279,14 +286,14 @@ def _integers(value: Any, name: str, net: Net, op: str) -> tuple[int, ...]:
     try:
         return tuple(whole(item) for item in (items if isinstance(items, list | tuple) else [items]))
     except TypeError:
-        raise NetError(f"'{name}' is a list of integers", net=net.name, op=op, came=repr(value)) from None
+        raise NetError(f"'{name}' must be a list of integers", net=net.name, op=op, came=repr(value)) from None
 
 
 BITS = "uint16"
 
 
 def bits_of(x: Array) -> Array:
-    """Floats as bits of bfloat16: of the nearest one, the even one of two that are as near; NaN has the same always."""
+    """The bits of the nearest bfloat16 numbers (ties to even). All NaN get the same bits."""
     pattern = np.where(np.isnan(x), np.float32(np.nan), x.astype(np.float32)).view(np.uint32)
     odd = (pattern >> np.uint32(16)) & np.uint32(1)
     return np.asarray(((pattern + odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(BITS))
@@ -298,7 +305,7 @@ def numbers_of(bits: Array) -> Array:
 
 
 class ToBfloat16(Unary):
-    """The bits of floats as bfloat16; float64 becomes float32 first."""
+    """The bits of floats as bfloat16. float64 is rounded to float32 first."""
 
     internal = True
     gradient = no_gradient
@@ -310,9 +317,9 @@ class ToBfloat16(Unary):
 
 
 class FromBfloat16(Unary):
-    """The numbers that bits of bfloat16 stand for, which come as whole numbers of the run's float dtype.
+    """The numbers that bits of bfloat16 stand for. The bits come as whole numbers of the run's float dtype.
 
-    x: whole numbers from 0 to 65535; others give any numbers.
+    x: whole numbers from 0 to 65535. For other numbers the result is undefined.
     """
 
     internal = True
@@ -324,11 +331,12 @@ class FromBfloat16(Unary):
 to_bfloat16, from_bfloat16 = register(ToBfloat16()), register(FromBfloat16())
 
 
-LARGE_MATRIX, BLOCK_ELEMENTS = 16384, 8192  # elements; NumPy's own transposed copy is 2 to 4 times slower there
+# elements; above this size NumPy's own transposed copy is 2 to 4 times slower
+LARGE_MATRIX, BLOCK_ELEMENTS = 16384, 8192
 
 
 def transposed_copy(data: Array, order: Sequence[int]) -> Array:
-    """A copy in C order with axes in another order; a large matrix goes in blocks of rows that fit the cache."""
+    """A copy in C order with axes in another order. Large matrices are copied in blocks of rows that fit the cache."""
     if data.ndim != 2 or data.size < LARGE_MATRIX or tuple(order) != (1, 0):
         return np.array(np.transpose(data, order), order="C")
     rows, columns = data.shape
@@ -340,7 +348,7 @@ def transposed_copy(data: Array, order: Sequence[int]) -> Array:
 
 
 class StopGradient(Unary):
-    """A copy through which no gradient passes: that of x is 0.
+    """A copy. Gradients stop here: the gradient of x is 0.
 
     Not in ONNX: a file gets Identity.
 
@@ -361,10 +369,10 @@ class StopGradient(Unary):
 
 
 class WithGradient(OpSchema):
-    """`y`, with `slope` as its derivative by `x`: a surrogate gradient.
+    """`y`, with `slope` as its derivative with respect to `x`: a surrogate gradient.
 
-    Not in ONNX: a file gets Identity. The gradient of `x` is that of the result times `slope`; that of `y` passes
-    through, so that a `y` which is to have none comes from `stop_gradient`; none goes to `slope`.
+    Not in ONNX: a file gets Identity. The gradient of `x` is the result's gradient times `slope`. The gradient of `y`
+        passes through; use `stop_gradient` for a `y` without a gradient. `slope` gets no gradient.
 
     Args:
         y, x, slope: [...] float, of one shape.
@@ -373,8 +381,8 @@ class WithGradient(OpSchema):
         `y`, of its shape and dtype.
 
     Raises:
-        NetError: one is not a blob, or they are of several nets.
-        TypeRuleError: one is not float; once shapes are known, they differ.
+        NetError: an argument is not a blob, or they are of several nets.
+        TypeRuleError: an argument is not float. Once shapes are known: the shapes differ.
 
     Example:
         A spike that is differentiated as a sigmoid (Neftci and others, IEEE SPM 36(6), 2019):
@@ -401,8 +409,8 @@ class WithGradient(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         for i in (1, 2):
             if call.shape(i) != call.shape(0):
-                wanted = f"{list(call.shape(0))}, as Y has"
-                call.fail("operands of several shapes", blob=call.op.inputs[i], wanted=wanted, came=list(call.shape(i)))
+                wanted = f"{list(call.shape(0))}, the shape of Y"
+                call.fail("operands differ in shape", blob=call.op.inputs[i], wanted=wanted, came=list(call.shape(i)))
         return (call.shape(0),)
 
     def reference(self, call: Call, y: Array, x: Array, slope: Array) -> Array:
@@ -419,9 +427,9 @@ INDEX_DTYPES = ("int32", "int64")
 
 
 class SumTo(OpSchema):
-    """Sum over the axes that broadcasting repeated: the gradient of every broadcast.
+    """Sum over the axes that broadcasting repeated. It is the gradient of every broadcast.
 
-    x: an array to whose shape `shape` broadcasts; y: of shape `shape`.
+    x: an array. `shape` broadcasts to its shape. y: of shape `shape`.
     """
 
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED}
@@ -435,7 +443,7 @@ class SumTo(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape = tuple(call.attr("shape"))
         if broadcast_shapes([shape, call.shape(0)]) != call.shape(0):
-            call.fail("a sum to a shape that does not broadcast to the operand's", wanted=list(shape))
+            call.fail("a sum to a shape that does not broadcast to the operand's shape", wanted=list(shape))
         return (shape,)
 
     @quiet
@@ -454,9 +462,9 @@ class SumTo(OpSchema):
 
 
 class ScatterAdd(OpSchema):
-    """The gradient of Gather: slices of `x` are added up where `indices` send them, in the order of `x`.
+    """The gradient of Gather: slices of `x` are added at the places in `indices`, in the order of `x`.
 
-    x: [..., *indices.shape, ...] with the indices' axes from `axis` on; y: [..., size, ...].
+    x: [..., *indices.shape, ...], with the axes of indices from `axis` on. y: [..., size, ...].
     """
 
     inputs = ("X", "indices")
@@ -489,9 +497,10 @@ class ScatterAdd(OpSchema):
 
 
 class ScatterSlice(OpSchema):
-    """The gradient of a Slice with steps: `x` is put where the slice took it from, 0 elsewhere.
+    """The gradient of a Slice with steps: `x` is put at the places that the slice took, with 0 elsewhere.
 
-    Starts are 0 or more; place `k` along `axes[j]` is `starts[j] + k * steps[j]` in y, which has shape `shape`.
+    Starts are 0 or more. Element `k` along `axes[j]` goes to place `starts[j] + k * steps[j]` in y, which has shape
+    `shape`.
     """
 
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED, "starts": REQUIRED, "axes": REQUIRED, "steps": REQUIRED}
@@ -520,7 +529,7 @@ class ScatterSlice(OpSchema):
         return dy.net.append("Slice", [dy], {**cut, "ends": ends})[0]
 
 
-IN_FRONT = -(2**60)  # of the first place of any axis, as the end of a Slice that goes backwards
+IN_FRONT = -(2**60)  # before the first place of any axis; the end of a Slice that goes backwards
 
 
 def _end(start: int, count: int, step: int) -> int:
@@ -530,9 +539,9 @@ def _end(start: int, count: int, step: int) -> int:
 
 
 class Normalize(OpSchema):
-    """Y of LayerNormalization from row statistics that are known: `(x - mean) * inv_std_dev * scale + bias`.
+    """Y of LayerNormalization, from known statistics of rows: `(x - mean) * inv_std_dev * scale + bias`.
 
-    Bit for bit what LayerNormalization gives. Mean, InvStdDev: x's shape with size 1 from `axis` on.
+    The result has the same bits as LayerNormalization. Mean and InvStdDev have x's shape, with size 1 from `axis` on.
     """
 
     inputs = ("X", "Mean", "InvStdDev", "Scale", "B?")
@@ -571,7 +580,7 @@ def normalized(x: Array, mean: Array, inv_std_dev: Array, scale: Array, bias: Ar
 
 
 def check_indices(call: Call, indices: Array, size: int) -> Array:
-    """Indices as they are. Raises TypeRuleError for one outside `[-size, size)`."""
+    """Returns the indices. Raises TypeRuleError for an index outside of `[-size, size)`."""
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
         call.fail(

@@ -16,7 +16,7 @@ from rnnops.types import ANY, BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape, dtype_
 
 
 class Equal(Comparison):
-    """`a == b`, with broadcasting; the operator appends it, too.
+    """`a == b`, with broadcasting. The operator appends it too.
 
     ONNX: Equal, op set 19. NaN equals nothing. Gradients stop here.
 
@@ -41,7 +41,7 @@ class Equal(Comparison):
 
 
 class Greater(Comparison):
-    """`a > b`, with broadcasting; the operator appends it, too.
+    """`a > b`, with broadcasting. The operator appends it too.
 
     ONNX: Greater, op set 13. False for NaN. Gradients stop here.
 
@@ -58,7 +58,7 @@ class Greater(Comparison):
 
 
 class GreaterOrEqual(Comparison):
-    """`a >= b`, with broadcasting; the operator appends it, too.
+    """`a >= b`, with broadcasting. The operator appends it too.
 
     ONNX: GreaterOrEqual, op set 16. False for NaN. Gradients stop here.
 
@@ -75,7 +75,7 @@ class GreaterOrEqual(Comparison):
 
 
 class Less(Comparison):
-    """`a < b`, with broadcasting; the operator appends it, too.
+    """`a < b`, with broadcasting. The operator appends it too.
 
     ONNX: Less, op set 13. False for NaN. Gradients stop here.
 
@@ -92,7 +92,7 @@ class Less(Comparison):
 
 
 class LessOrEqual(Comparison):
-    """`a <= b`, with broadcasting; the operator appends it, too.
+    """`a <= b`, with broadcasting. The operator appends it too.
 
     ONNX: LessOrEqual, op set 16. False for NaN. Gradients stop here.
 
@@ -159,20 +159,21 @@ class Not(Unary):
 
 
 class Where(OpSchema):
-    """`x` where a condition holds, else `y`; all three broadcast.
+    """`x` where a condition is True, else `y`. All three broadcast.
 
-    ONNX: Where, op set 16. The gradient goes to the operand that was taken, and 0 to the other; none to the condition.
+    ONNX: Where, op set 16. The operand that was taken gets the gradient, and the other one gets 0. The condition gets
+        none.
 
     Args:
-        condition: bool, a blob, a bool or an array of them.
-        x, y: of one dtype, any; a number or an array takes the dtype of the other.
+        condition: bool: a blob, a bool, or an array of bools.
+        x, y: of any one dtype. A number or an array takes the dtype of the other.
 
     Returns:
-        The dtype of x and y, of the shape that all three broadcast to.
+        The dtype of x and y, and the shape that all three broadcast to.
 
     Raises:
         NetError: none is a blob, they are of several nets, or a number does not fit the dtype.
-        TypeRuleError: the dtypes of x and y differ; once shapes are known, the condition is not bool, or they do not
+        TypeRuleError: the dtypes of x and y differ. Once shapes are known: the condition is not bool, or they do not
             broadcast.
 
     Example:
@@ -199,7 +200,7 @@ class Where(OpSchema):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if call.dtype(0) != BOOL:
-            call.fail("a condition is bool", blob=call.op.inputs[0], wanted=BOOL, came=call.dtype(0))
+            call.fail("a condition must be bool", blob=call.op.inputs[0], wanted=BOOL, came=call.dtype(0))
         return (call.broadcast(call.shape(0), call.shape(1), call.shape(2)),)
 
     def reference(self, call: Call, condition: Array, x: Array, y: Array) -> Array:
@@ -212,8 +213,9 @@ class Where(OpSchema):
 class Cast(Unary):
     """The same values in another dtype.
 
-    ONNX: Cast, op set 19. Floats lose their fraction on the way to integers; all but 0 is True, NaN too. What a float
-    outside an integer's range becomes is left open. Gradients pass from float to float and stop elsewhere.
+    ONNX: Cast, op set 19. Floats lose their fraction when they become integers. Every number except 0 becomes True,
+        also NaN. A float outside of an integer's range becomes an undefined number. Gradients pass from float to float
+        and stop elsewhere.
 
     Args:
         x: [...] any dtype.
@@ -251,7 +253,7 @@ class Cast(Unary):
         dtype = call.dtype(0)
         if not (is_float(dtype) and is_float(call.output_types[0].dtype)):
             return None
-        # A gradient net may name its floats by "float" or by the dtype that this stands for.
+        # A gradient net may name its float dtype "float", or by the dtype for which "float" stands.
         return self(dy, FLOAT if dy.dtype == FLOAT and dtype == dy.net.float_dtype else dtype)
 
     def loop_form(self, call: Call) -> LoopForm:
@@ -289,10 +291,10 @@ where, cast, identity = register(Where()), register(Cast()), register(Identity()
 
 
 class ExtremumOfSeveral(Variadic):
-    """The largest or smallest of operands; those that tie share the gradient equally."""
+    """The largest or smallest operand. Operands that tie share the gradient equally."""
 
     keeps = ("A", "more")
-    function: ClassVar[str]  # of texts
+    function: ClassVar[str]  # name of the function in texts
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         operands = blobs[: len(call.op.inputs)]
@@ -303,10 +305,10 @@ class ExtremumOfSeveral(Variadic):
 
 
 class Min(ExtremumOfSeveral):
-    """The smallest of two operands or more, element by element with broadcasting; NaN where one is.
+    """The smallest of two or more operands, element by element with broadcasting. NaN if one is NaN.
 
-    ONNX: Min, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_min`
-    is over axes of one blob.
+    ONNX: Min, op set 13. Operands that tie share the gradient equally. If one is NaN, none gets any. For axes of one
+        blob use `ro.reduce_min`.
 
     Example:
         >>> net = ro.Net("n")
@@ -322,10 +324,10 @@ class Min(ExtremumOfSeveral):
 
 
 class Max(ExtremumOfSeveral):
-    """The largest of two operands or more, element by element with broadcasting; NaN where one is.
+    """The largest of two or more operands, element by element with broadcasting. NaN if one is NaN.
 
-    ONNX: Max, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_max`
-    is over axes of one blob.
+    ONNX: Max, op set 13. Operands that tie share the gradient equally. If one is NaN, none gets any. For axes of one
+        blob use `ro.reduce_max`.
 
     Example:
         >>> net = ro.Net("n")
@@ -341,20 +343,20 @@ class Max(ExtremumOfSeveral):
 
 
 class Clip(OpSchema):
-    """`minimum(maximum(x, min), max)`: where the bounds cross, `max` wins; NaN stays NaN.
+    """`minimum(maximum(x, min), max)`. If min is above max, the result is `max`. NaN stays NaN.
 
-    ONNX: Clip, op set 13. The gradient passes between the bounds and on them; outside it goes to the bound.
+    ONNX: Clip, op set 13. x gets the gradient between the bounds and on them. Outside, the bound gets it.
 
     Args:
         x: [...] float or integer.
-        min, max: [] of x's dtype, a blob or a number; no bound if left out.
+        min, max: [] of x's dtype, a blob or a number. By default no bound.
 
     Returns:
         The same shape and dtype.
 
     Raises:
         NetError: x is not a blob, or a float bounds integers.
-        TypeRuleError: a bound has another dtype, or x is bool; once shapes are known, a bound is not a scalar.
+        TypeRuleError: a bound has another dtype, or x is bool. Once shapes are known: a bound is not a scalar.
 
     Example:
         >>> net = ro.Net("n")
@@ -377,7 +379,7 @@ class Clip(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         for i in (1, 2):
             if call.has(i) and call.shape(i) != ():
-                call.fail("a bound is a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
+                call.fail("a bound must be a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
         return (call.shape(0),)
 
     def reference(self, call: Call, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
@@ -386,7 +388,7 @@ class Clip(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         x, low, high, dy = blobs[0], blobs[1] if call.has(1) else None, blobs[2] if call.has(2) else None, blobs[-1]
-        inner, dlow, dhigh = dy, None, None  # inner: what reaches maximum(x, low)
+        inner, dlow, dhigh = dy, None, None  # inner: the gradient of maximum(x, low)
         if high is not None:
             above = greater(x if low is None else max(x, low), high)
             inner, dhigh = where(above, 0.0, dy), sum_to(where(above, dy, 0.0), ())
@@ -402,7 +404,7 @@ class Clip(OpSchema):
 
 
 def shared_among_ties(operands: tuple[Blob, ...], y: Blob, dy: Blob) -> Gradients:
-    """`dy` in equal shares to the operands that are equal to `y`."""
+    """`dy` in equal shares for the operands that are equal to `y`."""
     tied = [equal(operand, y) for operand in operands]
     count = cast(tied[0], dy.dtype)
     for mask in tied[1:]:

@@ -1,6 +1,6 @@
 """Conv and ConvTranspose, over the last axes.
 
-The loop form is a product of windows with weights; for each channel by itself, it is a sum over the kernel.
+The loop form is a product of windows with weights. If each channel has its own kernel, it is a sum over the kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class Convolving(OpSchema):
-    """x, weights and a bias, with the attributes of windows.
+    """Base of both convolutions: x, weights and a bias, with the attributes of windows.
 
     Returns:
         [N, O, *places] of the same dtype.
@@ -50,40 +50,40 @@ class Convolving(OpSchema):
     keeps: ClassVar[tuple[str, ...]] = ("X", "W")
 
     def appended(self, blobs: Sequence[Blob | None], auto_pad: str, group: int, **lists: Any) -> Blob:
-        """The op, appended. Raises NetError for attributes of other kinds."""
+        """Appends the op. Raises NetError for attributes of wrong types."""
         if isinstance(group, bool) or not isinstance(group, int | np.integer):
-            raise NetError("group is an integer", op=self.name, came=repr(group))
+            raise NetError("group must be an integer", op=self.name, came=repr(group))
         return append_windowed(self, blobs, auto_pad, {"group": int(group)}, **lists)
 
     def checked_groups(self, call: Call, channels: Shape) -> int:
-        """The number of groups, with ranks that fit."""
+        """The number of groups. Also checks that ranks fit."""
         sizes, groups = sizes_under(call), call.attr("group")
         if call.rank(1) != call.rank(0) or min(call.shape(1)) < 1:
-            wanted = f"rank {len(sizes) + 2}, no empty axis"
-            call.fail("weights have an axis for each of x", wanted=wanted, came=list(call.shape(1)))
+            wanted = f"rank {len(sizes) + 2}, without empty axes"
+            call.fail("weights must have as many axes as x", wanted=wanted, came=list(call.shape(1)))
         if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
-            call.fail("group is a number of 1 or more", came=repr(groups))
+            call.fail("group must be 1 or more", came=repr(groups))
         if channels[0] % groups:
-            call.fail("channels have no equal groups", wanted=f"{groups} parts", came=channels[0])
+            call.fail("channels cannot be cut into equal groups", wanted=f"{groups} parts", came=channels[0])
         return groups
 
     def check_bias(self, call: Call, channels: int) -> None:
         if call.has(2) and call.shape(2) != (channels,):
-            call.fail("a bias has one number for each channel", wanted=[channels], came=list(call.shape(2)))
+            call.fail("a bias must have one number for each channel", wanted=[channels], came=list(call.shape(2)))
 
     def kernel(self, call: Call) -> Sizes:
-        """The sizes of the kernel: those of the weights."""
+        """The sizes of the kernel, from the weights."""
         kernel, given = call.shape(1)[FIRST_AXIS:], call.attr("kernel_shape")
         if given is not None and numbers_of(call, "kernel_shape", len(kernel), 1) != kernel:
-            call.fail("kernel_shape is not that of the weights", wanted=list(kernel), came=list(given))
+            call.fail("kernel_shape differs from the weights", wanted=list(kernel), came=list(given))
         return kernel
 
     def geometry(self, call: Call) -> Geometry:
-        """Where the windows over x lie."""
+        """The windows over x."""
         return geometry_of(call, self.kernel(call))
 
     def with_bias_gradient(self, call: Call, dx: Blob, dw: Blob, dy: Blob) -> Gradients:
-        """The gradients of x, the weights, and the bias where there is one."""
+        """The gradients of x, of the weights, and of the bias (if there is one)."""
         if not call.has(2):
             return dx, dw
         total = sum_to(dy, (1, *call.shape(2), *(1 for _ in sizes_under(call))))
@@ -109,7 +109,7 @@ def reference_convolution(x: Array, w: Array, geometry: Geometry, groups: int) -
 
 
 def weight_gradient(x: Blob, dy: Blob, geometry: Geometry, weight: Shape, batch: int, groups: int) -> Blob:
-    """The gradient of the weights: products of windows over x with what came out, summed over the batch.
+    """The gradient of the weights: products of windows over x with `dy`, summed over the batch.
 
     Args:
         x: [N, C, *sizes]; dy: [N, O, *places].
@@ -128,34 +128,34 @@ def weight_gradient(x: Blob, dy: Blob, geometry: Geometry, weight: Shape, batch:
     return transpose(reshape_to(matrix, (*kernel, inner, made)), [len(kernel) + 1, len(kernel), *range(len(kernel))])
 
 
-FEW_GROUPS = 8  # which get a product each
-MANY_TAPS = 32  # elements of a kernel that are no more summed one by one
+FEW_GROUPS = 8  # up to this number, each group gets its own product
+MANY_TAPS = 32  # from this number of kernel elements on, they are not summed one by one
 
 
 class Conv(Convolving):
-    """The convolution of x with w, as networks have it: the kernel is not turned round.
+    """The convolution of x with w as in neural networks: the kernel is not flipped.
 
-    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus a sum over c and j. Its terms are `w[o, c, j]` times
-    `x[n, c, i * stride + j * dilation - begin]`, and x is 0 outside. With groups, the channels of x and those of y are
-    cut into as many parts, and each part of y follows only from its part of x. The gradients are a ConvTranspose, and
-    products of windows with the gradient of y.
+    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus a sum over c and j of `w[o, c, j] * x[n, c, i * stride + j *
+        dilation - begin]`. x is 0 outside. With groups, the channels of x and y are cut into as many parts, and each
+        part of y depends only on its part of x. The gradients are a ConvTranspose, and products of windows with the
+        gradient of y.
 
     Args:
         x: [N, C, *sizes] float, with one axis or more to slide over.
         w: [O, C / group, *kernel] of the same dtype.
-        b: [O] of the same dtype; none if left out.
-        auto_pad: `"NOTSET"`: `pads` say it; `"VALID"`: no pads; `"SAME_UPPER"`, `"SAME_LOWER"`: as much as gives
-            `ceil(size / stride)` places, the odd one at the end or at the begin.
-        dilations: between the elements of the kernel, 1 for each axis if left out.
-        group: how many parts the channels have.
-        kernel_shape: that of w, which it follows from.
-        pads: zeros around x: all begins, then all ends; none if left out.
-        strides: from place to place, 1 for each axis if left out.
+        b: [O] of the same dtype. By default none.
+        auto_pad: `"NOTSET"`: `pads` gives the padding. `"VALID"`: no padding. `"SAME_UPPER"`, `"SAME_LOWER"`: as much
+            as gives `ceil(size / stride)` places. An odd one goes to the end or to the begin.
+        dilations: distances of the kernel's elements. By default 1 for each axis.
+        group: number of parts of the channels.
+        kernel_shape: kernel sizes, which must be those of w. By default they are taken from w.
+        pads: numbers of zeros around x: all begins, then all ends. By default none.
+        strides: distances of places. By default 1 for each axis.
 
     Raises:
-        NetError: x or w is not a blob, they are of several nets, or a list has others than integers.
-        TypeRuleError: one is not float; once shapes are known, channels or lists do not fit, or the kernel is larger
-            than what it slides over.
+        NetError: x or w is not a blob, they are of several nets, or a list has values that are not integers.
+        TypeRuleError: an argument is not float. Once shapes are known: channels or lists do not fit, or the kernel is
+            larger than the padded axes.
 
     Example:
         >>> net = ro.Net("n")
@@ -187,7 +187,9 @@ class Conv(Convolving):
         if weight[1] * groups != call.shape(0)[1]:
             call.fail("channels do not fit the weights", wanted=weight[1] * groups, came=call.shape(0)[1])
         if weight[0] % groups:
-            call.fail("the channels that come out have no equal groups", wanted=f"{groups} parts", came=weight[0])
+            call.fail(
+                "channels of the result cannot be cut into equal groups", wanted=f"{groups} parts", came=weight[0]
+            )
         self.check_bias(call, weight[0])
         return ((call.shape(0)[0], weight[0], *self.geometry(call).places),)
 
@@ -209,7 +211,7 @@ class Conv(Convolving):
 
 
 class ConvMatrix(Unary):
-    """Weights of a Conv, [O, C / group, *kernel], as the matrix that windows meet: [kernel * C / group, O]."""
+    """Weights of a Conv, [O, C / group, *kernel], as the matrix for products with windows: [kernel * C / group, O]."""
 
     inputs = ("W",)
     internal = True
@@ -229,7 +231,7 @@ class ConvMatrix(Unary):
 
 
 class MatrixConv(Convolving):
-    """A Conv whose weights are a matrix already, as `ConvMatrix` makes it, and whose `kernel_shape` is given."""
+    """A Conv whose weights are a matrix from `ConvMatrix`. `kernel_shape` must be given."""
 
     inputs = ("X", "M", "B?")
     internal = True
@@ -244,7 +246,7 @@ class MatrixConv(Convolving):
         return ((call.shape(0)[0], weight[0], *self.geometry(call).places),)
 
     def weight(self, call: Call) -> Shape:
-        """The shape that the weights had."""
+        """The shape of the weights before they became a matrix."""
         inner, made = call.shape(1)
         kernel = self.kernel(call)
         return (made, inner // prod(kernel), *kernel)
@@ -284,7 +286,7 @@ def convolved(
 
 
 def rows_of_windows(padded: Blob, geometry: Geometry, batch: int, channels: int) -> Blob:
-    """The window of each place: [N, *covered, C] as [N, places, kernel * C]."""
+    """The window of each place, [N, places, kernel * C], from [N, *covered, C]."""
     shape = (batch, prod(geometry.places), channels * prod(geometry.kernel))
     if prod(geometry.kernel) > 1:
         return reshape_to(geometry.windows(padded), shape)
@@ -293,7 +295,7 @@ def rows_of_windows(padded: Blob, geometry: Geometry, batch: int, channels: int)
 
 
 def by_channel(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-    """The convolution of each channel by itself, [N, *places, O]: the sum of what each element of the kernel meets."""
+    """The convolution of each channel with its own kernel, [N, *places, O], as a sum over kernel elements."""
     times, taps = weight[0] // groups, prod(geometry.kernel)
     ones = (1,) * len(geometry.sizes)
     if taps > MANY_TAPS:
@@ -310,7 +312,7 @@ def by_channel(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weigh
 
 
 def in_stacks(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-    """The products of many groups as one of stacks of matrices, [N, places, O]."""
+    """The products of many groups, as one product of stacks of matrices: [N, places, O]."""
     places, taps, made = prod(geometry.places), prod(geometry.kernel), weight[0] // groups
     rows = reshape_to(geometry.windows(padded), (batch, places, taps, groups, weight[1]))
     rows = reshape_to(transpose(rows, [0, 3, 1, 2, 4]), (batch, groups, places, taps * weight[1]))
@@ -323,26 +325,28 @@ register(MatrixConv())
 
 
 class ConvTranspose(Convolving):
-    """Every element of x times the kernel, added up where it lies: the gradient of a Conv by its operand.
+    """Adds each element of x times the kernel at the places of its window.
 
-    ONNX: ConvTranspose, op set 11. Along each axis there are `stride * (size - 1) + output_padding + span - pads`
-    places, where `span = (kernel - 1) * dilation + 1`. Gradients are a Conv, and products of windows.
+    It is the gradient of a Conv for its operand.
+
+    ONNX: ConvTranspose, op set 11. Each axis has `stride * (size - 1) + output_padding + span - pads` places, where
+        `span = (kernel - 1) * dilation + 1`. Gradients are a Conv, and products of windows.
 
     Args:
         x: [N, C, *sizes] float.
         w: [C, O / group, *kernel] of the same dtype.
-        b: [O] of the same dtype; none if left out.
-        auto_pad: as for `ro.conv`; with `"SAME_UPPER"` and `"SAME_LOWER"` there are `size * stride` places.
+        b: [O] of the same dtype. By default none.
+        auto_pad: as for `ro.conv`. With `"SAME_UPPER"` and `"SAME_LOWER"` there are `size * stride` places.
         dilations, group, kernel_shape, strides: as for `ro.conv`.
-        output_padding: more places at the ends, 0 if left out.
-        output_shape: how many places there are along each axis, from which pads follow, the odd one at the begin unless
-            auto_pad is `"SAME_UPPER"`; zeros are put at the end where there are too few.
-        pads: what is cut off: all begins, then all ends; none if left out.
+        output_padding: more places at the ends. By default 0.
+        output_shape: numbers of places along each axis, from which pads are computed. An odd one is cut off at the
+            begin, or at the end with `"SAME_UPPER"`. If there are too few places, zeros are added at the end.
+        pads: numbers of places that are cut off: all begins, then all ends. By default none.
 
     Raises:
-        NetError: x or w is not a blob, they are of several nets, or a list has others than integers.
-        TypeRuleError: one is not float; once shapes are known, channels or lists do not fit, or more is cut off than
-            there is.
+        NetError: x or w is not a blob, they are of several nets, or a list has values that are not integers.
+        TypeRuleError: an argument is not float. Once shapes are known: channels or lists do not fit, or too much is cut
+            off.
 
     Example:
         >>> net = ro.Net("n")
@@ -381,7 +385,7 @@ class ConvTranspose(Convolving):
         return ((call.shape(0)[0], weight[1] * groups, *self.geometry(call).sizes),)
 
     def geometry(self, call: Call) -> Geometry:
-        """Where windows over the result lie, one for each element of x."""
+        """The windows over the result, one for each element of x."""
         places, kernel = sizes_under(call), self.kernel(call)
         count = len(places)
         strides, dilations = (numbers_of(call, name, count, 1) for name in ("strides", "dilations"))
@@ -392,17 +396,17 @@ class ConvTranspose(Convolving):
         begins, ends = self.cuts(call, full, [n * stride for n, stride in zip(places, strides, strict=True)])
         sizes = tuple(size - begin - end for size, begin, end in zip(full, begins, ends, strict=True))
         if min(*sizes, *places) < 1:
-            call.fail("nothing is left along an axis", wanted="pads that leave a place", came=list(sizes))
+            call.fail("an axis has no places left", wanted="pads that leave a place", came=list(sizes))
         ends = tuple(end - extra for end, extra in zip(ends, more, strict=True))
         return Geometry(sizes, kernel, strides, dilations, begins, ends, places)
 
     def cuts(self, call: Call, full: Sizes, same: Sequence[int]) -> tuple[Sizes, Sizes]:
-        """The elements cut off at the begins and at the ends; below 0 where zeros are added."""
+        """Numbers of places that are cut off at begins and ends. They are negative where zeros are added."""
         count, auto = len(full), choice(call, "auto_pad", *AUTO_PADS)
         pads, given = numbers_of(call, "pads", 2 * count, 0, 0), call.attr("output_shape")
         if given is None and not auto.startswith("SAME"):
             if auto == "VALID" and any(pads):
-                call.fail("pads are given, and to be none", wanted="auto_pad='NOTSET' or no pads", came=auto)
+                call.fail("pads are given together with auto_pad", wanted="auto_pad='NOTSET' or no pads", came=auto)
             return pads[:count], pads[count:]
         wanted = same if given is None else numbers_of(call, "output_shape", count, 1)
         totals = [size - places for size, places in zip(full, wanted, strict=True)]
@@ -447,7 +451,7 @@ class ConvTranspose(Convolving):
 
 
 def turned_weights(w: Blob, weight: Shape, groups: int) -> Blob:
-    """Weights of a ConvTranspose of stride 1 as those of a Conv, the kernel turned round: [O, C / groups, *kernel]."""
+    """Weights of a ConvTranspose of stride 1 as those of a Conv, with the kernel flipped: [O, C / groups, *kernel]."""
     channels, made, *kernel = weight
     axes = [i + FIRST_AXIS for i in range(len(kernel))]
     back = slice_(w, [-1] * len(axes), [-(2**62)] * len(axes), axes, [-1] * len(axes))
@@ -456,7 +460,7 @@ def turned_weights(w: Blob, weight: Shape, groups: int) -> Blob:
 
 
 def transposed_by_channel(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-    """Each element of [N, places, C] times the kernels of its channel, [N, *places, *kernel, O]."""
+    """Each element of [N, places, C] times its channel's kernels, [N, *places, *kernel, O]."""
     times, taps, places = weight[1], prod(geometry.kernel), prod(geometry.places)
     factors = transpose(reshape_to(w, (groups, times, taps)), [2, 0, 1])
     product = reshape_to(rows, (batch, places, 1, groups, 1)) * factors
@@ -464,7 +468,7 @@ def transposed_by_channel(rows: Blob, w: Blob, geometry: Geometry, batch: int, w
 
 
 def products(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-    """Rows [N, places, C] times the weights, for each group: [N, *places, *kernel, O]."""
+    """Products of rows [N, places, C] and the weights, for each group: [N, *places, *kernel, O]."""
     (channels, made, *kernel), taps, places = weight, prod(geometry.kernel), prod(geometry.places)
     inner, shape = channels // groups, (batch, *geometry.places, *kernel, made * groups)
     by_tap = transpose(reshape_to(w, (groups, inner, made, taps)), [0, 1, 3, 2])
@@ -477,7 +481,7 @@ def products(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape,
 
 
 def _spread(x: Array, w: Array, geometry: Geometry) -> Array:
-    """One group in plain NumPy: for each element of the kernel, what it adds to the places that it meets."""
+    """One group in plain NumPy: adds, for each kernel element, its products at the places that it meets."""
     spread = np.tensordot(x, w, (1, 0))  # [N, *places, O, *kernel]
     count = len(geometry.sizes)
     reached = reach(geometry.places, geometry.strides, geometry.spans)
@@ -499,7 +503,7 @@ def _spread(x: Array, w: Array, geometry: Geometry) -> Array:
 
 
 def convolution(x: Blob, w: Blob, geometry: Geometry, groups: int) -> Blob:
-    """A Conv over windows of a geometry, which may cut x, too."""
+    """A Conv over given windows, which may also cut x."""
     pads = (*geometry.begins, *geometry.ends)
     attributes: dict[str, Any] = {"dilations": geometry.dilations, "strides": geometry.strides, "group": groups}
     if min(pads) >= 0:
@@ -509,7 +513,7 @@ def convolution(x: Blob, w: Blob, geometry: Geometry, groups: int) -> Blob:
 
 
 def transposed_convolution(x: Blob, w: Blob, geometry: Geometry, groups: int) -> Blob:
-    """A ConvTranspose that adds up where the windows of a geometry lie."""
+    """A ConvTranspose that adds at the places of given windows."""
     reached = reach(geometry.places, geometry.strides, geometry.spans)
     more = tuple(size - used for size, used in zip(geometry.covered, reached, strict=True))
     attributes = {"dilations": geometry.dilations, "strides": geometry.strides, "group": groups}

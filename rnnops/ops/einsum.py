@@ -26,23 +26,23 @@ from rnnops.ops.ordering import numbered
 from rnnops.ops.reduction import reduce_sum
 from rnnops.types import NUMERIC, Array, Shape, is_float
 
-MOST_LABELS = 32  # as many axes as NumPy has for such a sum
+MOST_LABELS = 32  # NumPy's limit of axes in such a sum
 Labels = tuple[str, ...]
 TERM = re.compile(r"([A-Za-z]*)(\.\.\.)?([A-Za-z]*)")
 
 
 class EquationError(ValueError):
-    """An equation that says nothing, or does not fit its operands."""
+    """An equation that cannot be read, or does not fit its operands."""
 
 
 @dataclass(frozen=True)
 class Equation:
-    """Labels of all axes: letters, and numbers for those of an ellipsis, counted from its end.
+    """Labels of all axes: letters, and for the axes of an ellipsis numbers, counted from its end.
 
     Args:
-        operands: for each operand the labels of its axes; one that is there twice takes the diagonal.
-        result: those of the result; all others are summed over.
-        sizes: label -> size; an axis of size 1 broadcasts.
+        operands: for each operand the labels of its axes. A label that occurs twice takes the diagonal.
+        result: labels of the result. All other labels are summed over.
+        sizes: label -> size. An axis of size 1 broadcasts.
     """
 
     operands: tuple[Labels, ...]
@@ -56,7 +56,7 @@ class Equation:
 
 
 def terms_of(equation: str) -> tuple[list[str], str | None]:
-    """The terms of the operands, and that of the result, None where it is left out."""
+    """The terms of the operands, and the term of the result (None if it is left out)."""
     text = re.sub(r"\s", "", equation)
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -71,7 +71,7 @@ def terms_of(equation: str) -> tuple[list[str], str | None]:
 
 
 def read_equation(equation: str, shapes: Sequence[Shape]) -> Equation:
-    """The labels of all axes of operands of these shapes. Raises EquationError where they do not fit."""
+    """The labels of all axes of operands with these shapes. Raises EquationError if they do not fit."""
     terms, right = terms_of(equation)
     if len(terms) != len(shapes):
         raise EquationError(f"it has {len(terms)} terms for {len(shapes)} operands")
@@ -96,13 +96,13 @@ def labels_of(term: str, rank: int) -> Labels:
 
 
 def parts_of(term: str) -> tuple[str, bool, str]:
-    """Letters before an ellipsis, whether there is one, letters after it."""
+    """Letters before an ellipsis, True if there is one, letters after it."""
     before, dots, after = term.partition("...")
     return before, bool(dots), after
 
 
 def sizes_of(operands: Sequence[Labels], shapes: Sequence[Shape]) -> dict[str, int]:
-    """The size of each label. Raises EquationError where two sizes that are not 1 differ."""
+    """The size of each label. Raises EquationError if two sizes of a label differ and neither is 1."""
     sizes: dict[str, int] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         own = dict(zip(labels, shape, strict=True))
@@ -118,7 +118,7 @@ def sizes_of(operands: Sequence[Labels], shapes: Sequence[Shape]) -> dict[str, i
 
 
 def written(operands: Sequence[Labels], result: Labels) -> str:
-    """An equation without ellipsis for such labels."""
+    """An equation with these labels, without an ellipsis."""
     labels = list(dict.fromkeys(label for term in (*operands, result) for label in term))
     letters = dict(zip(labels, ascii_letters, strict=False))
     terms = ["".join(letters[label] for label in term) for term in (*operands, result)]
@@ -128,21 +128,22 @@ def written(operands: Sequence[Labels], result: Labels) -> str:
 class Einsum(OpSchema):
     """Products of all operands, summed over the axes that the result does not have.
 
-    ONNX: Einsum, op set 12. Two operands that are summed over a common axis are a matrix product; more are taken from
-    left to right. Each gradient is an Einsum of the others.
+    ONNX: Einsum, op set 12. Two operands that are summed over a common axis become a matrix product. More operands are
+        multiplied two at a time. Each gradient is an Einsum of the result's gradient and the other operands.
 
     Args:
-        equation: a term of letters for the axes of each operand, commas between them, after `->` that of the result.
-            `...` stands for axes that broadcast. A letter that a term has twice takes the diagonal. Without `->` the
-            result has the axes of `...`, then the letters that are there once, in the order of the alphabet.
-        operands: float or integers of one dtype; axes of one letter have one size, or size 1, which broadcasts.
+        equation: for each operand a term with a letter for each axis, with commas between terms, then `->` and the term
+            of the result. `...` stands for axes that broadcast. A letter that occurs twice in a term takes the
+            diagonal. Without `->` the result has the axes of `...`, then the letters that occur once, in alphabetical
+            order.
+        operands: float or integers of one dtype. Axes with one letter have one size, or size 1, which broadcasts.
 
     Returns:
         The axes of the result's term, the same dtype.
 
     Raises:
-        NetError: no operands, none is a blob, they are of several nets, or the equation is none.
-        TypeRuleError: their dtypes differ or are bool; once shapes are known, the equation does not fit them.
+        NetError: there are no operands, one is not a blob, they are of several nets, or the equation cannot be read.
+        TypeRuleError: the dtypes differ or are bool. Once shapes are known: the equation does not fit them.
 
     Example:
         >>> net = ro.Net("n")
@@ -167,7 +168,9 @@ class Einsum(OpSchema):
             hint = None if isinstance(equation, str) else 'It comes first: ro.einsum("ni,ij->nj", x, w).'
             raise NetError(f"this is not an equation: {error}", op=self.name, came=repr(equation), hint=hint) from None
         if terms != len(operands):
-            raise NetError("the equation is of others", op=self.name, wanted=f"{terms} operands", came=len(operands))
+            raise NetError(
+                "the equation is for other operands", op=self.name, wanted=f"{terms} operands", came=len(operands)
+            )
         return common_net(operands).append(self.name, list(operands), {"equation": equation})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -180,14 +183,17 @@ class Einsum(OpSchema):
         return np.array(np.einsum(text, *arrays, optimize=True), dtype=arrays[0].dtype)
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        """Of each operand the product of the others, summed to its axes."""
+        """For each operand, the product of the result's gradient and the others, summed to its axes."""
         equation, count = self.equation(call), len(call.op.inputs)
         factors = [(blobs[i], equation.operands[i], call.shape(i)) for i in range(count)]
         factors.append((blobs[-1], equation.result, equation.shape))
         return [self.gradient_of(factors, i, equation.sizes) for i in range(count)]
 
     def gradient_of(self, factors: Sequence[tuple[Blob, Labels, Shape]], i: int, sizes: dict[str, int]) -> Blob:
-        """The gradient of operand i; an axis that it broadcasts is summed over, one that only it has repeats."""
+        """The gradient of operand i.
+
+        It is summed over axes that the operand broadcasts, and repeated along axes of its own.
+        """
         labels, shape = factors[i][1:]
         others = [*factors[:i], *factors[i + 1 :]]
         there = {label: size for _, names, of in reversed(others) for label, size in zip(names, of, strict=True)}
@@ -210,12 +216,12 @@ class Einsum(OpSchema):
         return contracted(operands, equation)
 
     def equation(self, call: Call) -> Equation:
-        """The equation with its axes. Raises TypeRuleError where it does not fit the operands."""
+        """The equation with its axes. Raises TypeRuleError if it does not fit the operands."""
         if "equation" not in call.derived:
             text = call.attr("equation")
             try:
                 if not isinstance(text, str):
-                    raise EquationError("it is not a text")
+                    raise EquationError("it is not a string")
                 shapes = [call.shape(i) for i in range(len(call.op.inputs))]
                 call.derived["equation"] = read_equation(text, shapes)
             except EquationError as error:
@@ -228,8 +234,7 @@ Factor = tuple[Blob, Labels]
 
 
 def contracted(operands: Sequence[Factor], equation: Equation) -> Blob:
-    """The product of all operands, two at a time in the order that costs least; an axis is summed over once no other
-    operand has it."""
+    """The product of all operands, in the cheapest order of pairs. Axes are summed once they are not needed."""
     factors, result, sizes = list(operands), set(equation.result), equation.sizes
     for first, second in cheapest_order([labels for _, labels in factors], result, sizes):
         other, one = factors.pop(second), factors.pop(first)
@@ -240,20 +245,23 @@ def contracted(operands: Sequence[Factor], equation: Equation) -> Blob:
     return identity(arranged((blob, labels), equation.result))
 
 
-MOST_TRIED = 4  # operands whose orders are all tried: 18 orders
-WRITTEN = 64  # multiply-adds of a product that take as long as to write a number and read it
+MOST_TRIED = 4  # number of operands up to which all orders are tried: 18 orders
+WRITTEN = 64  # multiply-adds of a product that take as long as writing a number and reading it
 Pair = tuple[int, int]
 
 
 def cheapest_order(operands: Sequence[Labels], result: set[str], sizes: dict[str, int]) -> tuple[Pair, ...]:
-    """Numbers of the two operands to multiply next; their product takes the place of the first."""
+    """Pairs of operands to multiply, in order. A product takes the place of its first operand."""
     return _order_and_cost(tuple(operands), result, sizes)[0]
 
 
 def _order_and_cost(
     operands: tuple[Labels, ...], result: set[str], sizes: dict[str, int]
 ) -> tuple[tuple[Pair, ...], int]:
-    """All orders of few operands are tried; of many, only those that begin with the cheapest pair."""
+    """The best order and its cost.
+
+    For few operands all orders are tried, for many only those that begin with the cheapest pair.
+    """
     if len(operands) < 2:
         return (), 0
     steps = [_joined(operands, pair, result, sizes) for pair in combinations(range(len(operands)), 2)]
@@ -269,7 +277,7 @@ def _order_and_cost(
 def _joined(
     operands: tuple[Labels, ...], pair: Pair, result: set[str], sizes: dict[str, int]
 ) -> tuple[Pair, tuple[Labels, ...], int]:
-    """The pair, the operands once it is one, and the cost of that."""
+    """The pair, the operands after they are multiplied, and the cost."""
     first, second = pair
     others = [labels for place, labels in enumerate(operands) if place not in pair]
     later, both = result.union(*others), dict.fromkeys((*operands[first], *operands[second]))
@@ -279,7 +287,7 @@ def _joined(
 
 
 def product(a: Factor, b: Factor, later: set[str], sizes: dict[str, int]) -> Factor:
-    """Two operands multiplied, and summed over the axes that both have and nothing later."""
+    """The product of two operands, summed over the axes that both have and that are not needed later."""
     both = [label for label in a[1] if label in b[1]]
     batch, inner = (tuple(label for label in both if (label in later) == kept) for kept in (True, False))
     left, right = (tuple(label for label in labels if label not in both) for labels in (a[1], b[1]))
@@ -294,7 +302,7 @@ def product(a: Factor, b: Factor, later: set[str], sizes: dict[str, int]) -> Fac
 
 
 def multiplied(a: Factor, b: Factor, both: Labels, others: tuple[Labels, Labels], later: set[str]) -> Factor:
-    """Two operands multiplied element by element, then summed."""
+    """The elementwise product of two operands, summed."""
     left, right = others
     first, second = arranged(a, (*both, *left)), arranged(b, (*both, *right))
     if right:
@@ -305,7 +313,7 @@ def multiplied(a: Factor, b: Factor, both: Labels, others: tuple[Labels, Labels]
 
 
 def summed(factor: Factor, kept: set[str]) -> Factor:
-    """An operand summed over all but some axes."""
+    """An operand, summed over all axes except for those that are kept."""
     blob, labels = factor
     axes = [place for place, label in enumerate(labels) if label not in kept]
     rest = tuple(label for label in labels if label in kept)
@@ -319,7 +327,7 @@ def arranged(factor: Factor, order: Labels) -> Blob:
 
 
 def grouped(blob: Blob, batch: Labels, groups: tuple[Labels, Labels], sizes: dict[str, int]) -> Blob:
-    """Matrices: the axes of each of two groups as one."""
+    """Matrices: the axes of each of the two groups are joined to one."""
     if all(len(group) == 1 for group in groups):
         return blob
     shape = [sizes[label] for label in batch] + [prod(sizes[label] for label in group) for group in groups]
@@ -327,7 +335,7 @@ def grouped(blob: Blob, batch: Labels, groups: tuple[Labels, Labels], sizes: dic
 
 
 def plain_operand(blob: Blob, labels: Labels, shape: Shape, sizes: dict[str, int]) -> Factor:
-    """An operand without axes that broadcast, and with its diagonal in place of axes of one label."""
+    """An operand without axes that broadcast, and with diagonals instead of repeated labels."""
     own = dict(zip(labels, shape, strict=True))
     if len(own) < len(labels):
         repeats = [place for place, label in enumerate(labels) if label in labels[:place]]
@@ -338,13 +346,13 @@ def plain_operand(blob: Blob, labels: Labels, shape: Shape, sizes: dict[str, int
 
 
 def on_diagonal(blob: Blob, labels: Labels, own: dict[str, int]) -> Blob:
-    """Elements put on the diagonal of axes that have one label, with zeros elsewhere."""
+    """Puts elements on the diagonal of axes that share a label. The rest is zero."""
     repeats = [place for place, label in enumerate(labels) if label in labels[:place]]
     return where(diagonal(blob, labels, own), unsqueeze(blob, repeats), 0.0)
 
 
 def diagonal(blob: Blob, labels: Labels, own: dict[str, int]) -> Blob:
-    """Where all axes of one label have one index; it broadcasts over the other axes."""
+    """True where all axes with one label have the same index. It broadcasts over other axes."""
     found = None
     for place, label in enumerate(labels):
         if label in labels[:place]:

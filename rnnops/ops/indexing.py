@@ -1,4 +1,4 @@
-"""Ops that pick or surround elements: Slice, Gather, Pad; SelectValid and MaskRows for rows past their end."""
+"""Ops that pick or pad elements: Slice, Gather, Pad. SelectValid and MaskRows are for rows past their end."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ from rnnops.ops.comparison import cast, greater_or_equal, less, or_, where
 from rnnops.ops.movement import Movement, first_only, reshape, reshape_to
 from rnnops.types import BOOL, FLOATS, Array, Shape, is_float
 
-FEATURE_AXES = "Of a state with several feature axes state_shapes= says so: state_shapes={name: sizes}."
-TIME_MAJOR = "Sequences are time-major, [T, N, ...]: one of [N, T, ...] is fed as x.swapaxes(0, 1)."
+FEATURE_AXES = "For a state with several feature axes give state_shapes={name: sizes}."
+TIME_MAJOR = "Sequences are time-major, [T, N, ...]: feed an array [N, T, ...] as x.swapaxes(0, 1)."
 
 
 class SelectValid(OpSchema):
-    """`new` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `previous`, or 0 with `drop`.
+    """`new` in rows that have not ended (`timestep < seq_lengths[n]`). In other rows `previous`, or 0 with `drop`.
 
-    Not in ONNX: a file gets Less and Where. Cells that take lengths use it for their states. The gradient goes to what
-    was taken.
+    Not in ONNX: a file gets Less and Where. Cells use it for their states if they get lengths. The operand that was
+        taken gets the gradient.
 
     Args:
-        new, previous: [N, ...] of one dtype, any, and one shape.
-        seq_lengths: [N] int32, steps of each row.
-        timestep: [1] int32, the number of this step.
-        drop: 1 or True puts 0 in place of `previous`.
+        new, previous: [N, ...] of any one dtype and one shape.
+        seq_lengths: [N] int32, number of steps of each row.
+        timestep: [1] int32, number of this step.
+        drop: 1 or True for 0 instead of `previous`.
 
     Returns:
         The shape and dtype of new.
 
     Raises:
-        NetError: one is not a blob, they are of several nets, or drop is neither on nor off.
-        TypeRuleError: dtypes of new and previous differ; once shapes are known, their shapes differ, or lengths or
-            timestep
-            are not int32 of these sizes.
+        NetError: an argument is not a blob, they are of several nets, or drop is neither on nor off.
+        TypeRuleError: dtypes of new and previous differ. Once shapes are known: their shapes differ, or lengths or
+            timestep are not int32 of these sizes.
 
     Example:
         >>> net = ro.Net("n")
@@ -80,11 +79,11 @@ class SelectValid(OpSchema):
         shape = call.shape(0)
         if not shape or call.shape(1) != shape:
             came = f"{list(shape)} and {list(call.shape(1))}"
-            call.fail("new and previous have rows and one shape", came=came, hint=FEATURE_AXES)
+            call.fail("new and previous must have rows and one shape", came=came, hint=FEATURE_AXES)
         for i, sizes in ((2, shape[:1]), (3, (1,))):
             if call.shape(i) != sizes or call.dtype(i) != "int32":
                 blob, came = call.op.inputs[i], f"{call.dtype(i)}{list(call.shape(i))}"
-                hint = f"One length is wanted for each row. {TIME_MAJOR}" if i == 2 else None
+                hint = f"Each row needs one length. {TIME_MAJOR}" if i == 2 else None
                 call.fail(
                     f"not {self.inputs[i]} of these rows", blob=blob, wanted=f"int32{list(sizes)}", came=came, hint=hint
                 )
@@ -106,10 +105,10 @@ class SelectValid(OpSchema):
 
 
 class MaskRows(OpSchema):
-    """`x` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `fill`.
+    """`x` in rows that have not ended (`timestep < seq_lengths[n]`), else `fill`.
 
-    x: float, rows along `axis`; seq_lengths: int32 [N]; timestep: int32 [1]. With `gradient`, the gradient of x is
-    masked too. Without, the gradient passes as it is: the caller knows that it is zero in finished rows.
+    x: float, with rows along `axis`. seq_lengths: int32 [N]. timestep: int32 [1]. With `gradient`, the gradient of x is
+        masked too. Without it, the gradient passes unchanged: the caller knows that it is zero in finished rows.
     """
 
     inputs = ("x", "seq_lengths", "timestep")
@@ -144,7 +143,7 @@ class MaskRows(OpSchema):
         return Pointwise("{0} if {2} < {1} else {fill}", begins=((1, axis),))
 
     def shape_of_rows(self, call: Call) -> Shape:
-        """The lengths' shape among the axes of x."""
+        """The shape of the lengths among the axes of x."""
         axis = call.axis(call.attr("axis"), call.rank(0))
         return (call.shape(0)[axis], *(1,) * (call.rank(0) - axis - 1))
 
@@ -153,7 +152,7 @@ select_valid, mask_rows = register(SelectValid()), register(MaskRows())
 
 
 def check_places(call: Call, indices: Array, size: int) -> Array:
-    """Indices counted from the start. Raises TypeRuleError for one outside `[-size, size)`."""
+    """Indices counted from the start. Raises TypeRuleError for an index outside of `[-size, size)`."""
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
         wanted = f"{-size} to {size - 1}"
@@ -162,11 +161,11 @@ def check_places(call: Call, indices: Array, size: int) -> Array:
 
 
 def places_of(indices: Blob, base: Array, columns: Sequence[tuple[int | None, int, int]], count: int) -> Blob:
-    """`base + sum(index * stride)` over columns, one for each row of indices.
+    """`base + sum(index * stride)` over columns, for each row of indices.
 
     Args:
-        columns: (column of indices, None for all of them; size of the axis; its stride).
-        count: of the rows there are; a place beyond it says that an index is out of range.
+        columns: triples: a column of indices (None for all of them), the size of its axis, its stride.
+        count: number of rows. A place beyond it means that an index is out of range.
     """
     whole, place = cast(indices, "int64"), None
     for column, size, stride in columns:
@@ -181,24 +180,24 @@ def places_of(indices: Blob, base: Array, columns: Sequence[tuple[int | None, in
 
 
 class Slice(Movement):
-    """From `starts` up to `ends` by `steps` along `axes`; also written as a subscript, `x[1:, ::2]`.
+    """Elements from `starts` up to `ends` in steps of `steps`, along `axes`. Also written as a subscript, `x[1:, ::2]`.
 
-    ONNX: Slice, op set 13. The gradient is 0 where nothing was taken.
+    ONNX: Slice, op set 13. Elements that were not taken get the gradient 0.
 
     Args:
         data: [...] any dtype.
-        starts, ends: integers, one for each axis that is sliced; negative ones count from the end, and those beyond
-            it are
-            cut to it. An int64 blob must follow from shapes and constants, here and below.
-        axes: that are sliced; the first ones if left out.
-        steps: other than 0, below 0 goes backwards; 1 if left out.
+        starts, ends: integers, one for each sliced axis. Negative ones count from the end, and those beyond the axis
+            are limited to it. An int64 blob must follow from shapes and constants, here and below.
+        axes: the sliced axes. By default the first ones.
+        steps: not 0. Negative steps go backwards. By default 1.
 
     Returns:
-        What is left along each axis, data's dtype.
+        The sizes that are left along each axis, data's dtype.
 
     Raises:
-        NetError: data is not a blob, or a list has others than integers.
-        TypeRuleError: once shapes are known, lists differ in length, an axis is out of range or twice, or a step is 0.
+        NetError: data is not a blob, or a list has values that are not integers.
+        TypeRuleError: once shapes are known, lists differ in length, an axis is out of range or named twice, or a step
+            is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -244,29 +243,28 @@ class Slice(Movement):
         axes = tuple(range(len(starts))) if axes is None else axes
         steps = (1,) * len(starts) if steps is None else steps
         if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-            problem = "starts, ends, axes and steps are lists of one length, and no step is 0"
+            problem = "starts, ends, axes and steps must be lists of one length, and no step may be 0"
             call.fail(problem, came=", ".join(map(str, (starts, ends, axes, steps))))
         return dict(zip(call.axes(axes, call.rank(0)), map(builtins.slice, starts, ends, steps), strict=True))
 
 
 class Gather(Movement):
-    """Slices of data along an axis, looked up by index: `data[indices]` for axis 0, as of an embedding.
+    """Looks up slices of data along an axis by index: `data[indices]` for axis 0, as in an embedding.
 
-    ONNX: Gather, op set 13. The gradient of a slice is the sum over all places that took it.
+    ONNX: Gather, op set 13. Each slice of data gets the sum of the gradients of all places that took it.
 
     Args:
         data: [...] any dtype.
-        indices: [...] int32 or int64, a blob or integers; negative ones count from the end.
-        axis: along which; negative ones count from the end.
+        indices: [...] int32 or int64, a blob or integers. Negative ones count from the end.
+        axis: the axis. Negative numbers count from the end.
 
     Returns:
-        The shape of data with that of indices in place of the axis, data's dtype.
+        The shape of data with the shape of indices in place of the axis, data's dtype.
 
     Raises:
         NetError: data is not a blob, or indices are of another net.
-        TypeRuleError: once shapes are known, the axis is out of range or indices are not integers; in a run, one is
-            out of
-            range.
+        TypeRuleError: once shapes are known, the axis is out of range or indices are not integers. In a run, an index
+            is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -291,7 +289,9 @@ class Gather(Movement):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
         if call.dtype(1) not in INDEX_DTYPES:
-            call.fail("not indices", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1))
+            call.fail(
+                "indices must be integers", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1)
+            )
         return ((*shape[:axis], *call.shape(1), *shape[axis + 1 :]),)
 
     def reference(self, call: Call, data: Array, indices: Array) -> Array:
@@ -304,28 +304,26 @@ class Gather(Movement):
 
 
 class Pad(Movement):
-    """Elements put around the array, or cut off where a number is negative.
+    """Puts elements around the array. A negative number cuts elements off.
 
-    ONNX: Pad, op set 19. The gradient of each element is the sum over all places that show it.
+    ONNX: Pad, op set 19. Each element gets the sum of the gradients of all places that show it.
 
     Args:
         data: [...] any dtype.
-        pads: how many, all begins, then all ends: two numbers for each axis, or an int64 blob that follows from
-            shapes and
-            constants.
-        constant_value: what is put around, a number or a blob of one element; for mode `"constant"`.
-        mode: `"constant"`, `"reflect"` (the mirror image without the border), `"edge"` (the border again) or
-            `"wrap"` (the
-            array once more).
-        axes: that `pads` are of; all if left out.
+        pads: numbers of elements, all begins, then all ends: two numbers for each axis, or an int64 blob that follows
+            from shapes and constants.
+        constant_value: the value of the padding in mode `"constant"`: a number or a blob of one element.
+        mode: `"constant"`, `"reflect"` (the mirror image without the border), `"edge"` (the border again) or `"wrap"`
+            (the array once more).
+        axes: the axes of `pads`. By default all.
 
     Returns:
-        Each size plus what is put there, data's dtype.
+        Each size plus its padding, data's dtype.
 
     Raises:
         NetError: data is not a blob, or pads or axes are not integers.
-        TypeRuleError: once shapes are known, pads are not two for each axis, more is cut off than there is, the mode is
-            unknown, an empty axis has nothing to repeat, or the value does not fit the dtype.
+        TypeRuleError: once shapes are known, pads does not have two numbers for each axis, too much is cut off, the
+            mode is unknown, an empty axis has nothing to repeat, or the value does not fit the dtype.
 
     Example:
         >>> net = ro.Net("n")
@@ -360,7 +358,7 @@ class Pad(Movement):
                 call.fail(f"an empty axis has nothing for mode '{mode}'", came=f"axis {axis} of {sizes}")
             sizes[axis] += before + after
         if min(sizes, default=0) < 0:
-            call.fail("more is cut off than there is", came=sizes)
+            call.fail("more elements are cut off than there are", came=sizes)
         return (tuple(sizes),)
 
     def reference(self, call: Call, data: Array, *others: Array | None) -> Array:
@@ -379,7 +377,7 @@ class Pad(Movement):
         return (self.data_gradient(call, dy), None, dvalue, None)[: len(call.op.inputs)]
 
     def data_gradient(self, call: Call, dy: Blob) -> Blob:
-        """Every element of `dy` goes back to where it came from."""
+        """Each element of `dy` goes back to the element of data from which it came."""
         widths, shape, mode = self.widths(call), call.shape(0), call.attr("mode")
         if 0 in call.output_types[0].shape:
             return dy.net.append("ConstantOfShape", [], {"shape": shape, "value": 0.0})[0]
@@ -392,7 +390,7 @@ class Pad(Movement):
         return dy
 
     def value_gradient(self, call: Call, dy: Blob) -> Blob | None:
-        """The sum of `dy` over the padding, which padding a block of False with True marks."""
+        """The sum of `dy` over the padding. The padding is found by padding a block of False with True."""
         if not is_float(call.dtype(0)) or call.attr("mode") != "constant":
             return None
         block = dy.net.append("ConstantOfShape", [], {"shape": call.shape(0), "value": False})[0]
@@ -402,11 +400,11 @@ class Pad(Movement):
         return sum_to(where(around, dy, 0.0), call.shape(2))
 
     def widths(self, call: Call) -> dict[int, tuple[int, int]]:
-        """How much is put before and after, by axis."""
+        """Padding before and after, by axis."""
         pads, axes = required_sizes(call, "pads", 1), sizes_of(call, "axes", 3)
         axes = call.axes(tuple(range(call.rank(0))) if axes is None else axes, call.rank(0))
         if len(pads) != 2 * len(axes):
-            call.fail("pads has two numbers per axis", wanted=f"{2 * len(axes)} numbers", came=list(pads))
+            call.fail("pads must have two numbers for each axis", wanted=f"{2 * len(axes)} numbers", came=list(pads))
         return dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
 
     def check_value(self, call: Call) -> None:
@@ -414,21 +412,21 @@ class Pad(Movement):
         if not isinstance(value, int | float):
             call.fail("constant_value is not a number", came=repr(value))
         if call.has(2) and call.shape(2) not in ((), (1,)):
-            call.fail("constant_value is one number", blob=call.op.inputs[2], came=list(call.shape(2)))
+            call.fail("constant_value must be one number", blob=call.op.inputs[2], came=list(call.shape(2)))
         unfit = isinstance(value, float) or (dtype == BOOL and value not in (0, 1))
         if not call.has(2) and dtype not in FLOATS and unfit:
             call.fail("constant_value does not fit the data", wanted=dtype, came=value)
 
 
 def cuts_and_fills(pads: Sequence[int] | Array) -> bool:
-    """True if an axis is cut on one side and filled on the other: runtimes do the one first, or the other."""
+    """True if an axis is cut on one side and filled on the other. Runtimes differ in which they do first."""
     widths = np.sign(pads)
     before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
     return any(a * b < 0 for a, b in zip(before, after, strict=False))
 
 
 def pad_sources(mode: str, size: int, before: int, after: int) -> Array:
-    """For each place along a padded axis the index that it is filled from, -1 for the constant."""
+    """For each place along a padded axis, the index of its element. It is -1 for the constant."""
     place = np.arange(-before, size + after)
     if mode == "edge":
         return np.clip(place, 0, max(size - 1, 0))
@@ -441,7 +439,7 @@ def pad_sources(mode: str, size: int, before: int, after: int) -> Array:
 
 
 def filled_take(data: Array, source: Array, axis: int, value: Any) -> Array:
-    """`data` looked up along an axis, and `value` where the index is -1."""
+    """`data` looked up along an axis, with `value` where the index is -1."""
     shape = (*data.shape[:axis], len(source), *data.shape[axis + 1 :])
     result = np.full(shape, value, dtype=data.dtype)
     inside = np.flatnonzero(source >= 0)

@@ -1,32 +1,31 @@
-"""Matrix products, exact, with rounded operands, with int8 weights and of bytes, and systems of equations.
+"""Matrix products (exact, with rounded operands, with int8 weights, of bytes), and systems of equations.
 
-**Matrix products of rounded operands**: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
-Each operand is rounded to the nearest number of a format, of two that are as near to the even one:
+**Matrix products of rounded operands** replace MatMul and Gemm if `ro.compile` gets a precision. Each operand is
+rounded to the nearest number of a format, with ties to even:
 
 - bfloat16, the upper half of a float32: 8 of its 24 digits;
-- float16, IEEE 754's: 11 digits, and nothing beyond 65504;
-- tfloat32, what tensor cores take of a float32: 11 digits; of two that are as near to the one that is larger in size,
-  as devices round.
+- float16, IEEE 754: 11 digits, and at most 65504;
+- tfloat32, the part of a float32 that tensor cores use: 11 digits. Ties go to the number of larger size, as on devices.
 
-Infinities stay, what is beyond the largest number by half a step or more becomes one, NaN stays NaN, numbers below the
-smallest normal one are rounded as well. A product of two such numbers has 22 bits at most, which float32 holds unless
-it is tiny or huge; products are summed in float32. Gradients are products of the same kind, of rounded operands too,
-and do not see rounding: to them it is the identity.
+Infinities stay. A number beyond the largest one by half a step or more becomes an infinity, and NaN stays NaN. Numbers
+below the smallest normal one are rounded too. A product of two such numbers has at most 22 digits, which float32 holds
+unless the product is tiny or huge. Products are summed in float32. Gradients are products of the same kind, with
+rounded operands. For them, rounding is the identity.
 
-**Matrix products with whole numbers of a byte each**: what MatMul becomes whose weights are bound as int8. A weight w
-[..., K, N] is kept as q [..., K, N] and a scale [..., N]: `scale = max |column| / 127`, 1 for a column of zeros, and `q
-= w / scale`, rounded to the nearest whole number, of two that are as near to the even one. So q is from -127 to 127,
-and each number of w is off by half a scale at most. `x @ w` is `(x @ q) * scale` then, all in float32.
+**Matrix products with int8 weights** replace MatMul if weights are bound as int8. A weight w [..., K, N] is kept as q
+[..., K, N] and a scale [..., N]. The scale is `max |column| / 127`, or 1 for a column of zeros. q is `w / scale`,
+rounded to the nearest whole number with ties to even. So q is from -127 to 127, and each number of w is off by at most
+half a scale. Then `x @ w` is `(x @ q) * scale`, all in float32.
 
-VNNI, and what is like it, would round x to a byte as well; that is another meaning, and x stays what it is.
+VNNI would also round x to a byte, which gives another result. Here x is not rounded.
 
-**Products of bytes**: what MatMul becomes where both operands are whole numbers of a byte already, so that VNNI has the
-same sums.
+**Products of bytes** replace MatMul if both operands are already whole numbers of a byte. VNNI then gives the same
+sums.
 
 **Square matrices over the last two axes**: systems of equations, Cholesky factors, determinants. References call LAPACK
 through NumPy. There are no loop forms, so these ops run in the interpreter on every device. Not in ONNX: exports refuse
-them. A matrix without a result is an error, as in PyTorch. Limit: results of NaN and infinities are not finite, where
-PyTorch's Cholesky raises an error.
+them. A matrix without a result is an error, as in PyTorch. Limit: for NaN and infinities the results are not finite,
+while PyTorch's Cholesky raises an error.
 """
 
 from __future__ import annotations
@@ -47,23 +46,23 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class MatMul(Binary):
-    """Matrix product over the last two axes, the others broadcast; also written `a @ b`.
+    """Matrix product over the last two axes. Other axes broadcast. Also written `a @ b`.
 
-    ONNX: MatMul, op set 13. An operand of one axis is a row on the left and a column on the right, and that axis is not
-    in the result. As matrices the gradients are `dy @ b.T` and `a.T @ dy`. `precision=` of `ro.compile` may round
-    operands.
+    ONNX: MatMul, op set 13. An operand with one axis is a row on the left, or a column on the right. The result does
+        not have that axis. For matrices the gradients are `dy @ b.T` and `a.T @ dy`. `precision=` of `ro.compile` may
+        round operands.
 
     Args:
         a: [..., M, K] or [K] float, a blob or an array.
-        b: [..., K, N] or [K] float, a blob or an array; one of both is a blob.
+        b: [..., K, N] or [K] float, a blob or an array. At least one operand is a blob.
 
     Returns:
         [..., M, N] of the same dtype.
 
     Raises:
         NetError: neither is a blob, or they are of two nets.
-        TypeRuleError: one is not float; once shapes are known, K differs, one has no axis, or the others do not
-            broadcast.
+        TypeRuleError: an operand is not float. Once shapes are known: K differs, an operand has no axis, or the other
+            axes do not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -94,7 +93,8 @@ class MatMul(Binary):
         return np.asarray(np.matmul(a, b))
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
-        # As matrices: dA = dC B^T, dB = A^T dC; 1-D operands are widened first and narrowed last.
+        # As matrices: dA = dC B^T, dB = A^T dC. Operands with one axis are widened first, and their gradients narrowed
+        # last.
         row, column = call.rank(0) == 1, call.rank(1) == 1
         dc = unsqueeze(dc, [-1]) if column else dc
         dc = unsqueeze(dc, [-2]) if row else dc
@@ -111,12 +111,12 @@ class MatMul(Binary):
 class Gemm(OpSchema):
     """`alpha * A @ B + beta * C` of matrices; A and B may be transposed first.
 
-    ONNX: Gemm, op set 13. Gradients are products like these; that of c is summed over what was repeated.
+    ONNX: Gemm, op set 13. Gradients of a and b are such products too. The gradient of c is summed over repeated axes.
 
     Args:
         a: [M, K] float, or [K, M] with `transA`.
         b: [K, N] float, or [N, K] with `transB`.
-        c: float, a blob, a number or an array that broadcasts to [M, N]; none if left out.
+        c: float, a blob, a number or an array that broadcasts to [M, N]. By default none.
         alpha, beta: numbers.
         transA, transB: 1 or True to transpose.
 
@@ -125,7 +125,8 @@ class Gemm(OpSchema):
 
     Raises:
         NetError: a or b is not a blob, they are of several nets, or an attribute is not a number or flag.
-        TypeRuleError: one is not float; with known shapes, a or b is not a matrix, K differs, or c does not broadcast.
+        TypeRuleError: an operand is not float. Once shapes are known: a or b is not a matrix, K differs, or c does not
+            broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -191,12 +192,12 @@ class Gemm(OpSchema):
         return scaled if c is None else scaled + c * call.attr("beta")
 
     def product(self, call: Call, a: Blob, b: Blob) -> Blob:
-        """A product of matrices as this op does it."""
+        """A product of matrices in the form of this op."""
         return matmul(a, b)
 
 
 def swap_last_axes(x: Blob, rank: int) -> Blob:
-    """The transposes of a stack of matrices."""
+    """The transposes in a stack of matrices."""
     return transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
@@ -209,13 +210,16 @@ FORMS = {operands: ProductForm(operands) for operands in FORMATS}
 
 
 def rounded(x: Array, operands: str = BFLOAT16) -> Array:
-    """Float32 numbers rounded to a format, as float32: the meaning of it, which compiled code is compared with."""
+    """Float32 numbers, rounded to a format, as float32.
+
+    This defines the rounding, and compiled code is compared with it.
+    """
     if operands == FLOAT16:
-        with np.errstate(over="ignore"):  # infinity is what is meant
+        with np.errstate(over="ignore"):  # the result is meant to be infinite
             return np.asarray(x).astype(np.float16).astype(np.float32)
     bits = np.ascontiguousarray(x).view(np.uint32)
     digits, half = (np.uint32(0xFFFFE000), 0x1000) if operands == TFLOAT32 else (np.uint32(0xFFFF0000), 0x7FFF)
-    odd = (bits >> np.uint32(16)) & np.uint32(operands == BFLOAT16)  # of two that are as near, the even one
+    odd = (bits >> np.uint32(16)) & np.uint32(operands == BFLOAT16)  # ties to even
     more = np.uint32(half) + odd
     quiet_nan, nearest = (bits | np.uint32(0x400000)) & digits, (bits + more) & digits
     return np.asarray(np.where(np.isnan(x), quiet_nan.reshape(x.shape), nearest.reshape(x.shape))).view(np.float32)
@@ -226,7 +230,7 @@ def check_operands(call: Call) -> str:
     operands = choice(call, "operands", *FORMATS)
     for i in range(2):
         if call.dtype(i) == "float64":
-            call.fail("operands that are rounded are float32", blob=call.op.inputs[i], came="float64")
+            call.fail("operands that are rounded must be float32", blob=call.op.inputs[i], came="float64")
     return operands
 
 
@@ -251,7 +255,7 @@ class RoundedMatMul(MatMul):
 
 
 class RoundedGemm(Gemm):
-    """Gemm whose product is of rounded operands; what it is scaled with, and what is added, is not rounded."""
+    """Gemm with a product of rounded operands. Scaling and addition are not rounded."""
 
     attributes: ClassVar[dict[str, Any]] = {**Gemm.attributes, "operands": REQUIRED}
     internal = True
@@ -277,23 +281,26 @@ LARGEST = 127
 
 
 class Columns(NamedTuple):
-    """A weight column by column: whole numbers, and what they are multiplied by."""
+    """A weight by columns: whole numbers, and the scale of each column."""
 
     whole: Array
     scale: Array
 
 
 def as_int8(w: Array) -> Columns:
-    """Finite float32 numbers [..., K, N], or [K], as whole ones, which are float32 too: the meaning of it."""
+    """Finite float32 numbers [..., K, N], or [K], as whole numbers (in float32) and scales.
+
+    This defines the format int8.
+    """
     largest = np.max(np.abs(w), axis=max(-2, -w.ndim), initial=0)
     scale = np.asarray(largest / np.float32(LARGEST), np.float32)
-    scale = np.where(scale > 0, scale, np.float32(1))  # of a column of zeros, or of numbers next to zero
+    scale = np.where(scale > 0, scale, np.float32(1))  # 1 for a column of zeros, or of numbers close to zero
     by_row = scale[..., None, :] if w.ndim > 1 else scale
     return Columns(np.clip(np.rint(w / by_row), -LARGEST, LARGEST), scale)
 
 
 class Int8MatMul(MatMul):
-    """MatMul whose right operand is whole numbers from -127 to 127, which may lie in memory as bytes."""
+    """MatMul with a right operand of whole numbers from -127 to 127, which may be stored as bytes."""
 
     internal = True
     loop = ProductForm(INT8)
@@ -303,9 +310,9 @@ class Int8MatMul(MatMul):
 
 
 class ByteMatMul(MatMul):
-    """MatMul of whole numbers, on the left from 0 to 255 and on the right from -128 to 127.
+    """MatMul of whole numbers: from 0 to 255 on the left, and from -128 to 127 on the right.
 
-    Sums are up to 2^24, so that floats hold them exactly. What it makes of NaN is any number.
+    Sums are at most 2^24, so floats hold them exactly. For NaN the result is undefined.
     """
 
     internal = True
@@ -316,7 +323,7 @@ class ByteMatMul(MatMul):
 
 
 class ScaleColumns(Binary):
-    """Products A [..., M, N] with a stack of matrices times their scales B [..., N]; a single row of A has no M."""
+    """Products A [..., M, N] with a stack of matrices, times scales B [..., N]. A single row A has no M."""
 
     accepts = FLOATS
     internal = True
@@ -338,18 +345,18 @@ int8_matmul, byte_matmul, scale_columns = register(Int8MatMul()), register(ByteM
 
 @quiet
 def by_lapack(call: Call, function: Callable[..., Array], *arrays: Array) -> Array:
-    """A function of NumPy on matrices. Raises NumericsError where a matrix has no result."""
+    """A function of NumPy on matrices. Raises NumericsError if a matrix has no result."""
     try:
         return np.asarray(function(*arrays))
     except np.linalg.LinAlgError as error:
-        hint = "Add a small multiple of the unit matrix, or find out which state or parameter makes it so."
+        hint = "Add a small multiple of the unit matrix, or find the state or parameter that causes it."
         raise NumericsError(
             "a matrix is singular or not positive definite", net=call.net, op=call.op.label, came=str(error), hint=hint
         ) from error
 
 
 def square(call: Call) -> Shape:
-    """The shape of the first input, whose last two axes have one size."""
+    """The shape of the first input, whose last two axes must have one size."""
     shape = call.shape(0)
     if len(shape) < 2 or shape[-2] != shape[-1]:
         call.fail("the last two axes are not a square matrix", wanted="[..., n, n]", came=list(shape))
@@ -357,23 +364,24 @@ def square(call: Call) -> Shape:
 
 
 class Solve(Binary):
-    """`x` with `a @ x = b`, over the last two axes, the others broadcast.
+    """`x` with `a @ x = b`, over the last two axes. Other axes broadcast.
 
-    Not in ONNX: exports refuse it. The inverse of a is `ro.solve(a, np.eye(n))`. The gradient of b is `solve(a.T, dx)`;
-    that of a is its negative product with `x.T`. The op runs in the interpreter.
+    Not in ONNX: exports refuse it. The inverse of a is `ro.solve(a, np.eye(n))`. The gradient of b is `solve(a.T, dx)`.
+        The gradient of a is minus that, times `x.T`. The op runs in the interpreter.
 
     Args:
         a: [..., n, n] float, a blob or an array.
-        b: [..., n, k] float, a blob or an array; one of both is a blob. A vector is `ro.unsqueeze(b, [-1])`.
+        b: [..., n, k] float, a blob or an array. At least one operand is a blob. Give a vector as `ro.unsqueeze(b,
+            [-1])`.
 
     Returns:
         [..., n, k] of the same dtype.
 
     Raises:
         NetError: neither is a blob, or they are of two nets.
-        TypeRuleError: one is not float; once shapes are known, a is not square, b has not n rows, or the other axes do
-            not broadcast.
-        NumericsError: a is singular, found in a run.
+        TypeRuleError: an operand is not float. Once shapes are known: a is not square, b does not have n rows, or the
+            other axes do not broadcast.
+        NumericsError: (in a run) a is singular.
 
     Example:
         >>> net = ro.Net("n")
@@ -391,8 +399,8 @@ class Solve(Binary):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         a, b = square(call), call.shape(1)
         if len(b) < 2 or b[-2] != a[-1]:
-            hint = "A vector is ro.unsqueeze(b, [-1])." if len(b) < len(a) else None
-            call.fail("b has not a row for each row of a", wanted=f"[..., {a[-1]}, k]", came=list(b), hint=hint)
+            hint = "Give a vector as ro.unsqueeze(b, [-1])." if len(b) < len(a) else None
+            call.fail("b needs as many rows as a", wanted=f"[..., {a[-1]}, k]", came=list(b), hint=hint)
         return (call.broadcast(a[:-2], b[:-2]) + b[-2:],)
 
     def reference(self, call: Call, a: Array, b: Array) -> Array:
@@ -406,19 +414,19 @@ class Solve(Binary):
 class Cholesky(Unary):
     """The lower triangular `l` with `l @ l.T = x`, over the last two axes.
 
-    Not in ONNX: exports refuse it. It is the factor of `(x + x.T) / 2`, so that the gradient is symmetric (Murray,
-    arXiv 1602.07527). The op runs in the interpreter.
+    Not in ONNX: exports refuse it. It is the factor of `(x + x.T) / 2`, which makes the gradient symmetric (Murray,
+        arXiv 1602.07527). The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float, positive definite.
 
     Returns:
-        The same shape and dtype; 0 above the diagonal.
+        The same shape and dtype. Elements above the diagonal are 0.
 
     Raises:
         NetError: x is not a blob.
         TypeRuleError: x is not float, or not square, once shapes are known.
-        NumericsError: x is not positive definite, found in a run.
+        NumericsError: (in a run) x is not positive definite.
 
     Example:
         >>> net = ro.Net("n")
@@ -446,16 +454,16 @@ class Cholesky(Unary):
 
 
 class Slogdet(OpSchema):
-    """Sign, and logarithm of the absolute value, of the determinant over the last two axes.
+    """The sign of the determinant over the last two axes, and the logarithm of its absolute value.
 
-    Not in ONNX: exports refuse it. The determinant is `sign * ro.exp(logarithm)`. The sign has no gradient. Where x
-    is singular, the gradient is a NumericsError. The op runs in the interpreter.
+    Not in ONNX: exports refuse it. The determinant is `sign * ro.exp(logarithm)`. The sign has no gradient. If x is
+        singular, the gradient is a NumericsError. The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float.
 
     Returns:
-        Two blobs [...] of the same dtype; 0 and minus infinity where x is singular.
+        Two blobs [...] of the same dtype. If x is singular, they are 0 and minus infinity.
 
     Raises:
         NetError: x is not a blob.

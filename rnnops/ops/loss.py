@@ -22,25 +22,24 @@ from rnnops.types import FLOATS, INTEGERS, Array, Shape, is_float
 
 
 class OneHot(OpSchema):
-    """A new axis of `depth` classes: `values[1]` at the class that the index names, `values[0]` elsewhere.
+    """A new axis of `depth` classes, with `values[1]` at the class of the index, and `values[0]` elsewhere.
 
-    ONNX: OneHot, op set 11. Negative indices count from the end; an index outside `[-depth, depth)` names no class. The
-    gradient goes to `values`, where these are float.
+    ONNX: OneHot, op set 11. Negative indices count from the end. An index outside of `[-depth, depth)` has no class. If
+        `values` are float, they get the gradient.
 
     Args:
         indices: [...] integers.
         depth: the number of classes, or an int64 blob that follows from shapes and constants.
-        values: [2] of any dtype, off and on, a blob or numbers.
-        axis: where the classes are in the result; negative ones count from its end.
+        values: [2] of any dtype: the value elsewhere, then the value at the class. A blob or numbers.
+        axis: the place of the classes in the result. Negative numbers count from its end.
 
     Returns:
         The shape of indices with depth at the axis, the dtype of values.
 
     Raises:
         NetError: indices is not a blob, or depth is not an integer.
-        TypeRuleError: once shapes are known, indices are not integers, values are not two, depth is below 0, or the
-            axis is
-            out of range.
+        TypeRuleError: once shapes are known, indices are not integers, values are not two, depth is negative, or the
+            axis is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -73,9 +72,9 @@ class OneHot(OpSchema):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if call.dtype(0) not in INTEGERS:
-            call.fail("indices are integers", blob=call.op.inputs[0], came=call.dtype(0))
+            call.fail("indices must be integers", blob=call.op.inputs[0], came=call.dtype(0))
         if call.shape(2) != (2,):
-            call.fail("values are two numbers, off and on", blob=call.op.inputs[2], came=list(call.shape(2)))
+            call.fail("values must be two numbers, off and on", blob=call.op.inputs[2], came=list(call.shape(2)))
         shape, axis = call.shape(0), self.axis(call)
         return ((*shape[:axis], self.depth(call), *shape[axis:]),)
 
@@ -97,9 +96,9 @@ class OneHot(OpSchema):
         return where(self.hot(call, indices), squeeze(on, [0]), squeeze(off, [0]))
 
     def hot(self, call: Call, indices: Blob) -> Blob:
-        """Where the classes are that indices name, as ops."""
+        """True at the classes of the indices, as ops."""
         axis, depth = self.axis(call), self.depth(call)
-        if 0 in call.shape(0):  # no indices may have more classes than memory can hold
+        if 0 in call.shape(0):  # without indices, the classes need not fit in memory
             return constant_of_shape(indices.net, call.output_types[0].shape, False)
         classes = np.arange(depth).reshape(-1, *(1,) * (call.rank(0) - axis))
         places = cast(unsqueeze(indices, [axis]), "int64")
@@ -111,32 +110,31 @@ class OneHot(OpSchema):
     def depth(self, call: Call) -> int:
         depth = required_sizes(call, "depth", 1)
         if len(depth) != 1 or depth[0] < 0:
-            call.fail("depth is a number of classes", came=list(depth))
+            call.fail("depth must be a number of classes", came=list(depth))
         return depth[0]
 
 
 class SoftmaxCrossEntropyLoss(OpSchema):
-    """`-weights[label] * log_softmax(scores)[label]`, one by one, summed, or as a mean weighted by `weights`.
+    """`-weights[label] * log_softmax(scores)[label]`, for each label, summed, or as a mean that `weights` weight.
 
-    ONNX: SoftmaxCrossEntropyLoss, op set 13. The gradient of scores is `weights[label] * (softmax(scores) - one_hot)`,
-    times that of the loss, over the sum of weights for the mean. A mean of nothing is NaN.
+    ONNX: SoftmaxCrossEntropyLoss, op set 13. The gradient of scores is `weights[label] * (softmax(scores) - one_hot)`
+        times the gradient of the loss. For the mean it is divided by the sum of weights. A mean of nothing is NaN.
 
     Args:
         scores: [N, C, ...] float, logits of C classes.
-        labels: [N, ...] int32 or int64, classes.
-        weights: [C] float, of classes; 1 if left out.
+        labels: [N, ...] int32 or int64, numbers of classes.
+        weights: [C] float, one for each class. By default 1.
         reduction: `"mean"`, `"sum"` or `"none"`.
-        ignore_index: labels that count nothing, neither in the sum nor in the mean; none if left out.
+        ignore_index: a label that is ignored, in the sum and in the mean. By default none.
 
     Returns:
         [] of scores' dtype, or [N, ...] with `"none"`.
 
     Raises:
-        NetError: one is not a blob, or they are of several nets.
-        TypeRuleError: scores or weights are not float; once shapes are known, shapes do not fit, labels are not
-            int32 or
-            int64, the reduction is unknown, ignore_index not an integer; in a run, a label is neither in `[0, C)` nor
-            `ignore_index`.
+        NetError: an argument is not a blob, or they are of several nets.
+        TypeRuleError: scores or weights are not float. Once shapes are known: shapes do not fit, labels are not int32
+            or int64, the reduction is unknown, or ignore_index is not an integer. In a run: a label is neither in `[0,
+            C)` nor `ignore_index`.
 
     Example:
         >>> net = ro.Net("n")
@@ -171,9 +169,16 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         scores, labels = call.shape(0), call.shape(1)
         if len(scores) < 2 or labels != (scores[0], *scores[2:]) or call.dtype(1) not in INDEX_DTYPES:
             came = f"{call.dtype(1)}{list(labels)} for scores {list(scores)}"
-            call.fail("labels are scores' shape without the classes", wanted=" or ".join(INDEX_DTYPES), came=came)
+            call.fail(
+                "labels must have the shape of scores without the classes", wanted=" or ".join(INDEX_DTYPES), came=came
+            )
         if call.has(2) and call.shape(2) != (scores[1],):
-            call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
+            call.fail(
+                "weights must be one for each class",
+                blob=call.op.inputs[2],
+                wanted=[scores[1]],
+                came=list(call.shape(2)),
+            )
         if not isinstance(call.attr("ignore_index"), int | None):
             call.fail("ignore_index is not an integer", came=repr(call.attr("ignore_index")))
         reduction = choice(call, "reduction", "mean", "sum", "none")
@@ -220,27 +225,27 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         return total / reduce_sum(weight, keepdims=0) if call.attr("reduction") == "mean" else total, log_prob
 
     def hot(self, call: Call, labels: Blob) -> Blob:
-        """Where the classes are that count: bool, of the scores' shape."""
+        """True at the class of each label that counts: bool, in the scores' shape."""
         classes = np.arange(call.shape(0)[1]).reshape(-1, *(1,) * (call.rank(0) - 2))
         places = cast(unsqueeze(labels, [1]), "int64")
         hot, ignored = equal(places, classes), call.attr("ignore_index")
         return hot if ignored is None else and_(hot, not_(equal(places, ignored)))
 
     def weight(self, call: Call, hot: Blob, weights: Blob | None, like: Blob) -> Blob:
-        """The weight of each place at its label's class, 0 elsewhere."""
+        """The weight of each label at its class, 0 elsewhere."""
         if weights is None:
             return cast(hot, like.dtype)
         return where(hot, reshape_to(weights, class_shape(call.shape(0))), 0.0)
 
     def share(self, call: Call, weight: Blob, dloss: Blob) -> Blob:
-        """The gradient of the weighted loss of one place, with the classes as size 1."""
+        """The gradient of each weighted loss, with an axis of size 1 for the classes."""
         if call.attr("reduction") == "none":
             return unsqueeze(dloss, [1])
         return dloss if call.attr("reduction") == "sum" else dloss / sum_to(weight, ())
 
 
 class CheckLabels(Unary):
-    """Labels as they are; one that is neither a class nor `ignore_index` is the error `wrong` at run time."""
+    """Returns labels. In a run, a label that is neither a class nor `ignore_index` raises the error `wrong`."""
 
     inputs = ("labels",)
     outputs = ("checked",)
@@ -255,12 +260,12 @@ class CheckLabels(Unary):
         return np.array(labels)
 
     def greatest(self, call: Call) -> int:
-        """The last class."""
+        """The number of the last class."""
         return int(call.attr("classes")) - 1
 
 
 class CheckCount(OpSchema):
-    """Counts as they are; one that is not from 0 to the size of an axis of `like` is the error `wrong` at run time."""
+    """Returns counts. A run raises the error `wrong` for a count that is not from 0 to the size of `like`'s axis."""
 
     inputs = ("counts", "like")
     outputs = ("checked",)
@@ -283,12 +288,12 @@ class CheckCount(OpSchema):
         return np.array(counts)
 
     def greatest(self, call: Call) -> int:
-        """The size that counts go up to."""
+        """The size of the axis, which is the largest count."""
         return int(call.shape(1)[call.attr("axis")])
 
 
 def hot_array(indices: Array, depth: int, axis: int) -> Array:
-    """Where along the new axis the class is that an index names."""
+    """True at the class of each index, along the new axis."""
     places = np.expand_dims(indices.astype(np.int64), axis)
     classes = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
     return np.asarray((places == classes) | (places + depth == classes))
@@ -297,7 +302,10 @@ def hot_array(indices: Array, depth: int, axis: int) -> Array:
 def check_labels(
     call: Call, labels: Array, classes: int, message: str = "a label is not a class", blob: str | None = None
 ) -> Array:
-    """Which labels count. Raises TypeRuleError with the message for one that is neither a class nor ignored."""
+    """True for labels that count.
+
+    Raises TypeRuleError with the message for a label that is neither a class nor ignored.
+    """
     ignored = call.op.attributes.get("ignore_index")
     valid = np.ones(labels.shape, bool) if ignored is None else np.asarray(labels != ignored)
     wrong = labels[valid & ((labels < 0) | (labels >= classes))]
@@ -311,12 +319,12 @@ def along_classes(weights: Array, rank: int) -> Array:
 
 
 def class_shape(shape: Shape) -> Shape:
-    """A shape that holds one number per class and broadcasts to the scores."""
+    """A shape that has one number for each class, and broadcasts to the scores."""
     return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
 def through_log_softmax(log_prob: Blob, grad: Blob) -> Blob:
-    """From the gradient of log_softmax to that of the scores."""
+    """The gradient of the scores, from the gradient of log_softmax."""
     return grad - exp(log_prob) * reduce_sum(grad, [1])
 
 

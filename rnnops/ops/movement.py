@@ -19,7 +19,7 @@ from rnnops.types import Array, Shape
 
 
 class Movement(OpSchema):
-    """One array whose elements are moved, with at most one shape-valued input besides it."""
+    """One array whose elements are moved. It has at most one more input, which holds sizes."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     outputs = ("output",)
@@ -40,21 +40,21 @@ class Regrouping(Movement):
 class Reshape(Regrouping):
     """The same elements in another shape; also written `x.reshape(2, -1)`.
 
-    ONNX: Reshape, op set 19. Sizes that 0 copies take no part in what -1 becomes, so `[0, -1]` works for an empty batch
-    too. The gradient is reshaped back.
+    ONNX: Reshape, op set 19. -1 is computed without the sizes that 0 copies, so `[0, -1]` also works for an empty
+        batch. The gradient is reshaped back.
 
     Args:
         data: [...] any dtype.
-        shape: sizes, or an int64 blob that follows from shapes and constants; 0 copies the size of that axis, one -1 is
-            worked out from the others.
-        allowzero: 1 or True lets 0 be a size of 0.
+        shape: sizes, or an int64 blob that follows from shapes and constants. 0 copies the size of that axis. One -1 is
+            computed from the others.
+        allowzero: 1 or True makes 0 a size of 0 instead.
 
     Returns:
         The given shape, data's dtype.
 
     Raises:
         NetError: data is not a blob, or sizes are not integers.
-        TypeRuleError: once shapes are known, the elements do not fit, or the value of a blob of sizes is not known.
+        TypeRuleError: once shapes are known, the elements do not fit, or a blob of sizes has no known value.
 
     Example:
         >>> net = ro.Net("n")
@@ -94,7 +94,7 @@ class Flatten(Regrouping):
 
     Args:
         data: [...] any dtype.
-        axis: how many axes become rows, none for 0; negative ones count from the end.
+        axis: number of axes that become rows, from 0 on. Negative numbers count from the end.
 
     Returns:
         [rows, columns] of data's dtype.
@@ -124,15 +124,15 @@ class Flatten(Regrouping):
 
 
 class Squeeze(Regrouping):
-    """Axes of size 1 left out.
+    """Removes axes of size 1.
 
     ONNX: Squeeze, op set 13. The gradient is reshaped back.
 
     Args:
         data: [...] any dtype.
-        axes: which to leave out, numbers or an int64 blob that follows from shapes and constants; all of size 1 if left
-            out.
-        axis: the same by NumPy's name.
+        axes: the axes to remove: numbers, or an int64 blob that follows from shapes and constants. By default all axes
+            of size 1.
+        axis: NumPy's name for axes.
 
     Returns:
         The shape without these axes, data's dtype.
@@ -170,20 +170,20 @@ class Squeeze(Regrouping):
 
 
 class Unsqueeze(Regrouping):
-    """Axes of size 1 put in.
+    """Inserts axes of size 1.
 
     ONNX: Unsqueeze, op set 13. The gradient is reshaped back.
 
     Args:
         data: [...] any dtype.
-        axes: where they are in the result, numbers or an int64 blob that follows from shapes and constants.
-        axis: the same by NumPy's name.
+        axes: their places in the result: numbers, or an int64 blob that follows from shapes and constants.
+        axis: NumPy's name for axes.
 
     Returns:
         The shape with these axes, data's dtype.
 
     Raises:
-        NetError: data is not a blob, or axes are left out, given twice or no integers.
+        NetError: data is not a blob, or axes are left out, given twice or not integers.
         TypeRuleError: once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -200,7 +200,9 @@ class Unsqueeze(Regrouping):
     def __call__(self, data: Blob, axes: Sizes | None = None, axis: Sizes | None = None) -> Blob:
         axes = axes_given(axes, axis, self.name)
         if axes is None:
-            raise NetError("where the new axes go is missing", op=self.name, wanted="axes= or axis=, as in the result")
+            raise NetError(
+                "the places of the new axes are missing", op=self.name, wanted="axes= or axis=, as in the result"
+            )
         return append_sized(self, common_net([data]), {"data": data, "axes": axes})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -250,11 +252,11 @@ class Transpose(Movement):
         return self(dy, [order.index(axis) for axis in range(len(order))])
 
     def order(self, call: Call) -> tuple[int, ...]:
-        """`perm` in full."""
+        """`perm`, with its default filled in."""
         rank, perm = call.rank(0), call.attr("perm")
         order = tuple(range(rank))[::-1] if perm is None else call.axes(perm, rank)
         if len(order) != rank:
-            call.fail("perm names every axis once", wanted=f"{rank} axes", came=list(order))
+            call.fail("perm must name every axis once", wanted=f"{rank} axes", came=list(order))
         return order
 
 
@@ -264,14 +266,14 @@ class Concat(Movement):
     ONNX: Concat, op set 13. Each part gets its part of the gradient.
 
     Args:
-        blobs: of one dtype, any, whose sizes are the same but along the axis; one by one, or as one list.
-        axis: along which, negative ones count from the end; after a list it may come without its name.
+        blobs: of any one dtype. Only sizes along the axis may differ. They come one by one, or as one list.
+        axis: the axis. Negative numbers count from the end. After a list it may be given by position.
 
     Returns:
         The sum of the sizes along the axis, the same dtype.
 
     Raises:
-        NetError: there is no blob, one is none, or the axis is left out.
+        NetError: there is no blob, an argument is not a blob, or the axis is left out.
         TypeRuleError: dtypes differ; once shapes are known, other sizes differ or the axis is out of range.
 
     Example:
@@ -319,20 +321,20 @@ class Concat(Movement):
 class Split(Movement):
     """Pieces along one axis.
 
-    ONNX: Split, op set 18. The gradient joins those of the pieces.
+    ONNX: Split, op set 18. The gradient joins the gradients of the pieces.
 
     Args:
         x: [...] any dtype.
         split: the number of pieces, their sizes, or an int64 blob of sizes that follows from shapes and constants.
-        axis: along which; negative ones count from the end.
-        num_outputs: the number of pieces, where `split` is None or a blob.
+        axis: the axis. Negative numbers count from the end.
+        num_outputs: the number of pieces, if `split` is None or a blob.
 
     Returns:
-        A tuple of blobs of x's dtype. Pieces by number have one size, the last may be smaller.
+        A tuple of blobs of x's dtype. With a number of pieces all have one size, except that the last may be smaller.
 
     Raises:
         NetError: x is not a blob, there are no pieces, or their number is not known.
-        TypeRuleError: once shapes are known, the pieces do not add up to the axis, or it is out of range.
+        TypeRuleError: once shapes are known, the pieces do not add up to the axis, or the axis is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -355,8 +357,8 @@ class Split(Movement):
         listed = isinstance(sizes, Sequence) or np.ndim(sizes) == 1
         pieces = len(sizes) if num_outputs is None and listed else num_outputs
         if not isinstance(pieces, int | np.integer) or pieces < 1:
-            hint = "Give a number, the sizes as a list, or num_outputs beside a blob of sizes."
-            raise NetError("a split into no pieces", net=net.name, op=self.name, hint=hint)
+            hint = "Give a number, the sizes as a list, or num_outputs with a blob of sizes."
+            raise NetError("a split has no pieces", net=net.name, op=self.name, hint=hint)
         return append_sized(self, net, {"input": x, "split": split}, {"axis": axis, "num_outputs": num_outputs})
 
     def output_count(self, attributes: Mapping[str, Any]) -> int:
@@ -387,12 +389,12 @@ class Split(Movement):
 
 
 def reshape_to(x: Blob, shape: Shape) -> Blob:
-    """Reshape to sizes that are all meant literally."""
+    """Reshape to sizes, of which 0 is a size too."""
     return reshape(x, list(shape), allowzero=int(0 in shape))
 
 
 def first_only(call: Call, grad: Blob) -> Gradients:
-    """Gradients of an op whose other inputs are integers."""
+    """Gradients of an op whose inputs are integers except for the first."""
     return (grad, *(None,) * (len(call.op.inputs) - 1))
 
 
@@ -408,20 +410,20 @@ transpose, concat, split = register(Transpose()), register(Concat()), register(S
 class Expand(Movement):
     """An array broadcast to a shape.
 
-    ONNX: Expand, op set 13. Where the shape says 1, the size stays. The gradient is summed over what was repeated.
+    ONNX: Expand, op set 13. An axis for which the shape says 1 keeps its size. The gradient is summed over repeated
+        axes.
 
     Args:
         x: [...] any dtype.
         shape: sizes, or an int64 blob that follows from shapes and constants.
 
     Returns:
-        The shape that both broadcast to, x's dtype.
+        The common shape, x's dtype.
 
     Raises:
         NetError: x is not a blob, or sizes are not integers.
-        TypeRuleError: once shapes are known, they do not broadcast, a size is below 0, or the value of a blob of
-            sizes is
-            not known.
+        TypeRuleError: once shapes are known, they do not broadcast, a size is below 0, or a blob of sizes has no known
+            value.
 
     Example:
         >>> net = ro.Net("n")
@@ -458,7 +460,7 @@ class Tile(Movement):
 
     Args:
         x: [...] any dtype.
-        repeats: how often, one number of 0 or more for each axis, or an int64 blob that follows from shapes and
+        repeats: for each axis the number of copies, 0 or more: numbers, or an int64 blob that follows from shapes and
             constants.
 
     Returns:
@@ -486,7 +488,9 @@ class Tile(Movement):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         repeats = required_sizes(call, "repeats", 1)
         if len(repeats) != call.rank(0) or min(repeats, default=0) < 0:
-            call.fail("repeats has one number of 0 or more per axis", wanted=call.rank(0), came=list(repeats))
+            call.fail(
+                "repeats must have one number of 0 or more for each axis", wanted=call.rank(0), came=list(repeats)
+            )
         return (tuple(size * count for size, count in zip(call.shape(0), repeats, strict=True)),)
 
     def reference(self, call: Call, x: Array, *sizes: Array) -> Array:

@@ -26,11 +26,11 @@ class _AlongAxis(Unary):
 
     Args:
         x: [...] {dtypes}.
-        axis: along which; negative ones count from the end.
+        axis: the axis. Negative numbers count from the end.
 
     Raises:
         NetError: x is not a blob.
-        TypeRuleError: x is not {dtypes}; once shapes are known, the axis is out of range.
+        TypeRuleError: x is not {dtypes}. Once shapes are known: the axis is out of range.
     """
 
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
@@ -46,12 +46,14 @@ class _AlongAxis(Unary):
 
 
 class Softmax(_AlongAxis):
-    """`exp(x) / sum(exp(x))` along an axis, without overflow; a row of nothing but -inf is NaN, as in ONNX.
+    """`exp(x) / sum(exp(x))` along an axis, without overflow.
+
+    A row in which all numbers are -inf gives NaN, as in ONNX.
 
     ONNX: Softmax, op set 13. The gradient is `y * (dy - sum(y * dy))`.
 
     Returns:
-        The same shape and dtype; each row sums up to 1.
+        The same shape and dtype. The sum of each row is 1.
 
     Example:
         >>> net = ro.Net("n")
@@ -76,7 +78,9 @@ class Softmax(_AlongAxis):
 
 
 class LogSoftmax(_AlongAxis):
-    """`x - log(sum(exp(x)))` along an axis, without overflow; a row of nothing but -inf is NaN, as in ONNX.
+    """`x - log(sum(exp(x)))` along an axis, without overflow.
+
+    A row in which all numbers are -inf gives NaN, as in ONNX.
 
     ONNX: LogSoftmax, op set 13. The gradient is `dy - exp(y) * sum(dy)`.
 
@@ -101,7 +105,7 @@ class LogSoftmax(_AlongAxis):
 
 
 class RowNormalization(OpSchema):
-    """Base of ops that normalize each row, the elements of all axes from `axis` on.
+    """Base of ops that normalize each row. A row has the elements of all axes from `axis` on.
 
     Returns:
         x's shape and dtype.
@@ -122,7 +126,7 @@ class RowNormalization(OpSchema):
 
 
 def through_unit(unit: Blob, dunit: Blob, inv: Blob, axes: Sequence[int]) -> Blob:
-    """The gradient of x through `unit = (x - mean) * inv`, whose mean and deviation are those of x over axes."""
+    """The gradient of x through `unit = (x - mean) * inv`. Mean and `inv` are statistics of x over the axes."""
     along = reduce_mean(dunit * unit, axes)
     return inv * (dunit - reduce_mean(dunit, axes) - unit * along)
 
@@ -130,21 +134,20 @@ def through_unit(unit: Blob, dunit: Blob, inv: Blob, axes: Sequence[int]) -> Blo
 class LayerNormalization(RowNormalization):
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias` over all axes from `axis` on, in two passes.
 
-    ONNX: LayerNormalization, op set 17, whose further results, mean and inverse deviation of each row, stay inside;
-    from them what is recomputed gives the result again, bit for bit.
+    ONNX: LayerNormalization, op set 17. Its further results, mean and inverse deviation of each row, are internal. A
+        recomputed result is made from them, and has the same bits.
 
     Args:
         x: [...] float.
-        scale: float, of x's sizes from `axis` on, or what broadcasts to x.
-        bias: as scale; none if left out.
-        axis: the first of the axes that are normalised; negative ones count from the end.
-        epsilon: a number, which keeps rows of one value finite.
+        scale: float, with x's sizes from `axis` on, or a shape that broadcasts to x.
+        bias: as scale. By default none.
+        axis: the first of the normalized axes. Negative numbers count from the end.
+        epsilon: a number. It keeps rows of equal numbers finite.
 
     Raises:
-        NetError: one is not a blob, they are of several nets, or epsilon is not a number.
-        TypeRuleError: one is not float; once shapes are known, scale or bias do not broadcast to x, or the axis is
-            out of
-            range.
+        NetError: an argument is not a blob, they are of several nets, or epsilon is not a number.
+        TypeRuleError: an argument is not float. Once shapes are known: scale or bias does not broadcast to x, or the
+            axis is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -168,7 +171,7 @@ class LayerNormalization(RowNormalization):
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
         for i in range(1, len(call.op.inputs)):
             if call.has(i) and call.broadcast(shape, call.shape(i)) != shape:
-                call.fail("scale and bias broadcast to the rows", blob=call.op.inputs[i], came=list(call.shape(i)))
+                call.fail("scale and bias must broadcast to the rows", blob=call.op.inputs[i], came=list(call.shape(i)))
         rows = (*shape[:axis], *(1,) * (len(shape) - axis))
         return shape, rows, rows
 
@@ -211,7 +214,7 @@ class LayerNormalization(RowNormalization):
 
 
 def log_softmax_array(x: Array, axis: int) -> Array:
-    """`x - log(sum(exp(x)))` along an axis, by way of the largest element."""
+    """`x - log(sum(exp(x)))` along an axis. The largest element is subtracted first."""
     shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True, dtype=x.dtype)))
 
@@ -222,18 +225,18 @@ softmax, log_softmax, layer_normalization = register(Softmax()), register(LogSof
 class RMSNormalization(RowNormalization):
     """`x / sqrt(mean(x * x) + epsilon) * scale` over all axes from `axis` on.
 
-    ONNX: RMSNormalization, op set 23; a file of an older op set gets the formula.
+    ONNX: RMSNormalization, op set 23. A file of an older op set gets the formula.
 
     Args:
         x: [...] float.
-        scale: float, of x's sizes from `axis` on, or what broadcasts to x.
-        axis: the first of the axes that are normalised; negative ones count from the end.
-        epsilon: a number, which keeps rows of zeros finite.
+        scale: float, with x's sizes from `axis` on, or a shape that broadcasts to x.
+        axis: the first of the normalized axes. Negative numbers count from the end.
+        epsilon: a number. It keeps rows of zeros finite.
 
     Raises:
-        NetError: one is not a blob, they are of several nets, or epsilon is not a number.
-        TypeRuleError: one is not float; once shapes are known, scale does not broadcast to x, or the axis is out of
-            range.
+        NetError: an argument is not a blob, they are of several nets, or epsilon is not a number.
+        TypeRuleError: an argument is not float. Once shapes are known: scale does not broadcast to x, or the axis is
+            out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -254,7 +257,7 @@ class RMSNormalization(RowNormalization):
         shape = call.shape(0)
         call.axis(call.attr("axis"), call.rank(0))
         if call.broadcast(shape, call.shape(1)) != shape:
-            call.fail("scale broadcasts to the rows", blob=call.op.inputs[1], came=list(call.shape(1)))
+            call.fail("scale must broadcast to the rows", blob=call.op.inputs[1], came=list(call.shape(1)))
         return (shape,)
 
     @quiet
@@ -282,25 +285,26 @@ rms_normalization = register(RMSNormalization())
 
 
 class BatchNormalization(OpSchema):
-    """`(x - mean) / sqrt(var + epsilon) * scale + bias` for each channel, which axis 1 counts.
+    """`(x - mean) / sqrt(var + epsilon) * scale + bias` for each channel. Axis 1 counts the channels.
 
-    ONNX: BatchNormalization, op set 15. With `training_mode` mean and variance are those of the batch (the variance
-    of its own elements, not of what it was drawn from), and gradients go through them.
+    ONNX: BatchNormalization, op set 15. With `training_mode`, mean and variance are those of the batch, and gradients
+        pass through them. The variance is that of the elements themselves (divided by n, not by n - 1).
 
     Args:
-        x: [N, C, ...] float; without a second axis all is one channel.
+        x: [N, C, ...] float. Without a second axis there is one channel.
         scale, bias, mean, var: [C] float.
-        epsilon: a number, which keeps channels of one value finite.
-        training_mode: 1 or True takes the statistics of the batch.
-        momentum: how much of `mean` and `var` stays in the running statistics.
+        epsilon: a number. It keeps channels of equal numbers finite.
+        training_mode: 1 or True for the statistics of the batch.
+        momentum: the share of `mean` and `var` in the running statistics.
 
     Returns:
-        x's shape and dtype; with `training_mode` also `mean * momentum + batch_mean * (1 - momentum)` and the same of
+        x's shape and dtype. With `training_mode` also `mean * momentum + batch_mean * (1 - momentum)`, and the same for
         the variance, [C] each.
 
     Raises:
-        NetError: one is not a blob, they are of several nets, or an attribute is not a number or flag.
-        TypeRuleError: one is not float; once shapes are known, one is not of the channels, or x has no axes.
+        NetError: an argument is not a blob, they are of several nets, or an attribute is not a number or flag.
+        TypeRuleError: an argument is not float. Once shapes are known: an argument does not fit the channels, or x has
+            no axes.
 
     Example:
         >>> net = ro.Net("n")
@@ -343,12 +347,14 @@ class BatchNormalization(OpSchema):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if not call.rank(0):
-            call.fail("there is no batch without axes", blob=call.op.inputs[0])
+            call.fail("x has no axes, so there is no batch", blob=call.op.inputs[0])
         channels = self.channels(call)
         for i in range(1, 5):
             if call.shape(i) != channels:
                 came = list(call.shape(i))
-                call.fail("one number for each channel", blob=call.op.inputs[i], wanted=list(channels), came=came)
+                call.fail(
+                    "one number is needed for each channel", blob=call.op.inputs[i], wanted=list(channels), came=came
+                )
         return (call.shape(0), *([channels] * 2 if call.attr("training_mode") else []))
 
     @quiet
@@ -371,7 +377,7 @@ class BatchNormalization(OpSchema):
         return self.batch_gradient(call, *blobs) if call.attr("training_mode") else self.fixed_gradient(call, *blobs)
 
     def fixed_gradient(self, call: Call, *blobs: Any) -> Gradients:
-        """Where the statistics are inputs: channels are scaled and moved."""
+        """With given statistics: scales and moves channels."""
         (x, scale, _, mean, var), dy = blobs[:5], blobs[-1]
         if dy is None:
             return (None,) * 5
@@ -382,7 +388,7 @@ class BatchNormalization(OpSchema):
         return dx, moments * inv, total, -total * scale * inv, moments * scale * inv * inv * inv * -0.5
 
     def batch_gradient(self, call: Call, *blobs: Any) -> Gradients:
-        """Where the statistics are those of x."""
+        """With the statistics of x."""
         x, scale, (dy, dmean, dvar) = blobs[0], blobs[1], blobs[-3:]
         momentum, axes = call.attr("momentum"), list(self.batch_axes(call))
         centred = x - reduce_mean(x, axes)
@@ -416,23 +422,23 @@ class BatchNormalization(OpSchema):
         return y, *(reshape(old * momentum + new * (1.0 - momentum), channels) for old, new in pairs)
 
     def channels(self, call: Call) -> Shape:
-        """The shape of what there is one of for each channel."""
+        """The shape of a number for each channel."""
         return call.shape(0)[1:2] or (1,)
 
     def along(self, call: Call) -> Shape:
-        """The shape by which channels broadcast to x."""
+        """The shape with which numbers of channels broadcast to x."""
         return (*self.channels(call), *(1,) * (call.rank(0) - 2))
 
     def batch_axes(self, call: Call) -> tuple[int, ...]:
-        """All axes but that of channels."""
+        """All axes except for that of the channels."""
         return tuple(axis for axis in range(call.rank(0)) if axis != 1)
 
     def count(self, call: Call) -> int:
-        """How many elements a channel has."""
+        """Number of elements of a channel."""
         return prod(call.shape(0)[axis] for axis in self.batch_axes(call))
 
     def widened(self, call: Call, blob: Blob) -> Blob:
-        """A number for each channel, so that it broadcasts to x."""
+        """A number for each channel, reshaped to broadcast to x."""
         return blob if call.rank(0) <= 2 else reshape(blob, list(self.along(call)), allowzero=1)
 
     def sum_of(self, call: Call, blob: Blob) -> Blob:

@@ -1,4 +1,4 @@
-"""ArgMax, TopK, CumSum and CumProd: ops that go through an axis in order."""
+"""ArgMax, TopK, CumSum and CumProd: ops for which the order along an axis matters."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from rnnops.ops.movement import concat, first_only, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rnnops.types import NUMERIC, Array, Shape, is_float, limit
 
-FEW = 8  # largest elements that compiled code finds one after another; for more it counts those before each
-LONG = 512  # elements whose pairs are counted faster than the reference sorts them
+FEW = 8  # up to this k, compiled code finds elements one after another; above, it counts the larger ones before each
+LONG = 512  # up to this size, counting pairs is faster than the reference's sort
 
 
 class ArgMax(OpSchema):
-    """The index of the largest element along an axis, the first one of several, or of NaN if there is one.
+    """The index of the largest element along an axis. If several are equal, the first one.
+
+    If there is a NaN, its index.
 
     ONNX: ArgMax, op set 13. Gradients stop here.
 
     Args:
         x: [...] float or integer.
-        axis: along which; negative ones count from the end.
-        keepdims: whether it stays as an axis of size 1, as ONNX has it by default; 0 or False leaves it out.
+        axis: the axis. Negative numbers count from the end.
+        keepdims: True to keep the axis with size 1, which is ONNX's default. 0 or False removes it.
 
     Returns:
-        int64, of x's shape with 1 for the axis, or without it.
+        int64, in x's shape with 1 for the axis, or without the axis.
 
     Raises:
         NetError: x is not a blob, or keepdims is neither on nor off.
-        TypeRuleError: x is bool; once shapes are known, the axis is out of range or empty.
+        TypeRuleError: x is bool. Once shapes are known: the axis is out of range or empty.
 
     Example:
         >>> net = ro.Net("n")
@@ -62,7 +64,7 @@ class ArgMax(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
         if shape[axis] == 0:
-            call.fail("there is no largest of no elements", blob=call.op.inputs[0], came=list(shape))
+            call.fail("argmax of an empty axis", blob=call.op.inputs[0], came=list(shape))
         return ((*shape[:axis], *([1] if call.attr("keepdims") else []), *shape[axis + 1 :]),)
 
     def reference(self, call: Call, x: Array) -> Array:
@@ -76,23 +78,25 @@ class ArgMax(OpSchema):
 
 
 class TopK(OpSchema):
-    """The k largest elements along an axis and their indices, the largest first, of equal ones the first.
+    """The k largest elements along an axis and their indices, the largest first.
 
-    ONNX: TopK, op set 11, sorted, of the largest. NaN counts as the largest. The gradient of a value goes to its place.
-    Compiled code finds up to 8 one after another. For more it counts the elements before each; axes of more than 512
-    elements are sorted by the reference.
+    Of equal elements the first comes first.
+
+    ONNX: TopK, op set 11, with sorted results and the largest elements. NaN counts as the largest. The gradient of a
+        value goes to its place. Up to k = 8, compiled code finds elements one after another. Above, it counts the
+        elements before each. The reference sorts axes of more than 512 elements.
 
     Args:
         x: [...] float or integer.
-        k: how many, or an int64 blob of one number that follows from shapes and constants.
-        axis: along which; negative ones count from the end.
+        k: the number of elements, or an int64 blob of one number that follows from shapes and constants.
+        axis: the axis. Negative numbers count from the end.
 
     Returns:
-        Two blobs of x's shape with k along the axis, values of x's dtype and indices, int64.
+        Two blobs of x's shape with k along the axis, values of x's dtype and int64 indices.
 
     Raises:
         NetError: x is not a blob.
-        TypeRuleError: x is bool; once shapes are known, k is not from 0 to the size of the axis, or the axis is out of
+        TypeRuleError: x is bool. Once shapes are known: k is not from 0 to the size of the axis, or the axis is out of
             range.
 
     Example:
@@ -122,17 +126,18 @@ class TopK(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis, k = call.shape(0), call.axis(call.attr("axis"), call.rank(0)), self.count(call)
         if not isinstance(k, int) or not 0 <= k <= shape[axis]:
-            call.fail("not a number of elements", wanted=f"k from 0 to {shape[axis]}", came=k)
+            call.fail("k is out of range", wanted=f"k from 0 to {shape[axis]}", came=k)
         return ((*shape[:axis], k, *shape[axis + 1 :]),) * 2
 
     def count(self, call: Call) -> Any:
-        """The number of elements, whatever was given for it."""
+        """The number k, given as an attribute or as an input."""
         value = call.static("k", 1)
         return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def reference(self, call: Call, x: Array, *k_as_array: Array) -> tuple[Array, Array]:
         axis, k = call.axis(call.attr("axis"), x.ndim), self.count(call)
-        backwards = np.flip(x, axis)  # sorted stably, and turned round, so that of equal ones the first comes first
+        # a stable sort of the reversed axis puts equal elements in their order after it is reversed again
+        backwards = np.flip(x, axis)
         order = x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)
         indices = np.take(order, np.arange(k), axis)
         return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
@@ -155,7 +160,7 @@ class TopK(OpSchema):
 
 
 def one_after_another(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
-    """The largest, then the largest of the others: those that were found count as the least number there is."""
+    """Finds the largest, then the largest of the others. Found elements count as the smallest number."""
     places = numbered(x, call.shape(0)[axis], axis, call.rank(0))
     values, indices, taken = list[Blob](), list[Blob](), None
     for _ in range(count):
@@ -167,10 +172,10 @@ def one_after_another(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob,
 
 
 def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
-    """Each element at the place that is the number of elements before it."""
+    """Puts each element at the place that is the number of elements before it."""
     size, rank = call.shape(0)[axis], call.rank(0) + 1
     key, place = x, numbered(x, size, axis, rank - 1, "int32")
-    if is_float(call.dtype(0)):  # a NaN counts as infinity, at a place before those of all numbers
+    if is_float(call.dtype(0)):  # NaN counts as infinity, at a place before those of all numbers
         known = equal(x, x)
         key = where(known, x, limit(call.dtype(0), 1))
         place = where(known, place, numbered(x, size, axis, rank - 1, "int32", -size))
@@ -185,13 +190,13 @@ def by_ranks(call: Call, x: Blob, axis: int, count: int) -> tuple[Blob, Blob]:
 
 
 def numbered(blob: Blob, size: int, axis: int, rank: int, dtype: str = "int64", first: int = 0) -> Blob:
-    """The numbers `first`, `first + 1`, ... along an axis; they broadcast over the others."""
+    """The numbers `first`, `first + 1`, ... along an axis. They broadcast over other axes."""
     shape = [size if place == axis else 1 for place in range(rank)]
     return blob.net.constant(first + np.arange(size).reshape(shape), dtype)
 
 
 def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> Blob:
-    """The least index of an element that is the largest of those that are not taken, or is NaN."""
+    """The smallest index of a NaN, or else of the largest element, among elements that are not taken."""
     dtype, size = call.dtype(0), call.shape(0)[axis]
     left = x if taken is None else where(taken, limit(dtype, -1), x)
     largest = equal(x, reduce_max(left, [axis]))
@@ -206,7 +211,7 @@ argmax, topk = register(ArgMax()), register(TopK())
 
 
 class Cumulative(OpSchema):
-    """Elements joined one after another along an axis, with the results on the way.
+    """Joins elements one after another along an axis. The result has all intermediate results.
 
     Returns:
         The same shape and dtype.
@@ -221,7 +226,7 @@ class Cumulative(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"axis": -1, "exclusive": 0, "reverse": 0}
     accepts = NUMERIC
     loop = Expansion()
-    function: ClassVar[np.ufunc]  # joins two elements
+    function: ClassVar[np.ufunc]  # function that joins two elements
 
     def __call__(self, x: Blob, axis: int = -1, exclusive: int = 0, reverse: int = 0) -> Blob:
         flags = {
@@ -256,7 +261,7 @@ class Cumulative(OpSchema):
 
 
 def shifted(x: Blob, axis: int, distance: int, back: bool, fill: float) -> Blob:
-    """Elements so much further along an axis, or so much less, `fill` in their places."""
+    """Elements moved by a distance along an axis, forward or back. Free places get `fill`."""
     return pad(x, [-distance, distance] if back else [distance, -distance], fill, axes=[axis])
 
 
@@ -264,14 +269,14 @@ class CumSum(Cumulative):
     """The sum of all elements up to each one along an axis.
 
     ONNX: CumSum, op set 14. Integers wrap around. The gradient is the sum from the other end. Compiled code adds in
-    log2(n) passes; each one adds from twice as far (Hillis and Steele, CACM 29(12), 1986), so that results
-    differ from sums one after another by rounding.
+        log2(n) passes, each over twice the distance (Hillis and Steele, CACM 29(12), 1986). So results differ by
+        rounding from sums one after another.
 
     Args:
         x: [...] float or integer.
-        axis: along which; negative ones count from the end.
-        exclusive: 1 or True leaves each element out of its own sum.
-        reverse: 1 or True sums from the end.
+        axis: the axis. Negative numbers count from the end.
+        exclusive: 1 or True to leave each element out of its own sum.
+        reverse: 1 or True to sum from the end.
 
     Example:
         >>> net = ro.Net("n")
@@ -293,14 +298,14 @@ cumsum = register(CumSum())
 class CumProd(Cumulative):
     """The product of all elements up to each one along an axis.
 
-    ONNX: CumProd, op set 26. Integers wrap around. Gradients divide by nothing, so that they hold where elements are
-    zero. Compiled code multiplies in log2(n) passes, as `ro.cumsum` adds.
+    ONNX: CumProd, op set 26. Integers wrap around. Gradients use no division, so they are right where elements are
+        zero. Compiled code multiplies in log2(n) passes, like `ro.cumsum`.
 
     Args:
         x: [...] float or integer.
-        axis: along which; negative ones count from the end.
-        exclusive: 1 or True leaves each element out of its own product.
-        reverse: 1 or True multiplies from the end.
+        axis: the axis. Negative numbers count from the end.
+        exclusive: 1 or True to leave each element out of its own product.
+        reverse: 1 or True to multiply from the end.
 
     Example:
         >>> net = ro.Net("n")
@@ -313,7 +318,7 @@ class CumProd(Cumulative):
     function = np.multiply
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        """The product before each element, times what comes after it: `s[i] = dy[i] + x[i + 1] * s[i + 1]`."""
+        """The product before each element, times the rest: `s[i] = dy[i] + x[i + 1] * s[i + 1]`."""
         axis, reverse = call.axis(call.attr("axis"), call.rank(0)), call.attr("reverse")
         if not call.shape(0)[axis]:
             return dy

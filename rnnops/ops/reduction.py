@@ -1,7 +1,7 @@
-"""Reductions over axes and of whole channels, and sums of any number of operands.
+"""Reductions over axes and of whole channels, and sums of several operands.
 
-`axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
-elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
+`axes` is a list or an int64 blob. Without axes all axes are reduced, or none with `noop_with_empty_axes`. Over no
+elements a sum is 0, a product 1, a mean NaN, and a maximum the smallest number of its dtype.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, limit
 
 
 class Reduce(OpSchema):
-    """Base of all reductions: the shape rule, and helpers that give arrays the reduced axes again, with size 1.
+    """Base of all reductions: the rule for shapes, and functions that give arrays their reduced axes back, with size 1.
 
     Args:
         data: [...] {dtypes}.
-        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
-            constants; all if left out or empty.
-        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
-        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
-        axis: the same as axes, by NumPy's name.
+        axes: the axes to fold: numbers (negative ones count from the end), or an int64 blob that follows from shapes
+            and constants. By default, or if empty, all.
+        keepdims: True to keep folded axes with size 1, which is ONNX's default. 0 or False removes them.
+        noop_with_empty_axes: 1 or True to fold no axis if `axes` is left out or empty.
+        axis: NumPy's name for axes.
 
     Returns:
-        The shape with 1 for the folded axes, or without them, data's dtype.
+        The shape with 1 for each folded axis, or without these axes, data's dtype.
 
     Raises:
         NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: data is not {dtypes}; once shapes are known, an axis is out of range or there twice.
+        TypeRuleError: data is not {dtypes}. Once shapes are known: an axis is out of range or named twice.
     """
 
     inputs = ("data", "axes?")
@@ -89,7 +89,7 @@ class Reduce(OpSchema):
         return self.folded(call, x)
 
     def folded(self, call: Call, x: Array) -> Array:
-        """The fold of an array by the op's function."""
+        """Folds an array by the op's function."""
         keepdims = bool(call.attr("keepdims"))
         return np.asarray(self.function.reduce(x, axis=self.reduced_axes(call), dtype=x.dtype, keepdims=keepdims))
 
@@ -106,22 +106,23 @@ class Reduce(OpSchema):
         return tuple(1 if axis in axes else size for axis, size in enumerate(call.shape(0)))
 
     def count(self, call: Call) -> int:
-        """How many elements are folded into one."""
+        """Number of elements that are folded into one."""
         return prod(call.shape(0)[axis] for axis in self.reduced_axes(call))
 
     def widened(self, call: Call, blob: Blob) -> Blob:
-        """A result or its gradient with the reduced axes back as size 1."""
+        """A result, or its gradient, with the reduced axes as size 1."""
         return blob if call.attr("keepdims") else reshape_to(blob, self.kept_shape(call))
 
     def repeated(self, call: Call, blob: Blob) -> Blob:
-        """A result or its gradient in the operand's shape."""
+        """A result, or its gradient, broadcast to the operand's shape."""
         return expand(self.widened(call, blob), list(call.shape(0)))
 
 
 class ReduceSum(Reduce):
-    """The sum over axes; also written `x.sum(axis=-1)`, which leaves the axes out.
+    """The sum over axes. Also written `x.sum(axis=-1)`, which removes the axes.
 
-    ONNX: ReduceSum, op set 13. 0 over no elements; integers wrap around. Each element gets the gradient of its sum.
+    ONNX: ReduceSum, op set 13. A sum of no elements is 0, and integers wrap around. Each element gets the gradient of
+        its sum.
 
     Example:
         >>> net = ro.Net("n")
@@ -139,9 +140,10 @@ class ReduceSum(Reduce):
 
 
 class ReduceMean(Reduce):
-    """The mean over axes; also written `x.mean(axis=-1)`, which leaves the axes out.
+    """The mean over axes. Also written `x.mean(axis=-1)`, which removes the axes.
 
-    ONNX: ReduceMean, op set 18. NaN over no elements. Each of n elements gets the gradient of its mean over n.
+    ONNX: ReduceMean, op set 18. A mean of no elements is NaN. Each of n elements gets the gradient of its mean, divided
+        by n.
 
     Example:
         >>> net = ro.Net("n")
@@ -162,18 +164,19 @@ class ReduceMean(Reduce):
 
 
 class Extremum(Reduce):
-    """The largest or smallest element; those that tie share the gradient equally.
+    """The largest or smallest element. Elements that tie share the gradient equally.
 
-    The gradient computes the extremum again from `data`, as recomputed data may differ in the last bit from the kept y.
+    The gradient computes the extremum again from `data`, because recomputed data may differ from the kept y in the last
+    bit.
 
     Raises:
         NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
-        TypeRuleError: once shapes are known, an axis is out of range or there twice.
+        TypeRuleError: once shapes are known, an axis is out of range or named twice.
     """
 
     accepts = ANY
     keeps = ("data",)
-    side: ClassVar[int]  # -1 where the fold starts at the least number, 1 at the largest
+    side: ClassVar[int]  # -1 for a fold that starts at the smallest number, 1 at the largest
 
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
         start = np.array(self.start(call), x.dtype)
@@ -192,7 +195,7 @@ class Extremum(Reduce):
         return Reduction(f"{self.function.__name__}({{a}}, {{b}})", self.start(call))
 
     def start(self, call: Call) -> bool | int | float:
-        """The result of a fold over no elements."""
+        """The result for no elements."""
         dtype = call.dtype(0)
         if dtype == BOOL:
             return self.side > 0
@@ -200,10 +203,10 @@ class Extremum(Reduce):
 
 
 class ReduceMax(Extremum):
-    """The largest element along axes, NaN if there is one; also written `x.max(axis=-1)`, which leaves the axes out.
+    """The largest element along axes, or NaN if there is one. Also written `x.max(axis=-1)`, which removes the axes.
 
-    ONNX: ReduceMax, op set 20. Over no elements the least number of the dtype, -inf of floats. Elements that tie share
-    the gradient equally; with a NaN none gets any.
+    ONNX: ReduceMax, op set 20. Over no elements it is the smallest number of the dtype, -inf for floats. Elements that
+        tie share the gradient equally. With a NaN no element gets any.
 
     Example:
         >>> net = ro.Net("n")
@@ -216,10 +219,10 @@ class ReduceMax(Extremum):
 
 
 class ReduceMin(Extremum):
-    """The smallest element along axes, NaN if there is one; also written `x.min(axis=-1)`, which leaves the axes out.
+    """The smallest element along axes, or NaN if there is one. Also written `x.min(axis=-1)`, which removes the axes.
 
-    ONNX: ReduceMin, op set 20. Over no elements the largest number of the dtype, inf of floats. Elements that tie share
-    the gradient equally; with a NaN none gets any.
+    ONNX: ReduceMin, op set 20. Over no elements it is the largest number of the dtype, inf for floats. Elements that
+        tie share the gradient equally. With a NaN no element gets any.
 
     Example:
         >>> net = ro.Net("n")
@@ -234,7 +237,8 @@ class ReduceMin(Extremum):
 class ReduceSumSquare(Reduce):
     """The sum of squares over axes.
 
-    ONNX: ReduceSumSquare, op set 18. 0 over no elements; integers wrap around. The gradient is `2 * x * dy`.
+    ONNX: ReduceSumSquare, op set 18. The sum of no elements is 0, and integers wrap around. The gradient is `2 * x *
+        dy`.
 
     Example:
         >>> net = ro.Net("n")
@@ -275,17 +279,17 @@ class ReduceProd(Reduce):
     function = np.multiply
 
     def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
-        """Zeros are counted, and the product is that of all other elements."""
+        """Counts zeros, and uses the product of all other elements."""
         zero, dy = data.net.apply("Equal", [data, 0.0]), self.widened(call, rest[-1])
         others = where(zero, 1.0, data)
         count = sum_to(cast(zero, data.dtype), self.kept_shape(call))
         product = dy * self(others, list(self.reduced_axes(call)), noop_with_empty_axes=1)
-        left = cast(count, "int32") - cast(zero, "int32")  # zeros among the other elements
+        left = cast(count, "int32") - cast(zero, "int32")  # number of zeros among the other elements
         return first_only(call, where(data.net.apply("Equal", [left, 0]), product / others, 0.0))
 
 
 class ReduceLogSumExp(Reduce):
-    """`log(sum(exp(x)))` over axes, by way of the largest element so that nothing overflows.
+    """`log(sum(exp(x)))` over axes. The largest element is subtracted first, so that nothing overflows.
 
     ONNX: ReduceLogSumExp, op set 18. -inf over no elements. The gradient is `softmax(x) * dy`.
 
@@ -303,7 +307,7 @@ class ReduceLogSumExp(Reduce):
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
         axis = self.reduced_axes(call)
         top = x.max(axis=axis, keepdims=True, initial=-np.inf)
-        shift = np.where(np.isinf(top), x.dtype.type(0), top)  # an infinite one would make NaN of inf - inf
+        shift = np.where(np.isinf(top), x.dtype.type(0), top)  # subtracting an infinite one would make NaN of inf - inf
         total = np.exp(x - shift).sum(axis=axis, keepdims=True, dtype=x.dtype)
         return np.asarray(np.log(total) + shift).reshape(call.output_types[0].shape)
 
@@ -327,9 +331,9 @@ reduce_log_sum_exp = register(ReduceLogSumExp())
 
 
 class Sum(Variadic):
-    """The sum of two operands or more, left to right, with broadcasting.
+    """The sum of two or more operands, from left to right, with broadcasting.
 
-    ONNX: Sum, op set 13. Each operand gets the gradient of the result. `ro.reduce_sum` adds up one blob over its axes.
+    ONNX: Sum, op set 13. Each operand gets the gradient of the result. For axes of one blob use `ro.reduce_sum`.
 
     Example:
         >>> net = ro.Net("n")
@@ -352,10 +356,10 @@ class Sum(Variadic):
 
 
 class Mean(Variadic):
-    """The mean of two operands or more, with broadcasting.
+    """The mean of two or more operands, with broadcasting.
 
-    ONNX: Mean, op set 13. Each of n operands gets the gradient of the result over n. `ro.reduce_mean` is over axes of
-    one blob.
+    ONNX: Mean, op set 13. Each of n operands gets the gradient of the result, divided by n. For axes of one blob use
+        `ro.reduce_mean`.
 
     Example:
         >>> net = ro.Net("n")
@@ -381,9 +385,11 @@ class Mean(Variadic):
 
 
 class SumOfProducts(Variadic):
-    """The sum of `left[i] * right[i]`, first to last: what a convolution of each channel by itself is.
+    """The sum of `left[i] * right[i]`, from first to last.
 
-    One op, so that its operands are read where they lie, however many there are, and its sum stays in a register.
+    A convolution with one kernel for each channel is such a sum.
+
+    It is one op, so that operands are read in place, however many there are, and the sum stays in a register.
     """
 
     accepts = FLOATS
@@ -395,7 +401,7 @@ class SumOfProducts(Variadic):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if len(call.types) % 2:
-            call.fail("products have two factors each", wanted="as many left ones as right ones", came=len(call.types))
+            call.fail("each product needs two factors", wanted="as many left ones as right ones", came=len(call.types))
         return super().shapes(call)
 
     @quiet
@@ -410,13 +416,13 @@ class SumOfProducts(Variadic):
 sum, mean, sum_of_products = register(Sum()), register(Mean()), register(SumOfProducts())  # noqa: A001
 
 
-FIRST_AXIS = 2  # of those that windows slide over: N and channels come before
+FIRST_AXIS = 2  # first axis that windows slide over, after N and channels
 
 
 def sizes_under(call: Call) -> tuple[int, ...]:
-    """The sizes of the axes that windows slide over: one at least."""
+    """The sizes of the axes that windows slide over. There must be at least one."""
     if call.rank(0) <= FIRST_AXIS:
-        call.fail("windows slide over the axes after N and channels", wanted="rank 3 or more", came=call.rank(0))
+        call.fail("windows need axes after N and channels", wanted="rank 3 or more", came=call.rank(0))
     return call.shape(0)[FIRST_AXIS:]
 
 
@@ -431,7 +437,7 @@ class GlobalPooling(Unary):
 
     Raises:
         NetError: x is not a blob.
-        TypeRuleError: x is not {dtypes}; once shapes are known, there are no axes after N and C, or one is empty.
+        TypeRuleError: x is not {dtypes}. Once shapes are known: there are no axes after N and C, or one is empty.
     """
 
     loop = Expansion()
@@ -474,9 +480,9 @@ class GlobalAveragePool(GlobalPooling):
 
 
 class GlobalMaxPool(GlobalPooling):
-    """The largest element of each channel; NaN if there is one.
+    """The largest element of each channel, or NaN if there is one.
 
-    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; with a NaN none gets any.
+    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally. With a NaN no element gets any.
 
     Example:
         >>> net = ro.Net("n")

@@ -21,15 +21,15 @@ from rnnops.ops.reduction import reduce_max, reduce_min, reduce_prod
 from rnnops.ops.shapes import constant_of_shape
 from rnnops.types import BOOL, Array, Shape, limit
 
-FEW = 2**14  # pairs of an element and an update that compiled code looks at; for more the reference runs
+FEW = 2**14  # up to this number of pairs (element, update), compiled code looks at all pairs; above, the reference runs
 UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 class Scatter(OpSchema):
-    """Base of both ops: updates go to rows of data, seen as so many rows of a shape.
+    """Base of both ops. Updates go to rows of data, which is seen as rows of one shape.
 
-    Compiled code has a loop form for sums, for indices that are known before a run, and for a few updates of a few rows
-    by looking at all pairs; else the reference runs.
+    There is a loop form for sums, for indices that are known before a run, and for few updates of few rows (it looks at
+    all pairs). Otherwise the reference runs.
 
     Returns:
         data's shape and dtype.
@@ -41,25 +41,27 @@ class Scatter(OpSchema):
     keeps = ("data", "indices", "updates")
 
     def columns(self, call: Call) -> tuple[Array, list[tuple[int | None, int, int]]]:
-        """Where rows are: the part of each update's own place, and (column of indices, size, stride) of the others."""
+        """The part of rows from places of updates, and (column of indices, size, stride) of the other parts."""
         raise NotImplementedError
 
     def rows(self, call: Call) -> tuple[int, Shape, int]:
-        """The number of rows, the shape of one, and the number of updates."""
+        """The number of rows, the shape of a row, and the number of updates."""
         raise NotImplementedError
 
     def check_call(self, call: Call) -> None:
         if call.dtype(1) not in INDEX_DTYPES:
-            call.fail("not indices", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1))
+            call.fail(
+                "indices must be integers", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1)
+            )
         if choice(call, "reduction", "none", *UFUNCS) != "none" and call.dtype(0) == BOOL:
-            call.fail("bools are put, not reduced", wanted="reduction='none'", came=call.attr("reduction"))
+            call.fail("bools cannot be reduced", wanted="reduction='none'", came=call.attr("reduction"))
 
     @quiet
     def reference(self, call: Call, data: Array, indices: Array, updates: Array) -> Array:
         (count, row, number), places = self.rows(call), self.known_places(call, indices)
         result, parts = np.array(data).reshape(count, *row), updates.reshape(number, *row)
         if call.attr("reduction") == "none":
-            result[places] = parts  # of several the last one stays
+            result[places] = parts  # the last of several updates wins
         else:
             UFUNCS[call.attr("reduction")].at(result, places, parts)
         return result.reshape(data.shape)
@@ -74,7 +76,7 @@ class Scatter(OpSchema):
         return place
 
     def places(self, call: Call, indices: Blob) -> Blob:
-        """The row of each update as a blob; out of range where an index is."""
+        """The row of each update as a blob. It is out of range if an index is."""
         base, columns = self.columns(call)
         return places_of(indices, base, columns, self.rows(call)[0])
 
@@ -85,7 +87,7 @@ class Scatter(OpSchema):
         return rule(call, data, indices, updates, dy)
 
     def gradient_of_none(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """The part of data that stays, and of several updates of one place the last."""
+        """True for data that stays, and (of several updates of one place) for the last update."""
         net, (count, row, number) = dy.net, self.rows(call)
         nothing = constant_of_shape(net, list(call.shape(2)), 0.0)
         numbers = net.constant(np.arange(1, number + 1), "int64")
@@ -100,7 +102,10 @@ class Scatter(OpSchema):
         return dy, None, self.as_updates(call, indices, dy)
 
     def gradient_of_mul(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """Each factor gets the product of the others; where one is zero only it gets that of what is not zero."""
+        """Each factor gets the product of the others.
+
+        If one is zero, only that one gets a gradient: the product of the rest.
+        """
         zero, ones = equal(updates, 0.0), constant_of_shape(dy.net, list(call.shape(0)), 1.0)
         others = self.again(call, ones, indices, where(zero, 1.0, updates), "mul")
         zeros = self.again(call, ones - 1.0, indices, cast(zero, dy.dtype), "add")
@@ -110,7 +115,7 @@ class Scatter(OpSchema):
         return dy * whole, None, where(zero, by_zero, div(by_one, where(zero, 1.0, updates)))
 
     def gradient_of_extrema(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """Elements that tie share the gradient equally; if one is NaN, none gets any."""
+        """Elements that tie share the gradient equally. If one is NaN, none gets any."""
         y = self.again(call, data, indices, updates, call.attr("reduction"))
         mine, theirs = equal(data, y), equal(updates, self.as_updates(call, indices, y))
         count = self.again(call, cast(mine, dy.dtype), indices, cast(theirs, dy.dtype), "add")
@@ -118,16 +123,16 @@ class Scatter(OpSchema):
         return where(mine, share, 0.0), None, where(theirs, self.as_updates(call, indices, share), 0.0)
 
     def taken(self, call: Call, places: Blob, blob: Blob) -> Blob:
-        """For each update the row of an array of data's shape."""
+        """For each update, its row of an array with data's shape."""
         count, row, _ = self.rows(call)
         return gather(reshape(blob, [count, *row], allowzero=1), places)
 
     def as_updates(self, call: Call, indices: Blob, blob: Blob) -> Blob:
-        """For each element of updates that of an array of data's shape."""
+        """For each element of updates, its element of an array with data's shape."""
         return reshape(self.taken(call, self.places(call, indices), blob), list(call.shape(2)), allowzero=1)
 
     def again(self, call: Call, data: Blob, indices: Blob, updates: Blob, reduction: str) -> Blob:
-        """The same places of another array."""
+        """The same places in another array."""
         attributes = {**call.op.attributes, "reduction": reduction}
         return data.net.append(self.name, [data, indices, updates], attributes)[0]
 
@@ -137,7 +142,7 @@ class Scatter(OpSchema):
         return Expansion() if reduction == "add" or known or count * number * prod(row) <= FEW else None
 
     def known_indices(self, call: Call) -> Array | None:
-        """The indices where they are known before a run."""
+        """The indices, if they are known before a run."""
         return call.values[1] if len(call.values) > 1 else None
 
     def expand(self, call: Call, data: Blob, indices: Blob, updates: Blob) -> Blob:
@@ -157,10 +162,10 @@ class Scatter(OpSchema):
         return reshape(found, shape, allowzero=1)
 
     def reduced(self, call: Call, rows: Blob, parts: Blob, places: Blob) -> Blob:
-        """Each row reduced with all updates, where those of other rows count for nothing."""
+        """Reduces each row with all updates. Updates of other rows are replaced by neutral numbers."""
         (count, row, number), reduction, net = self.rows(call), call.attr("reduction"), rows.net
         numbers = net.constant(np.arange(count), "int64")
-        checked = gather(numbers, places)  # an error where one is out of range
+        checked = gather(numbers, places)  # raises an error for an index that is out of range
         mine = equal(unsqueeze(numbers, [1]), checked)
         if reduction == "none":
             last = reduce_max(where(mine, net.constant(np.arange(1, number + 1), "int64"), 0), [1], keepdims=0)
@@ -171,29 +176,33 @@ class Scatter(OpSchema):
 
 
 REDUCTIONS: dict[str, tuple[Callable[..., Blob], Callable[[Blob, Blob], Blob], Callable[[str], float | int]]] = {
-    "mul": (reduce_prod, mul, lambda dtype: 1),  # how updates join, how they join data, what changes nothing
+    # function that joins updates, function that joins them with data, neutral number
+    "mul": (reduce_prod, mul, lambda dtype: 1),
     "max": (reduce_max, max_, lambda dtype: limit(dtype, -1)),
     "min": (reduce_min, min_, lambda dtype: limit(dtype, 1)),
 }
 
 
 class ScatterElements(Scatter):
-    """A copy of data with elements of updates, each where its own place says, but along the axis where its index does.
+    """A copy of data with elements of updates.
 
-    ONNX: ScatterElements, op set 18. Of several updates of one element the last one stays. Gradients are exact with
-    reductions, too: what ties for `"max"` or `"min"` shares.
+    An update keeps its own place, except along the axis, where its index counts.
+
+    ONNX: ScatterElements, op set 18. Of several updates of one element the last one wins. Gradients are exact with
+        reductions too. Elements that tie for `"max"` or `"min"` share the gradient.
 
     Args:
         data: [...] any dtype.
-        indices: int32 or int64, of data's rank and no larger but along the axis; negative ones count from the end.
+        indices: int32 or int64, of data's rank. Only along the axis may they be larger than data. Negative ones count
+            from the end.
         updates: of indices' shape and data's dtype.
         axis: along which; negative ones count from the end.
-        reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of what is there and all updates.
+        reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of data's element and all its updates.
 
     Raises:
-        NetError: one is not a blob, or they are of several nets.
-        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced; with known shapes,
-            these or the axis do not fit; in a run, an index is out of range.
+        NetError: an argument is not a blob, or they are of several nets.
+        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced. Once shapes are
+            known: shapes or the axis do not fit. In a run: an index is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -214,12 +223,16 @@ class ScatterElements(Scatter):
         self.check_call(call)
         axis, shape, of = call.axis(call.attr("axis"), call.rank(0)), call.shape(0), call.shape(1)
         if call.shape(2) != of:
-            call.fail("one update for each index", blob=call.op.inputs[2], wanted=list(of), came=list(call.shape(2)))
+            call.fail(
+                "updates must be one for each index", blob=call.op.inputs[2], wanted=list(of), came=list(call.shape(2))
+            )
         fits = len(of) == len(shape) and all(
             a <= b or i == axis for i, (a, b) in enumerate(zip(of, shape, strict=True))
         )
         if not fits:
-            call.fail("indices go beyond data", blob=call.op.inputs[1], wanted=f"at most {list(shape)}", came=list(of))
+            call.fail(
+                "indices are larger than data", blob=call.op.inputs[1], wanted=f"at most {list(shape)}", came=list(of)
+            )
         return (shape,)
 
     def rows(self, call: Call) -> tuple[int, Shape, int]:
@@ -240,21 +253,22 @@ class ScatterElements(Scatter):
 
 
 class ScatterND(Scatter):
-    """A copy of data with slices of updates, each where its row of indices says.
+    """A copy of data with slices of updates. A row of indices says the place of a slice.
 
-    ONNX: ScatterND, op set 18. Of several updates of one element the last one stays. Gradients are exact with
-    reductions, too: what ties for `"max"` or `"min"` shares.
+    ONNX: ScatterND, op set 18. Of several updates of one element the last one wins. Gradients are exact with reductions
+        too. Elements that tie for `"max"` or `"min"` share the gradient.
 
     Args:
         data: [D_1, ..., D_k, ...] any dtype.
-        indices: [..., k] int32 or int64, of the first k axes; negative ones count from the end.
-        updates: of indices' shape without its last axis, then data's without the first k; data's dtype.
-        reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of what is there and all updates.
+        indices: [..., k] int32 or int64, indices into the first k axes. Negative ones count from the end.
+        updates: of data's dtype. The shape is that of indices without the last axis, then that of data without the
+            first k axes.
+        reduction: `"none"`, `"add"`, `"mul"`, `"max"` or `"min"`, of data's element and all its updates.
 
     Raises:
-        NetError: one is not a blob, or they are of several nets.
-        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced; with known shapes,
-            these do not fit; in a run, an index is out of range.
+        NetError: an argument is not a blob, or they are of several nets.
+        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced. Once shapes are
+            known: shapes do not fit. In a run: an index is out of range.
 
     Example:
         >>> net = ro.Net("n")
@@ -277,10 +291,10 @@ class ScatterND(Scatter):
         shape, of = call.shape(0), call.shape(1)
         if not of or not 0 < of[-1] <= len(shape):
             wanted = f"[..., 1 to {len(shape)}]"
-            call.fail("rows of indices are of the first axes", blob=call.op.inputs[1], wanted=wanted, came=list(of))
+            call.fail("rows of indices are too long", blob=call.op.inputs[1], wanted=wanted, came=list(of))
         if call.shape(2) != (*of[:-1], *shape[of[-1] :]):
             came, slices = list(call.shape(2)), [*of[:-1], *shape[of[-1] :]]
-            call.fail("one slice for each index", blob=call.op.inputs[2], wanted=slices, came=came)
+            call.fail("updates must be one slice for each index", blob=call.op.inputs[2], wanted=slices, came=came)
         return (shape,)
 
     def rows(self, call: Call) -> tuple[int, Shape, int]:

@@ -1,6 +1,6 @@
 """Ops that make arrays: Shape, Constant, ConstantOfShape, Range, dropout and random numbers.
 
-Random numbers come from a counter-based generator: they are equal on every device and on every replay.
+Random numbers come from a counter-based generator. They are equal on every device and in every repetition of a run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAx
 class Shape(OpSchema):
     """The sizes of an array from axis `start` up to `end`, as a blob.
 
-    ONNX: Shape, op set 19. Shapes of other ops may follow from it, as its value is known before a run. Gradients stop
-    here.
+    ONNX: Shape, op set 19. Its value is known before a run, so shapes of other ops may depend on it. Gradients stop
+        here.
 
     Args:
         data: [...] any dtype.
-        start, end: axes, negative ones from the end, cut to those there are; to the last one if `end` is left out.
+        start, end: axes. Negative ones count from the end. Both are limited to the rank. Without `end`, all axes to the
+            last one.
 
     Returns:
         [axes] int64.
@@ -73,16 +74,15 @@ class Shape(OpSchema):
 
 
 class Constant(OpSchema):
-    """A number or an array as a blob; operators take numbers and arrays as they are.
+    """A number or an array as a blob. Operators also take numbers and arrays directly.
 
     ONNX: Constant, op set 19. Gradients stop here.
 
     Args:
-        net: that gets it.
+        net: the net that gets it.
         value: a number, or an array of numbers or bools, or lists of them.
-        dtype: `"float"` (the float dtype of the run), `"int32"`, `np.bool_`, ...; that of the value if left out,
-            `"float"`
-            for floats.
+        dtype: `"float"` (the float dtype of the run), `"int32"`, `np.bool_`, ... By default the dtype of the value, and
+            `"float"` for floats.
 
     Returns:
         The shape of the value.
@@ -101,7 +101,7 @@ class Constant(OpSchema):
     inputs = ()
     outputs = ("output",)
     attributes: ClassVar[dict[str, Any]] = {"value": REQUIRED, "dtype": REQUIRED}
-    call_hint = "Ops take NumPy arrays and numbers as they are, x @ A; else ro.constant(x.net, A)."
+    call_hint = "Ops take NumPy arrays and numbers directly, x @ A; else use ro.constant(x.net, A)."
     differentiable = False
 
     def __call__(self, net: Net, value: Any, dtype: object = None) -> Blob:
@@ -132,12 +132,11 @@ class ConstantOfShape(OpSchema):
     ONNX: ConstantOfShape, op set 20. Gradients stop here.
 
     Args:
-        net: that gets it.
+        net: the net that gets it.
         shape: sizes, or an int64 blob that follows from shapes and constants.
         value: the number, or a bool.
-        dtype: `"float"` (the float dtype of the run), `"int32"`, ...; if left out that of the value, `"float"` for
-            a float
-            and int64 for an integer.
+        dtype: `"float"` (the float dtype of the run), `"int32"`, ... By default the dtype of the value: `"float"` for a
+            float, int64 for an integer.
 
     Returns:
         The given shape.
@@ -175,7 +174,10 @@ class ConstantOfShape(OpSchema):
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         shape = required_sizes(call, "shape", 0)
         if np.ndim(call.attr("value")) or any(size < 0 for size in shape):
-            call.fail("one number and sizes of 0 or more are wanted", came=f"{call.attr('value')!r}, {list(shape)}")
+            call.fail(
+                "a constant of shape needs one number and sizes of 0 or more",
+                came=f"{call.attr('value')!r}, {list(shape)}",
+            )
         check_number(call, call.attr("value"))
         return (shape,)
 
@@ -186,20 +188,21 @@ class ConstantOfShape(OpSchema):
 
 
 class Range(OpSchema):
-    """`start, start + delta, ...` up to `limit`, which is left out; the three numbers must be known before a run.
+    """`start, start + delta, ...`, up to but not including `limit`. The three numbers must be known before a run.
 
-    ONNX: Range, op set 11. Being constants they have no gradients.
+    ONNX: Range, op set 11. The numbers are constants, so they have no gradients.
 
     Args:
-        start, limit, delta: [] float or integers of one dtype, numbers or blobs that follow from shapes and constants.
-        net: that gets it, where none of them is a blob.
+        start, limit, delta: [] float or integers of one dtype: numbers, or blobs that follow from shapes and constants.
+        net: the net that gets it. Needed if no argument is a blob.
 
     Returns:
-        [ceil((limit - start) / delta)] of the same dtype, empty where that is below 0.
+        [ceil((limit - start) / delta)] of the same dtype. Empty if this is below 0.
 
     Raises:
-        NetError: none is a blob and net is left out, or it is not a net.
-        TypeRuleError: dtypes differ; once shapes are known, one is not a scalar, its value is not known, or delta is 0.
+        NetError: no argument is a blob and net is left out, or net is not a net.
+        TypeRuleError: the dtypes differ. Once shapes are known: an argument is not a scalar, its value is not known, or
+            delta is 0.
 
     Example:
         >>> net = ro.Net("n")
@@ -226,12 +229,12 @@ class Range(OpSchema):
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         for i, port in enumerate(self.inputs):
             if call.shape(i) != ():
-                call.fail(f"'{port}' is a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
+                call.fail(f"'{port}' must be a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
         start, limit, delta = (call.static(port, i) for i, port in enumerate(self.inputs))
         if delta == 0:
-            call.fail("a range needs a step", came="delta = 0")
+            call.fail("the step of a range must not be 0", came="delta = 0")
         if not isfinite((limit - start) / delta):
-            call.fail("a range has a number of elements", came=f"from {start} to {limit} by {delta}")
+            call.fail("the number of elements of a range is not finite", came=f"from {start} to {limit} by {delta}")
         exact = call.dtype(0) not in FLOATS
         count = -((start - limit) // delta) if exact else ceil((limit - start) / delta)
         return ((max(count, 0),),)
@@ -243,7 +246,7 @@ class Range(OpSchema):
 
 
 def check_number(call: Call, value: Any) -> None:
-    """Raise TypeRuleError where a number or array cannot have the output's dtype."""
+    """Raise TypeRuleError if a number or array does not fit the output's dtype."""
     array, dtype = np.asarray(value), call.output_types[0].dtype
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and dtype not in FLOATS):
         call.fail("the value does not have this dtype", wanted=dtype, came=repr(value))
@@ -258,21 +261,23 @@ range = register(Range())  # noqa: A001
 
 
 class DropoutOp(OpSchema):
-    """In training, elements are zeroed with probability `ratio` and the others grow by `1 / (1 - ratio)`; else a copy.
+    """In training, elements become 0 with probability `ratio`, and others are multiplied by `1 / (1 - ratio)`.
 
-    ONNX: Dropout, op set 13. Numbers come from a counter (Philox) by the run's seed, the op and the step, the same ones
-    on every device, for any number of threads and when backward computes them again. The gradient is masked and scaled
-    like the elements.
+    Else a copy.
+
+    ONNX: Dropout, op set 13. Random numbers come from a counter (Philox): they depend only on the run's seed, the op
+        and the step. So they are equal on every device, for any number of threads, and when backward computes them
+        again. The gradient is masked and scaled like the elements.
 
     Args:
         x: [...] float.
-        ratio: the probability, from 0 up to but without 1.
+        ratio: the probability, from 0 to less than 1.
 
     Returns:
         The same shape and dtype.
 
     Raises:
-        NetError: x is not a blob, or ratio is no such number.
+        NetError: x is not a blob, or ratio is out of range.
         TypeRuleError: x is not float.
         FeedError: a run in training has no `seed=`.
 
@@ -300,7 +305,13 @@ class DropoutOp(OpSchema):
     def __call__(self, x: Blob, ratio: float = 0.5) -> Blob:
         net = common_net([x])
         if not isinstance(ratio, int | float | np.integer | np.floating) or not 0 <= ratio < 1:
-            raise NetError("not a dropout ratio", net=net.name, op=self.name, wanted="0 <= ratio < 1", came=repr(ratio))
+            raise NetError(
+                "the dropout ratio is out of range",
+                net=net.name,
+                op=self.name,
+                wanted="0 <= ratio < 1",
+                came=repr(ratio),
+            )
         return net.append(self.name, [x], {"ratio": float(ratio)})[0]
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -308,7 +319,7 @@ class DropoutOp(OpSchema):
 
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         if not 0 <= call.attr("ratio") < 1:
-            call.fail("not a dropout ratio", wanted="0 <= ratio < 1", came=call.attr("ratio"))
+            call.fail("the dropout ratio is out of range", wanted="0 <= ratio < 1", came=call.attr("ratio"))
         return call.shape(0), call.shape(0)
 
     @quiet
@@ -324,13 +335,14 @@ class DropoutOp(OpSchema):
 
 
 class RandomUniformLike(Unary):
-    """Numbers that are uniform in [0, 1), as many as the operand has elements; in training and outside of it.
+    """Uniform random numbers in [0, 1), in the operand's shape. They are drawn in training and outside of it.
 
-    ONNX: RandomUniformLike, op set 1. Numbers come from a counter (Philox) by the run's seed, the op and the step, the
-    same ones on every device. They have 24 random bits in float32 and 32 in float64. Gradients stop here.
+    ONNX: RandomUniformLike, op set 1. Random numbers come from a counter (Philox): they depend only on the run's seed,
+        the op and the step, and are equal on every device. They have 24 random bits in float32 and 32 in float64.
+        Gradients stop here.
 
     Args:
-        x: [...] float, whose values do not matter.
+        x: [...] float. Its values do not matter.
 
     Returns:
         The same shape and dtype.
@@ -360,7 +372,7 @@ class RandomUniformLike(Unary):
 
 
 class DropoutGrad(OpSchema):
-    """The gradient of Dropout: scaled where the mask is True and 0 elsewhere, or a copy where Dropout is not active."""
+    """The gradient of Dropout: scaled where the mask is True and 0 elsewhere. A copy if Dropout is not active."""
 
     inputs = ("dY", "mask")
     outputs = ("dX",)
@@ -377,7 +389,7 @@ class DropoutGrad(OpSchema):
 
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         if call.shape(1) != call.shape(0) or call.dtype(1) != BOOL:
-            call.fail("not the mask of this array", blob=call.op.inputs[1], wanted=f"bool{list(call.shape(0))}")
+            call.fail("the mask does not fit the array", blob=call.op.inputs[1], wanted=f"bool{list(call.shape(0))}")
         return (call.shape(0),)
 
     @quiet
@@ -393,17 +405,17 @@ def is_active(call: Call, context: RunContext) -> bool:
 
 
 def dropout_mask(call: Call, shape: SizesOfAxes, context: RunContext) -> Array:
-    """Which elements stay. Raises FeedError where randomness is wanted and the run has no seed."""
+    """True for elements that stay. Raises FeedError if Dropout is active and the run has no seed."""
     if not is_active(call, context):
         return np.ones(shape, bool)
     return np.asarray(uniform_array(call, shape, context) >= call.attr("ratio"))
 
 
 def uniform_array(call: Call, shape: SizesOfAxes, context: RunContext) -> Array:
-    """The op's own numbers in [0, 1). Raises FeedError where the run has no seed."""
+    """The op's random numbers in [0, 1). Raises FeedError if the run has no seed."""
     if context.seed is None:
-        problem = "random numbers are wanted, but the run has no seed"
-        hint = "Pass seed=; dropout wants none with training=False."
+        problem = "the run draws random numbers and has no seed"
+        hint = "Pass seed=, or training=False if only dropout draws numbers."
         raise FeedError(problem, net=call.net, op=call.op.label, hint=hint)
     rows, row_size = (shape[0], prod(shape[1:])) if shape else (1, 1)
     numbers: Array = uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size)
@@ -417,7 +429,7 @@ def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:
 
 
 def as_floats(drawn: Array, dtype: Any) -> Array:
-    """Numbers in [0, 1) in a float dtype, cut to the bits that it holds, so that none is rounded to 1."""
+    """Numbers in [0, 1) in a float dtype. Bits that do not fit are cut off, so that no number is rounded to 1."""
     return np.asarray((np.floor(drawn * 2.0**24) * 2.0**-24 if dtype == np.float32 else drawn).astype(dtype))
 
 

@@ -1,7 +1,7 @@
-"""Windows that slide over the last axes of an array: where they are, what is in them, pooling of what they hold.
+"""Windows that slide over the last axes of an array: their places, their elements, and pooling.
 
-Convolutions and pooling share their attributes, which are read here: sizes of the kernel, strides, dilations, pads.
-Their loop forms have channels as the last axis, so that what a window holds lies side by side.
+Convolutions and pooling share attributes that are read here: kernel sizes, strides, dilations, pads. Loop forms of
+these ops have channels as the last axis, so that the elements of a window are neighbours in memory.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where windows lie on axes of some sizes.
+    """The places of windows on axes of given sizes.
 
     Args:
         sizes: of the axes.
         kernel, strides, dilations: one number for each axis.
-        begins, ends: how much is put before and after; the end of a last window that reaches further is put there, too.
-        places: how many windows there are along each axis.
+        begins, ends: padding before and after each axis. A last window that reaches beyond the end gets more padding
+            there.
+        places: number of windows along each axis.
     """
 
     sizes: Sizes
@@ -57,7 +58,7 @@ class Geometry:
 
     @property
     def spans(self) -> Sizes:
-        """How far a window reaches along each axis."""
+        """The length of a window along each axis."""
         return spans_of(self.kernel, self.dilations)
 
     @property
@@ -66,20 +67,20 @@ class Geometry:
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
     def backwards(self) -> Geometry:
-        """The geometry with windows over the places, which adds up the windows of this one, of stride 1."""
+        """The geometry of the transposed convolution: windows of stride 1 over the places of this one."""
         begins = tuple(span - 1 - begin for span, begin in zip(self.spans, self.begins, strict=True))
         counted = zip(self.sizes, self.places, begins, self.spans, strict=True)
         ends = tuple(size - places - begin + span - 1 for size, places, begin, span in counted)
         return Geometry(self.places, self.kernel, self.strides, self.dilations, begins, ends, self.sizes)
 
     def last(self, x: Blob, channels: int, batch: int, value: float = 0.0) -> Blob:
-        """An array [N, C, *sizes] with channels last and a value put around: [N, *covered, C]."""
+        """An array [N, C, *sizes] as [N, *covered, C], padded with a value and with channels last."""
         pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))
         turned = reshape_to(channels_last(x), (batch, *self.sizes, channels))
         return pad(turned, list(pads), value, axes=list(axes)) if any(pads) else turned
 
     def first(self, y: Blob, channels: int, batch: int) -> Blob:
-        """The result for each place, [N, *places, O], as [N, O, *places]."""
+        """Results of all places, [N, *places, O], as [N, O, *places]."""
         return channels_first(reshape_to(y, (batch, prod(self.places), channels)), self.places)
 
     def windows(self, padded: Blob) -> Blob:
@@ -87,7 +88,7 @@ class Geometry:
         return windows(padded, self.kernel, self.strides, self.dilations)
 
     def taps(self, padded: Blob) -> Iterator[Blob]:
-        """Per element of the kernel, in order, the numbers of [N, *covered, C] that it meets: [N, *places, C]."""
+        """For each kernel element, in order, the numbers of [N, *covered, C] that it meets: [N, *places, C]."""
         axes = list(range(1, 1 + len(self.sizes)))
         for tap in product(*map(range, self.kernel)):
             starts = [i * dilation for i, dilation in zip(tap, self.dilations, strict=True)]
@@ -96,7 +97,7 @@ class Geometry:
             yield slice_(padded, starts, ends, axes, list(self.strides))
 
     def put_back(self, windows: Blob, channels: int, batch: int) -> Blob:
-        """Windows, [N, *places, *kernel, C], added up at the places they were taken from: [N, C, *sizes]."""
+        """Windows [N, *places, *kernel, C], added at the places that they were taken from: [N, C, *sizes]."""
         total = scatter_windows(windows, batch, channels, self.covered, self.kernel, self.strides, self.dilations)
         pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))
         if any(pads):
@@ -105,19 +106,19 @@ class Geometry:
 
 
 def spans_of(kernel: Sequence[int], dilations: Sequence[int]) -> Sizes:
-    """How far a kernel with gaps reaches along each axis."""
+    """The length of a kernel with gaps along each axis."""
     return tuple((size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True))
 
 
 def reach(places: Sequence[int], strides: Sequence[int], spans: Sequence[int]) -> Sizes:
-    """How far windows reach together along each axis."""
+    """The length that all windows cover together along each axis."""
     return tuple((n - 1) * stride + span for n, stride, span in zip(places, strides, spans, strict=True))
 
 
 def scatter_windows(
     windows: Blob, batch: int, channels: int, sizes: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes
 ) -> Blob:
-    """Windows [N, *places, *kernel, C] added up where they lie on axes of some sizes: [N, *sizes, C]."""
+    """Windows [N, *places, *kernel, C], added at their places on axes of given sizes: [N, *sizes, C]."""
     numbers = np.arange(prod(sizes)).reshape((1, *sizes, 1))
     places = windows.net.constant(windows_of(numbers, kernel, strides, dilations)[0, ..., 0], "int64")
     return reshape_to(scatter_add(windows, places, 1, prod(sizes)), (batch, *sizes, channels))
@@ -167,7 +168,7 @@ class ChannelsFirst(OpSchema):
 
 
 class Windows(OpSchema):
-    """Windows that slide over the axes between: [N, *sizes, C] to [N, *places, *kernel, C]."""
+    """Windows that slide over the middle axes: [N, *sizes, C] to [N, *places, *kernel, C]."""
 
     attributes: ClassVar[dict[str, Any]] = {"kernel": REQUIRED, "strides": REQUIRED, "dilations": REQUIRED}
     internal = True
@@ -210,12 +211,12 @@ def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Arr
 def append_windowed(
     schema: OpSchema, blobs: Sequence[Blob | None], auto_pad: object, numbers: dict[str, int], **lists: Any
 ) -> Blob:
-    """Append an op over windows. Blobs left out at the end and attributes with their defaults are not stored.
+    """Append an op on windows. Missing blobs at the end, and attributes with default values, are not stored.
 
-    Raises NetError for attributes of other kinds.
+    Raises NetError for attributes of wrong types.
     """
     if not isinstance(auto_pad, str):
-        raise NetError("auto_pad is a word", op=schema.name, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
+        raise NetError("auto_pad is unknown", op=schema.name, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
     given = {"auto_pad": auto_pad, **numbers}
     plain = {name: value for name, value in given.items() if value != schema.attributes[name]}
     inputs = list(blobs)
@@ -225,7 +226,7 @@ def append_windowed(
 
 
 def integers_given(op: str, **values: Any) -> dict[str, Any]:
-    """Attributes that are lists of integers, those that are left out left out. Raises NetError for others."""
+    """The given attributes that are lists of integers. Raises NetError for other values."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if value is None:
@@ -233,7 +234,7 @@ def integers_given(op: str, **values: Any) -> dict[str, Any]:
         try:
             found[name] = tuple(whole(item) for item in np.ravel(value).tolist())
         except TypeError:
-            raise NetError(f"'{name}' is a list of integers", op=op, came=repr(value)) from None
+            raise NetError(f"'{name}' must be a list of integers", op=op, came=repr(value)) from None
     return found
 
 
@@ -245,19 +246,19 @@ def numbers_of(call: Call, name: str, count: int, default: int, least: int = 1) 
         isinstance(item, int) and not isinstance(item, bool) for item in numbers
     )
     if not is_list or len(numbers) != count or min(numbers) < least:
-        call.fail(f"'{name}' has {count} integers of {least} or more", came=value)
+        call.fail(f"'{name}' must have {count} integers of {least} or more", came=value)
     return tuple(numbers)
 
 
 def geometry_of(call: Call, kernel: Sizes, ceil_mode: bool = False) -> Geometry:
-    """Where the windows of a call lie on the axes of its first input. Raises TypeRuleError where they do not fit."""
+    """The windows of a call on the axes of its first input. Raises TypeRuleError if they do not fit."""
     sizes, count = sizes_under(call), len(kernel)
     strides, dilations = (numbers_of(call, name, count, 1) for name in ("strides", "dilations"))
     spans = spans_of(kernel, dilations)
     begins, ends = pads_of(call, sizes, spans, strides)
     covered = [sum(item) for item in zip(sizes, begins, ends, strict=True)]
     if any(span > size for span, size in zip(spans, covered, strict=True)):
-        call.fail("the kernel is larger than what it slides over", wanted=f"{list(spans)} or more", came=covered)
+        call.fail("the kernel is larger than the padded axes", wanted=f"{list(spans)} or more", came=covered)
     places = tuple((size - span) // stride + 1 for size, span, stride in zip(covered, spans, strides, strict=True))
     if ceil_mode:
         counted = zip(places, sizes, begins, covered, spans, strides, strict=True)
@@ -268,19 +269,19 @@ def geometry_of(call: Call, kernel: Sizes, ceil_mode: bool = False) -> Geometry:
 
 
 def _with_last(places: int, size: int, begin: int, covered: int, span: int, stride: int) -> int:
-    """The number of windows with one more that reaches over the end, if it starts before the padding there."""
+    """The number of windows with a last one that reaches over the end, if it starts before the padding at the end."""
     more = (covered - span) % stride != 0 and places * stride < size + begin
     return places + 1 if more else places
 
 
 def pads_of(call: Call, sizes: Sizes, spans: Sizes, strides: Sizes) -> tuple[Sizes, Sizes]:
-    """How much is put before and after each axis."""
+    """The padding before and after each axis."""
     count, auto = len(sizes), choice(call, "auto_pad", *AUTO_PADS)
     pads = numbers_of(call, "pads", 2 * count, 0, 0)
     if auto == "NOTSET":
         return pads[:count], pads[count:]
     if any(pads):
-        call.fail("pads are given, and to be found by auto_pad", wanted="auto_pad='NOTSET' or no pads", came=auto)
+        call.fail("pads are given together with auto_pad", wanted="auto_pad='NOTSET' or no pads", came=auto)
     if auto == "VALID":
         return (0,) * count, (0,) * count
     counted = zip(sizes, spans, strides, strict=True)
@@ -289,7 +290,7 @@ def pads_of(call: Call, sizes: Sizes, spans: Sizes, strides: Sizes) -> tuple[Siz
 
 
 def halves(totals: Sequence[int], auto_pad: str) -> tuple[Sizes, Sizes]:
-    """Both sides of so much in all, the odd one at the end for `SAME_UPPER`, else at the begin."""
+    """Splits totals into both sides. An odd one goes to the end for `SAME_UPPER`, else to the begin."""
     less, more = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
     return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
@@ -298,7 +299,7 @@ windows, channels_last, channels_first = register(Windows()), register(ChannelsL
 
 
 class Pooling(OpSchema):
-    """The result of each window over x [N, C, *sizes]: [N, C, *places].
+    """The result of each window of x [N, C, *sizes]: [N, C, *places].
 
     Returns:
         [N, C, *places] of the same dtype.
@@ -313,11 +314,11 @@ class Pooling(OpSchema):
         return ((*call.shape(0)[:FIRST_AXIS], *self.geometry(call).places),)
 
     def around(self, dtype: str) -> float:
-        """The padding around x."""
+        """The value of the padding around x."""
         return 0
 
     def geometry(self, call: Call) -> Geometry:
-        """Where the windows lie."""
+        """The places of the windows."""
         kernel = numbers_of(call, "kernel_shape", len(sizes_under(call)), 1)
         return geometry_of(call, kernel, bool(call.attr("ceil_mode")))
 
@@ -331,7 +332,7 @@ class Pooling(OpSchema):
         return by_channel.reshape(*by_channel.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
 
     def folded(self, call: Call, name: str, x: Blob) -> Blob:
-        """The windows, joined by `Max` or `Sum`, [N, O, *places]: element by element where these are few."""
+        """Each window joined by `Max` or `Sum`, [N, O, *places]. Small windows are joined element by element."""
         geometry, (batch, channels) = self.geometry(call), call.shape(0)[:FIRST_AXIS]
         padded, count = geometry.last(x, channels, batch, self.around(call.dtype(0))), len(geometry.sizes)
         if 1 < prod(geometry.kernel) <= MANY_OPERANDS:
@@ -341,7 +342,7 @@ class Pooling(OpSchema):
         return geometry.first(y, channels, batch)
 
     def spread(self, call: Call, shares: Blob) -> Blob:
-        """The gradient of each place, given to each element of its window and added up over x."""
+        """Adds the gradient of each place to all elements of its window."""
         geometry, (batch, channels) = self.geometry(call), call.shape(0)[:FIRST_AXIS]
         wide = reshape_to(channels_last(shares), (batch, *geometry.places, *(1 for _ in geometry.sizes), channels))
         every = expand(wide, [batch, *geometry.places, *geometry.kernel, channels])
@@ -349,21 +350,21 @@ class Pooling(OpSchema):
 
 
 class MaxPool(Pooling):
-    """The largest element of each window; NaN if there is one.
+    """The largest element of each window, or NaN if the window has one.
 
-    ONNX: MaxPool, op set 12, without its second result. What is put around is the least number of the dtype, -inf of
-    floats. The first of elements that tie gets the gradient, as in PyTorch and JAX; with a NaN none gets any.
+    ONNX: MaxPool, op set 12, without its second result. The padding is the smallest number of the dtype, -inf for
+        floats. If several elements are largest, the first one gets the gradient, as in PyTorch and JAX. With a NaN no
+        element gets it.
 
     Args:
         x: [N, C, *sizes] float or integer, with one axis or more to slide over.
         kernel_shape: one size for each of these axes.
         auto_pad, dilations, pads, strides: as for `ro.conv`.
-        ceil_mode: 1 or True for one window more that reaches over the end, where it starts before what is put there.
+        ceil_mode: 1 or True for one more window that reaches over the end, if it starts before the padding there.
 
     Raises:
-        NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
-        TypeRuleError: x is bool; once shapes are known, lists do not fit, or the kernel is larger than what it
-            slides over.
+        NetError: x is not a blob, a list has values that are not integers, or ceil_mode is not a flag.
+        TypeRuleError: x is bool. Once shapes are known: lists do not fit, or the kernel is larger than the padded axes.
 
     Example:
         >>> net = ro.Net("n")
@@ -420,13 +421,13 @@ class AveragePool(Pooling):
         x: [N, C, *sizes] float, with one axis or more to slide over.
         kernel_shape: one size for each of these axes.
         auto_pad, dilations, pads, strides: as for `ro.conv`.
-        ceil_mode: as for `ro.max_pool`; what such a window has beyond the pads is not counted.
-        count_include_pad: 1 or True counts the zeros that pads put around, else means are only of elements of x.
+        ceil_mode: as for `ro.max_pool`. Elements of such a window beyond the pads are not counted.
+        count_include_pad: 1 or True to count the zeros of the padding. By default means are over elements of x only.
 
     Raises:
-        NetError: x is not a blob, a list has others than integers, or a flag is neither on nor off.
-        TypeRuleError: x is not float; once shapes are known, lists do not fit, or the kernel is larger than what it
-            slides over.
+        NetError: x is not a blob, a list has values that are not integers, or a flag is neither on nor off.
+        TypeRuleError: x is not float. Once shapes are known: lists do not fit, or the kernel is larger than the padded
+            axes.
 
     Example:
         >>> net = ro.Net("n")
@@ -466,13 +467,13 @@ class AveragePool(Pooling):
         return self.divided(call, self.folded(call, "Sum", x))
 
     def divided(self, call: Call, total: Blob) -> Blob:
-        """Over the number of elements that each place counts."""
+        """Divides by the number of elements that count at each place."""
         counts = self.counts(call)
         first = float(counts.flat[0])
         return total / (first if (counts == first).all() else total.net.constant(counts.astype(float), total.dtype))
 
     def counts(self, call: Call) -> Array:
-        """How many elements each place counts, [*places]; 1 where there is none."""
+        """The number of elements that count at each place, [*places]; 1 for an empty window."""
         geometry, counts = self.geometry(call), np.ones((), np.int64)
         axes = zip(geometry.sizes, *self.counted(call, geometry), geometry.places, strict=True)
         for axis, (size, begin, end, places) in enumerate(axes):
@@ -482,7 +483,7 @@ class AveragePool(Pooling):
         return np.maximum(counts, 1)
 
     def counted(self, call: Call, geometry: Geometry) -> tuple[Sequence[int], Sequence[int]]:
-        """The pads that count: none of them, or all."""
+        """The pads that count: none or all."""
         if not call.attr("count_include_pad"):
             return (0,) * len(geometry.sizes), (0,) * len(geometry.sizes)
         return geometry.begins, geometry_of(call, geometry.kernel).ends
@@ -491,7 +492,7 @@ class AveragePool(Pooling):
 class LpPool(Pooling):
     """The norm of each window, `(sum of |x|^p)^(1/p)`.
 
-    ONNX: LpPool, op set 18. Where the norm is 0, so is the gradient.
+    ONNX: LpPool, op set 18. The gradient is 0 where the norm is 0.
 
     Args:
         x: [N, C, *sizes] float, with one axis or more to slide over.
@@ -501,9 +502,9 @@ class LpPool(Pooling):
         ceil_mode: as for `ro.max_pool`.
 
     Raises:
-        NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
-        TypeRuleError: x is not float; once shapes are known, p is not an integer of 1 or more, lists do not fit, or the
-            kernel is larger than what it slides over.
+        NetError: x is not a blob, a list has values that are not integers, or ceil_mode is not a flag.
+        TypeRuleError: x is not float. Once shapes are known: p is not an integer of 1 or more, lists do not fit, or the
+            kernel is larger than the padded axes.
 
     Example:
         >>> net = ro.Net("n")
@@ -528,12 +529,12 @@ class LpPool(Pooling):
     ) -> Blob:
         lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
         if isinstance(p, bool) or not isinstance(p, int | np.integer):
-            raise NetError("p is an integer", op=self.name, came=repr(p))
+            raise NetError("p must be an integer", op=self.name, came=repr(p))
         return append_windowed(self, [x], auto_pad, {"ceil_mode": flag(ceil_mode, self.name), "p": int(p)}, **lists)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         if not isinstance(call.attr("p"), int) or call.attr("p") < 1:
-            call.fail("p is an integer of 1 or more", came=repr(call.attr("p")))
+            call.fail("p must be an integer of 1 or more", came=repr(call.attr("p")))
         return super().shapes(call)
 
     @quiet

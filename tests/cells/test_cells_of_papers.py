@@ -290,7 +290,7 @@ def test_a_docstring_has_the_arguments_and_errors_of_its_base() -> None:
 
     told = Own.__doc__ or ""
     assert [told.count(word) for word in ("rate:", "drop_states:", "NetError:", "ArgumentError:")] == [1, 1, 1, 1]
-    assert "NetError: rate is not a number.\n    ArgumentError: arguments that" in told
+    assert "NetError: rate is not a number.\n    ArgumentError: an argument is" in told
 
 
 def test_a_docstring_keeps_all_that_its_author_wrote() -> None:

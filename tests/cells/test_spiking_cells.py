@@ -97,5 +97,5 @@ def test_numbers_of_neurons_that_are_none() -> None:
 
 
 def test_thresholds_are_positive() -> None:
-    with pytest.raises(ro.NetError, match="threshold is positive"):
+    with pytest.raises(ro.NetError, match="threshold must be positive"):
         ro.cells.LIFCell(3, 4, threshold=0.0)

@@ -50,15 +50,15 @@ def wrong(base: type[OpSchema] = Right, **changed: Any) -> OpSchema:
 
 LOOPS: dict[str, tuple[OpSchema, str]] = {
     # each loop form, said wrongly
-    "no form": (wrong(loop="{0} * 2"), "its loop form is none; wanted an instance"),
-    "a class for a form": (wrong(loop=Pointwise), "its loop form is none; wanted an instance"),
+    "no form": (wrong(loop="{0} * 2"), "its loop form has a wrong type; wanted an instance"),
+    "a class for a form": (wrong(loop=Pointwise), "its loop form has a wrong type; wanted an instance"),
     "an unknown function": (wrong(loop=Pointwise("cube({0})")), "there is no scalar function 'cube'"),
     "a function of other operands": (wrong(loop=Pointwise("maximum({0})")), "maximum takes 2 operands"),
     "an unknown word": (wrong(loop=Pointwise("{0} * pi")), "'pi' is not a word of texts"),
     "a function that is not called": (wrong(loop=Pointwise("{0} * tanh")), "'tanh' is a function, and not called"),
     "no Python": (wrong(loop=Pointwise("{0} *")), "is not an expression"),
-    "no text": (wrong(loop=Pointwise(2.0)), "a text is wanted, not 2.0"),  # type: ignore[arg-type]
-    "an attribute of Python": (wrong(loop=Pointwise("{0}.real")), "is nothing that a text may say"),
+    "no text": (wrong(loop=Pointwise(2.0)), "the text must be a string, not 2.0"),  # type: ignore[arg-type]
+    "an attribute of Python": (wrong(loop=Pointwise("{0}.real")), "is not allowed in a text"),
     "an operator of Python": (wrong(loop=Pointwise("{0} ** 2")), "has an operator that texts do not have"),
     "a string": (wrong(loop=Pointwise("'a'")), "'a' is not a number"),
     "a word of ours": (wrong(loop=Pointwise("place_0")), "a word that begins with 'place_'"),
@@ -66,7 +66,7 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "an attribute that is not there": (wrong(loop=Pointwise("{beta} * {0}")), "names '{beta}'"),
     "an attribute that is not a number": (wrong(loop=Pointwise("{0} + {mode}")), "names '{mode}'"),
     "operands that are not there": (wrong(loop=Pointwise("{0}", begins=((1, 0),))), "`begins` of its loop form"),
-    "a view of nothing": (wrong(Bare, inputs=(), loop=View(), shapes=same, reference=same), "there are none"),
+    "a view of nothing": (wrong(Bare, inputs=(), loop=View(), shapes=same, reference=same), "the op has none"),
     "a reduction without axes": (wrong(loop=Reduction(SUM, 0)), "Reduction, and it has no rule `reduced_axes`"),
     "a combination of one": (wrong(NonzeroProduct, loop=Reduction("{a}", 0)), "does not combine {a} and {b}"),
     "a combination of others": (
@@ -111,19 +111,19 @@ RULES: dict[str, tuple[OpSchema, str]] = {
         wrong(Variadic, reference=lambda self, call, a, b: a, gradient=no_gradient),
         "its rule `reference.*does not take 5",
     ),
-    "keeps what is not there": (wrong(keeps=("x",)), "`keeps` lists what is not a port; wanted a tuple of X, Y"),
-    "keeps a string": (wrong(keeps="X"), "`keeps` lists what is not a port"),
+    "keeps what is not there": (wrong(keeps=("x",)), "`keeps` lists a name that is not a port; wanted a tuple of X, Y"),
+    "keeps a string": (wrong(keeps="X"), "`keeps` lists a name that is not a port"),
     "inputs in a string": (wrong(inputs="X"), "its inputs are not a tuple of names"),
     "inputs that are not names": (wrong(inputs=("a b",)), "its inputs are not a tuple of names"),
     "inputs of one name": (wrong(inputs=("X", "X?")), "two of its inputs have one name"),
-    "inputs after many": (wrong(inputs=("X*", "Y?")), "its inputs are in no order"),
+    "inputs after many": (wrong(inputs=("X*", "Y?")), "its inputs are in a wrong order"),
     "many inputs twice": (wrong(inputs=("X*", "Y*")), "only its last input"),
-    "marks twice": (wrong(inputs=("X?*",)), "its inputs are in no order"),
+    "marks twice": (wrong(inputs=("X?*",)), "its inputs are in a wrong order"),
     "outputs that may be left out": (wrong(outputs=("Y?",)), "its outputs are not a tuple of names"),
     "no outputs": (wrong(outputs=()), "it has no outputs"),
     "attributes without defaults": (wrong(attributes=("alpha",)), "its attributes are not a mapping"),
-    "unknown dtypes": (wrong(accepts=("float16",)), "it accepts what is not a dtype"),
-    "a dtype in a string": (wrong(accepts="float32"), "it accepts what is not a dtype"),
+    "unknown dtypes": (wrong(accepts=("float16",)), "it accepts a name that is not a dtype"),
+    "a dtype in a string": (wrong(accepts="float32"), "it accepts a name that is not a dtype"),
     "dtypes of inputs that are not there": (wrong(same_dtype=(0, 1)), "same_dtype names inputs"),
 }
 
@@ -143,7 +143,7 @@ def test_what_is_said_rightly_is_registered() -> None:
         assert "Wrong" in REGISTRY
         with pytest.raises(ro.OpError, match="op 'Wrong': an op of this name is registered already"):
             register(wrong())
-    with pytest.raises(ro.OpError, match="what is registered is not an op"):
+    with pytest.raises(ro.OpError, match="only ops can be registered"):
         register(Right)  # type: ignore[type-var]
 
 
@@ -176,7 +176,7 @@ def by_call(form: Any) -> dict[str, Any]:
 
 
 USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
-    "a form of the call that is none": (wrong(**by_call("{0}")), (ONES,), {}, "its loop form is none"),
+    "a form of the call that is none": (wrong(**by_call("{0}")), (ONES,), {}, "its loop form has a wrong type"),
     "a form of the call with an unknown word": (
         wrong(**by_call(Pointwise("cube({0})"))),
         (ONES,),
@@ -309,10 +309,13 @@ RETURNS: dict[str, tuple[dict[str, Any], str]] = {
     "two arrays": ({"reference": lambda s, c, x: (x, x)}, "wanted 1 arrays; got 2"),
     "a list": ({"reference": lambda s, c, x: x.tolist()}, "got list"),
     "nothing": ({"reference": lambda s, c, x: None}, "got NoneType"),
-    "two shapes": ({"shapes": lambda s, c: ((2, 3), (2, 3))}, "its rule `shapes` gives no shapes; wanted one for each"),
-    "a bare shape": ({"shapes": lambda s, c: (2, 3)}, "its rule `shapes` gives no shapes"),
-    "no dtype": ({"dtypes": lambda s, d, a: ("float16",)}, "its rule `dtypes` gives no dtypes"),
-    "two dtypes": ({"dtypes": lambda s, d, a: ("float", "float")}, "its rule `dtypes` gives no dtypes"),
+    "two shapes": (
+        {"shapes": lambda s, c: ((2, 3), (2, 3))},
+        "its rule `shapes` does not return shapes; wanted one for each",
+    ),
+    "a bare shape": ({"shapes": lambda s, c: (2, 3)}, "its rule `shapes` does not return shapes"),
+    "no dtype": ({"dtypes": lambda s, d, a: ("float16",)}, "its rule `dtypes` does not return dtypes"),
+    "two dtypes": ({"dtypes": lambda s, d, a: ("float", "float")}, "its rule `dtypes` does not return dtypes"),
 }
 
 

@@ -291,7 +291,7 @@ ROW = OpRow(np.square, "{0} * {0}", gradient=None)
     ("said", "problem"),
     [
         ({"row": ROW, "keeps": ("X",), "gradient": None}, "it has a row and its own gradient, keeps; leave one"),
-        ({"row": "{0} * {0}"}, "its row is of another type; wanted an OpRow; got '{0} * {0}'"),
+        ({"row": "{0} * {0}"}, "its row is not an OpRow; wanted an OpRow; got '{0} * {0}'"),
         (
             {"row": replace(ROW, gradient=lambda x, dy: 2.0 * x * dy)},
             "its rule `row.gradient(x, dy)` does not take 3 arguments: inputs, outputs",

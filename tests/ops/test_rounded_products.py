@@ -92,7 +92,7 @@ def test_infinities_and_nan() -> None:
 
 
 def test_float64_and_unknown_operands_are_errors() -> None:
-    with pytest.raises(TypeRuleError, match=r"RoundedMatMul -> .* blob 'a': operands that are rounded are float32"):
+    with pytest.raises(TypeRuleError, match=r"RoundedMatMul -> .* blob 'a': operands that are rounded must be float32"):
         run_of(rounded_matmul, 2)(a=np.ones((2, 2)), b=np.ones((2, 2)))
     with pytest.raises(TypeRuleError, match="unknown operands; wanted bfloat16 or float16 or tfloat32; got 'float8'"):
         run_of(appended("RoundedMatMul", operands="float8"), 2)(a=floats(2, 2), b=floats(2, 2))
