@@ -63,7 +63,7 @@ class RunContext:
         return 0 if self.part is None else self.part[0]
 
     def all_steps(self, steps: int) -> int:
-        """The number of all steps of a recurrence, of which `steps` run in this part."""
+        """The number of all steps of a recurrence. `steps` of them run in this part."""
         return steps if self.part is None else self.part[1]
 
     def at_step(self, t: int, steps: int) -> RunContext:

@@ -417,8 +417,8 @@ class LoopSteps:
         """Appends the last value of a carried array: its first value, with the values that all trips write.
 
         Args:
-            every: the name of the values of all trips (in the order of the array if each trip writes one step), then the
-                name of their places if these are computed.
+            every: the name of the values of all trips (in the order of the array if each trip writes one step), then
+                the name of their places if these are computed.
         """
         if write.step is None:
             node = deepcopy(write.node)

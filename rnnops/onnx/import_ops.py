@@ -1,9 +1,9 @@
 """ONNX ops that become one op of rnnops, in one table, and slices whose start depends on data.
 
 **Slices whose start depends on data, with a length that the file gives** become look-ups, like `dynamic_slice` of JAX.
-The length is known if the ends are the starts plus a constant, or if the steps lead beyond every axis. ONNX cuts places
-outside of the axis off; here they are an error in a run. An error too are slices that begin before the axis' end and go
-on beyond it: their end is 0 or more, which counts from the front, so that ONNX's Slice is empty.
+The length is known if the ends are the starts plus a constant, or if the steps lead beyond every axis. Where ONNX cuts
+off places outside of the axis, a run raises an error here. It also raises one for a negative start whose slice passes
+the end of the axis: the slice's end is then 0 or more, which counts from the front, so that ONNX's Slice is empty.
 
 **Plain ops** have a small rule each where ONNX and rnnops differ. Constant inputs that decide a shape become
 attributes.

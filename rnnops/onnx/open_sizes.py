@@ -310,8 +310,7 @@ def names_of_open_sizes(inputs: Mapping[str, Dims | None]) -> list[str]:
     return list(dict.fromkeys(size for name, dims in inputs.items() for size in open_sizes(name, dims).values()))
 
 
-# the two numbers of the first open size, and the differences to the next, as in `MadeUpSizes`
-SMALL = ((24, 26), (6, 7))
+SMALL = ((24, 26), (6, 7))  # smaller pairs of numbers for the first open size
 
 
 def sizes_of_weights(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> dict[str, int]:

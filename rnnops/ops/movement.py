@@ -389,7 +389,7 @@ class Split(Movement):
 
 
 def reshape_to(x: Blob, shape: Shape) -> Blob:
-    """Reshape to sizes, of which 0 is a size too."""
+    """Reshape to sizes, where 0 is a size too."""
     return reshape(x, list(shape), allowzero=int(0 in shape))
 
 

@@ -241,7 +241,7 @@ class RNN(Module):
             held = {name: tensor for tensors in named for name, tensor in tensors}
             _guard_values(self.cell)
             given = {"xs": xs, "init": init, "lengths": lengths, "steps": steps}
-            # `torch.compile` lets a value here be missing, but not None
+            # None cannot be a value in a graph
             present = {name: value for name, value in given.items() if value is not None}
             return in_graph(self._number, present, held)
         return self.over_time(xs, init, lengths, steps)
