@@ -230,9 +230,7 @@ class ScatterElements(Scatter):
             a <= b or i == axis for i, (a, b) in enumerate(zip(of, shape, strict=True))
         )
         if not fits:
-            call.fail(
-                "indices are larger than data", blob=call.op.inputs[1], wanted=f"at most {list(shape)}", came=list(of)
-            )
+            call.fail("indices exceed data", blob=call.op.inputs[1], wanted=f"at most {list(shape)}", came=list(of))
         return (shape,)
 
     def rows(self, call: Call) -> tuple[int, Shape, int]:

@@ -416,11 +416,7 @@ def test_sizes_that_a_file_names_differently_may_be_given_one_name(tmp_path: Pat
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[unk1, 3] x, float[unk2, 3] z) => (float[unk3, 3] y)'
     onnx.save(onnx.parser.parse_model(f"{text} {{ y = Add (x, z) }}"), tmp_path / "names.onnx")
     model = load_model(tmp_path / "names.onnx")
-    rejects(
-        OnnxError,
-        lambda: export(model, tmp_path / "again.onnx"),
-        "Sizes with different names (unk1, unk2) differ",
-    )
+    rejects(OnnxError, lambda: export(model, tmp_path / "again.onnx"), "names (unk1, unk2) differ")
     export(model, tmp_path / "again.onnx", shapes={"x": ("N", 3), "z": ("N", 3)})
     assert load_model(tmp_path / "again.onnx").shapes == {"x": ("N", 3), "z": ("N", 3)}
 

@@ -129,10 +129,7 @@ REFUSED = {
     ),
     "branches of two dtypes": (BY_DATA.replace("r = Tanh(z2)", "r = Less(z, w)"), "branches give results of different"),
     "a condition that is a number": (BY_DATA.replace("bool c", "float c"), "one input, a bool"),
-    "a condition of two": (
-        BY_CONSTANT.replace("bool c = {1}", "bool[2] c = {1, 1}"),
-        "a condition must have one element",
-    ),
+    "a condition of two": (BY_CONSTANT.replace("bool c = {1}", "bool[2] c = {1, 1}"), "must have one element"),
     "a branch with an input": (BY_DATA.replace("t()", "t(float[N,3] q)"), "graph 'then_branch' does not fit"),
     "a result too few": (BY_DATA.replace("y = If", "y, z = If"), "graph 'then_branch' does not fit"),
     "no branch": (BY_DATA.replace("else_branch", "other_branch"), "attribute 'else_branch' is not a graph"),

@@ -309,10 +309,7 @@ RETURNS: dict[str, tuple[dict[str, Any], str]] = {
     "two arrays": ({"reference": lambda s, c, x: (x, x)}, "wanted 1 arrays; got 2"),
     "a list": ({"reference": lambda s, c, x: x.tolist()}, "got list"),
     "nothing": ({"reference": lambda s, c, x: None}, "got NoneType"),
-    "two shapes": (
-        {"shapes": lambda s, c: ((2, 3), (2, 3))},
-        "its rule `shapes` does not return shapes; wanted one for each",
-    ),
+    "two shapes": ({"shapes": lambda s, c: ((2, 3), (2, 3))}, "does not return shapes; wanted one for each"),
     "a bare shape": ({"shapes": lambda s, c: (2, 3)}, "its rule `shapes` does not return shapes"),
     "no dtype": ({"dtypes": lambda s, d, a: ("float16",)}, "its rule `dtypes` does not return dtypes"),
     "two dtypes": ({"dtypes": lambda s, d, a: ("float", "float")}, "its rule `dtypes` does not return dtypes"),

@@ -405,10 +405,7 @@ MISUSED = {
     "states given to the module": (lambda: rt.RNN(torch.nn.GRUCell(D, H), init=3), "an argument of the call: rnn"),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
     "an input that is not a tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs must be tensors or None"),
-    "a state that is not a tensor": (
-        lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)),
-        "states must be tensors or None",
-    ),
+    "a state that is not a tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states must be tensors"),
     "a result that is not a tensor": (
         lambda: rt.scan(lambda c, x: (c, 1.0), numbers(2, H), numbers(3, 2, H)),
         "results of the step must be tensors or None; got float 1.0",
