@@ -217,9 +217,7 @@ def _distribution(init: Initializer, net: str, name: str) -> Initializer:
     wrong = wrong or (init.kind == "uniform" and numbers[0] > numbers[1])
     wrong = wrong or (init.kind == "normal" and numbers[1] < 0)
     if wrong or (init.kind == "xavier" and min(numbers, default=1) <= 0):
-        raise NetError(
-            "an initializer's numbers do not make a distribution", net=net, blob=name, came=(init.kind, *numbers)
-        )
+        raise NetError("an initializer's numbers make no distribution", net=net, blob=name, came=(init.kind, *numbers))
     return init
 
 
@@ -472,10 +470,7 @@ def checked_shape(shape: object, net: str, name: object) -> Shape:
     sizes: list[Any] = list(shape) if listed else [shape]  # type: ignore[call-overload]
     for size in sizes:
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
-            wanted, hint = (
-                "integers of 0 or more",
-                "Sizes cannot be left open. Leave out shape= for an input of any shape.",
-            )
+            wanted, hint = ("integers of 0 or more", "No size can be left open. Leave out shape= for any shape.")
             raise NetError("not a shape", net=net, blob=str(name), wanted=wanted, came=repr(shape), hint=hint)
     return tuple(map(whole, sizes))
 

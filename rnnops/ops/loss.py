@@ -169,16 +169,9 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         scores, labels = call.shape(0), call.shape(1)
         if len(scores) < 2 or labels != (scores[0], *scores[2:]) or call.dtype(1) not in INDEX_DTYPES:
             came = f"{call.dtype(1)}{list(labels)} for scores {list(scores)}"
-            call.fail(
-                "labels must have the shape of scores without the classes", wanted=" or ".join(INDEX_DTYPES), came=came
-            )
+            call.fail("labels need scores' shape without the classes", wanted=" or ".join(INDEX_DTYPES), came=came)
         if call.has(2) and call.shape(2) != (scores[1],):
-            call.fail(
-                "weights must be one for each class",
-                blob=call.op.inputs[2],
-                wanted=[scores[1]],
-                came=list(call.shape(2)),
-            )
+            call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
         if not isinstance(call.attr("ignore_index"), int | None):
             call.fail("ignore_index is not an integer", came=repr(call.attr("ignore_index")))
         reduction = choice(call, "reduction", "mean", "sum", "none")

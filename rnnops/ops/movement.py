@@ -488,9 +488,7 @@ class Tile(Movement):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         repeats = required_sizes(call, "repeats", 1)
         if len(repeats) != call.rank(0) or min(repeats, default=0) < 0:
-            call.fail(
-                "repeats must have one number of 0 or more for each axis", wanted=call.rank(0), came=list(repeats)
-            )
+            call.fail("repeats must be one number of 0 or more per axis", wanted=call.rank(0), came=list(repeats))
         return (tuple(size * count for size, count in zip(call.shape(0), repeats, strict=True)),)
 
     def reference(self, call: Call, x: Array, *sizes: Array) -> Array:
