@@ -187,9 +187,7 @@ class Conv(Convolving):
         if weight[1] * groups != call.shape(0)[1]:
             call.fail("channels do not fit the weights", wanted=weight[1] * groups, came=call.shape(0)[1])
         if weight[0] % groups:
-            call.fail(
-                "channels of the result cannot be cut into equal groups", wanted=f"{groups} parts", came=weight[0]
-            )
+            call.fail("result channels cannot be cut into equal groups", wanted=f"{groups} parts", came=weight[0])
         self.check_bias(call, weight[0])
         return ((call.shape(0)[0], weight[0], *self.geometry(call).places),)
 

@@ -200,9 +200,7 @@ class Unsqueeze(Regrouping):
     def __call__(self, data: Blob, axes: Sizes | None = None, axis: Sizes | None = None) -> Blob:
         axes = axes_given(axes, axis, self.name)
         if axes is None:
-            raise NetError(
-                "the places of the new axes are missing", op=self.name, wanted="axes= or axis=, as in the result"
-            )
+            raise NetError("the new axes' places are missing", op=self.name, wanted="axes= or axis=, as in the result")
         return append_sized(self, common_net([data]), {"data": data, "axes": axes})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

@@ -352,9 +352,7 @@ class BatchNormalization(OpSchema):
         for i in range(1, 5):
             if call.shape(i) != channels:
                 came = list(call.shape(i))
-                call.fail(
-                    "one number is needed for each channel", blob=call.op.inputs[i], wanted=list(channels), came=came
-                )
+                call.fail("each channel needs one number", blob=call.op.inputs[i], wanted=list(channels), came=came)
         return (call.shape(0), *([channels] * 2 if call.attr("training_mode") else []))
 
     @quiet

@@ -224,7 +224,7 @@ class ScatterElements(Scatter):
         axis, shape, of = call.axis(call.attr("axis"), call.rank(0)), call.shape(0), call.shape(1)
         if call.shape(2) != of:
             call.fail(
-                "updates must be one for each index", blob=call.op.inputs[2], wanted=list(of), came=list(call.shape(2))
+                "updates need one for each index", blob=call.op.inputs[2], wanted=list(of), came=list(call.shape(2))
             )
         fits = len(of) == len(shape) and all(
             a <= b or i == axis for i, (a, b) in enumerate(zip(of, shape, strict=True))
