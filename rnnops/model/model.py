@@ -469,7 +469,7 @@ class Model(Layer):
                 or none.
 
         Returns:
-            Your own state: arrays and JSON values by name.
+            Your own state, as arrays and JSON values by name.
 
         Raises:
             SaveError: the file is damaged, or arrays do not fit (a line for each of the first 12); nothing is changed

@@ -177,7 +177,7 @@ class Optimizer(Attributes, ABC):
             params: arrays by name.
 
         Returns:
-            Arrays by name: `step`, and the arrays of each parameter, such as `velocity/<name>`.
+            Arrays by name, namely `step` and the arrays of each parameter, such as `velocity/<name>`.
         """
         return {name: np.zeros(kind.shape, kind.dtype) for name, kind in self.state_types(params).items()}
 

@@ -300,7 +300,7 @@ def _check_attributes(schema: OpSchema) -> None:
 
 def _check_dtypes(schema: OpSchema) -> None:
     if not isinstance(schema.accepts, tuple) or not set(schema.accepts) <= set(ANY):
-        _fail(schema, "it accepts a wrong dtype", wanted=f"a tuple of {', '.join(ANY)}", came=repr(schema.accepts))
+        _fail(schema, "unknown dtype in `accepts`", wanted=f"a tuple of {', '.join(ANY)}", came=repr(schema.accepts))
     shared = schema.same_dtype
     most = None if _takes_any_number(schema) else len(schema.inputs)
     fits = shared is None or (
@@ -315,7 +315,7 @@ def _check_keeps(schema: OpSchema) -> None:
     for name, known in (("keeps", (*ports, "*")), ("static", ports[: len(schema.inputs)])):
         listed = getattr(schema, name)
         if not isinstance(listed, tuple) or not set(listed) <= set(known):
-            _fail(schema, f"`{name}` lists a wrong port", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed))
+            _fail(schema, f"unknown port in `{name}`", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed))
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------

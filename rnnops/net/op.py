@@ -217,7 +217,7 @@ def _distribution(init: Initializer, net: str, name: str) -> Initializer:
     wrong = wrong or (init.kind == "uniform" and numbers[0] > numbers[1])
     wrong = wrong or (init.kind == "normal" and numbers[1] < 0)
     if wrong or (init.kind == "xavier" and min(numbers, default=1) <= 0):
-        raise NetError("an initializer's numbers make no distribution", net=net, blob=name, came=(init.kind, *numbers))
+        raise NetError("its numbers do not fit the distribution", net=net, blob=name, came=(init.kind, *numbers))
     return init
 
 

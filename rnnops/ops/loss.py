@@ -171,7 +171,7 @@ class SoftmaxCrossEntropyLoss(OpSchema):
             came = f"{call.dtype(1)}{list(labels)} for scores {list(scores)}"
             call.fail("labels need scores' shape without the classes", wanted=" or ".join(INDEX_DTYPES), came=came)
         if call.has(2) and call.shape(2) != (scores[1],):
-            call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
+            call.fail("not one weight a class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
         if not isinstance(call.attr("ignore_index"), int | None):
             call.fail("ignore_index is not an integer", came=repr(call.attr("ignore_index")))
         reduction = choice(call, "reduction", "mean", "sum", "none")

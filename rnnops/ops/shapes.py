@@ -302,7 +302,7 @@ class DropoutOp(OpSchema):
     def __call__(self, x: Blob, ratio: float = 0.5) -> Blob:
         net = common_net([x])
         if not isinstance(ratio, int | float | np.integer | np.floating) or not 0 <= ratio < 1:
-            raise NetError("the ratio is wrong", net=net.name, op=self.name, wanted="0 <= ratio < 1", came=repr(ratio))
+            raise NetError("ratio out of range", net=net.name, op=self.name, wanted="0 <= ratio < 1", came=repr(ratio))
         return net.append(self.name, [x], {"ratio": float(ratio)})[0]
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -310,7 +310,7 @@ class DropoutOp(OpSchema):
 
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         if not 0 <= call.attr("ratio") < 1:
-            call.fail("the ratio is wrong", wanted="0 <= ratio < 1", came=call.attr("ratio"))
+            call.fail("ratio out of range", wanted="0 <= ratio < 1", came=call.attr("ratio"))
         return call.shape(0), call.shape(0)
 
     @quiet

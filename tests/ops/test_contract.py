@@ -111,8 +111,8 @@ RULES: dict[str, tuple[OpSchema, str]] = {
         wrong(Variadic, reference=lambda self, call, a, b: a, gradient=no_gradient),
         "its rule `reference.*does not take 5",
     ),
-    "keeps what is not there": (wrong(keeps=("x",)), "`keeps` lists a wrong port; wanted a tuple of X, Y"),
-    "keeps a string": (wrong(keeps="X"), "`keeps` lists a wrong port"),
+    "keeps what is not there": (wrong(keeps=("x",)), "unknown port in `keeps`; wanted a tuple of X, Y"),
+    "keeps a string": (wrong(keeps="X"), "unknown port in `keeps`"),
     "inputs in a string": (wrong(inputs="X"), "its inputs are not a tuple of names"),
     "inputs that are not names": (wrong(inputs=("a b",)), "its inputs are not a tuple of names"),
     "inputs of one name": (wrong(inputs=("X", "X?")), "two of its inputs have one name"),
@@ -122,8 +122,8 @@ RULES: dict[str, tuple[OpSchema, str]] = {
     "outputs that may be left out": (wrong(outputs=("Y?",)), "its outputs are not a tuple of names"),
     "no outputs": (wrong(outputs=()), "it has no outputs"),
     "attributes without defaults": (wrong(attributes=("alpha",)), "its attributes are not a mapping"),
-    "unknown dtypes": (wrong(accepts=("float16",)), "it accepts a wrong dtype"),
-    "a dtype in a string": (wrong(accepts="float32"), "it accepts a wrong dtype"),
+    "unknown dtypes": (wrong(accepts=("float16",)), "unknown dtype in `accepts`"),
+    "a dtype in a string": (wrong(accepts="float32"), "unknown dtype in `accepts`"),
     "dtypes of inputs that are not there": (wrong(same_dtype=(0, 1)), "same_dtype names inputs"),
 }
 
