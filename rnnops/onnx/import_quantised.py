@@ -35,7 +35,7 @@ from rnnops.ops.reduction import reduce_max, reduce_min
 from rnnops.ops.shapes import shape
 from rnnops.types import FLOAT, Array, Shape, is_float
 
-EXACT = 2**24  # float32 holds whole numbers up to here exactly
+EXACT_UP_TO = 2**24  # float32 holds whole numbers up to here exactly
 OPEN_TERMS = "the number of summed products does not follow from the file"
 WIDTH = 255  # difference of the largest and the smallest number of 8 bits
 BYTES = ("int8", "uint8")
@@ -220,7 +220,7 @@ def exact_sizes(weight: Array) -> list[int]:
     parts = [np.maximum(sign * weight, 0).sum(axis=2, dtype="float64") for sign in (1, -1)]
     sizes, first = [], 0
     for at in range(1, len(weight) + 1):
-        if at < len(weight) and all(part[first : at + 1].sum(0).max(initial=0) * WIDTH < EXACT for part in parts):
+        if at < len(weight) and all(part[first : at + 1].sum(0).max(initial=0) * WIDTH < EXACT_UP_TO for part in parts):
             continue
         sizes.append(at - first)
         first = at
@@ -234,7 +234,7 @@ def worst_sizes(terms: int, each: int = 1) -> list[int]:
         terms: length of the summed axis.
         each: number of products for each place of the summed axis.
     """
-    most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
+    most = max(EXACT_UP_TO // (WIDTH * WIDTH * max(each, 1)), 1)
     return [min(most, terms - first) for first in range(0, terms, most)] or [0]
 
 
@@ -404,7 +404,7 @@ def sizes_of_open_weight(node: Node, weight: Blob) -> list[int]:
     if not sizes or len(sizes) < len(dims) - 1:
         node.fail(OPEN_TERMS)
     channels, *kernel = sizes
-    if prod(kernel) * WIDTH * WIDTH >= EXACT:
+    if prod(kernel) * WIDTH * WIDTH >= EXACT_UP_TO:
         node.fail("a kernel has too many numbers to be summed exactly", came=kernel)
     return worst_sizes(channels, prod(kernel))
 

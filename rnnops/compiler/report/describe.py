@@ -76,10 +76,10 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
     else:
         yield f"rows are independent: {worker}s share them out"
     if plan.rows_outside:
-        heads = f", as has each of {plan.heads} heads," if plan.heads > 1 else ""
-        yield f"each row{heads} all steps of a tile before the next one begins, as states are most of what steps touch"
+        one = f"each of {plan.heads} heads of a row" if plan.heads > 1 else "each row"
+        yield f"{one} goes through all steps of a tile before the next begins: states are most of the memory of a step"
     if compiled.team.by_columns:
-        yield "few rows a thread: threads share out columns of products in loops, and wait for each other around these"
+        yield "few rows a thread: threads share out columns of products in loops, and wait for each other around them"
     if plan.lengths:
         yield f"rows end by '{plan.lengths}': past their end they are in no product that it masks"
     elif plan.uncompacted:

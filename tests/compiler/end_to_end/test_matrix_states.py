@@ -42,8 +42,8 @@ def test_plain_python_does_the_same() -> None:
 def test_heads_join_the_rows_where_nothing_folds_them() -> None:
     cases = {name: case(name) for name in CELLS}
     said = {name: ro.compile(net).plan(feeds, backward=False).describe() for name, (net, feeds) in cases.items()}
-    assert "as has each of 2 heads" in said["mlstm"]
-    assert "each row all steps of a tile before the next one begins" in said["selective"]
+    assert "each of 2 heads of a row goes through" in said["mlstm"]
+    assert "each row goes through all steps of a tile before the next begins" in said["selective"]
 
 
 def small(cell: Callable[[ro.Blob, ro.Blob], ro.Blob]) -> str:
@@ -57,4 +57,4 @@ def small(cell: Callable[[ro.Blob, ro.Blob], ro.Blob]) -> str:
 
 
 def test_states_as_wide_as_sequences_stay_within_steps() -> None:
-    assert "before the next one begins" not in small(lambda x, h: ro.tanh(x) * h + x)
+    assert "before the next begins" not in small(lambda x, h: ro.tanh(x) * h + x)

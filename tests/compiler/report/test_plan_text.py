@@ -60,9 +60,9 @@ def test_what_is_bound_is_planned_with() -> None:
     [
         ({"x": (T, N, D)}, ["lengths", "left out", "no shape is declared"]),
         ({"x": (T, N, D), "lengths": (N,), "q": (1,)}, ["q", "no such input"]),
-        ({"x": (T, -1, D), "lengths": (N,)}, ["x", "no shape", "-1"]),
-        ({"x": (T, N, 0.5), "lengths": (N,)}, ["x", "no shape", "0.5"]),
-        ({"x": (T, True, D), "lengths": (N,)}, ["x", "no shape"]),
+        ({"x": (T, -1, D), "lengths": (N,)}, ["x", "not a shape", "-1"]),
+        ({"x": (T, N, 0.5), "lengths": (N,)}, ["x", "not a shape", "0.5"]),
+        ({"x": (T, True, D), "lengths": (N,)}, ["x", "not a shape"]),
         ({"x": T, "lengths": (N,)}, ["x", "not an array", "int"]),
         ({"x": "xyz", "lengths": (N,)}, ["x", "not an array", "str"]),
         ({"x": (T, N, D), "lengths": np.zeros(N)}, ["lengths", "int32", "float64"]),
