@@ -11,10 +11,11 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 - B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
   16 rows at 250 GFLOP/s need 31 GB/s as soon as B is larger than the caches.
 
-`gemm_packed` takes B from `native.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
-row by row. It copies one block of a panel of B to the stack at a time: rows of B that are a power of two long fall into
-few sets of L1 and L2, and would be a fifth slower in place. The copy costs 6 to 10 cycles, where the multiply-adds take
-12 M / 8, so rows come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in blocks of 512 KiB.
+`gemm_packed` takes B as `panels.py` packs it, and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both
+operands row by row. It copies one block of a panel of B to the stack at a time: rows of B that are a power of two long
+fall into few sets of L1 and L2, and would be a fifth slower in place. The copy costs 6 to 10 cycles, where the
+multiply-adds take 12 M / 8, so rows come in blocks of up to 2 MiB of A. Many rows are packed for the same reason, in
+blocks of 512 KiB.
 
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
 order. That sum goes on from block to block in C. If the product is added to C, k is one block. The sum of products is

@@ -294,11 +294,13 @@ class RNNCell(ABC):
         return [f"{self.input_name}_w", f"{self.input_name}_b"]
 
     def get_recurrent_params(self) -> list[str]:
-        """Names of parameters that are multiplied with the states."""
+        """Names of parameters that are used with the states, also biases."""
         return []
 
     def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        """A hook on the whole input sequence, before the recurrence. Plans join products of the input without it.
+        """A hook on the whole input sequence, before the recurrence.
+
+        Plans join products of the input without it.
 
         Args:
             net: the outer net.

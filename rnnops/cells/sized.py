@@ -72,7 +72,7 @@ class SizedCell(RNNCell):
 
     training_options: ClassVar[Mapping[str, Any]] = {}
     state_names: ClassVar[tuple[str, ...]] = ("hidden_t",)  # names below the cell's name
-    recurrent_params: ClassVar[tuple[str, ...]] = ()  # names of parameters that are multiplied with the states
+    recurrent_params: ClassVar[tuple[str, ...]] = ()  # names of parameters that are used with the states, also biases
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

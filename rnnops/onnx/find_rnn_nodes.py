@@ -1,6 +1,6 @@
 """Finds recurrences that can be written as LSTM, GRU or RNN nodes.
 
-**Recurrences that were read from an LSTM, GRU or RNN node** are found by inverting their import. The name of an
+**Recurrences that were read from an LSTM, GRU or RNN node** are found by a second import. The name of an
 imported cell is only a hint. A node is guessed from the name and from the surroundings of the recurrence, and is
 imported once more into a small net. That net must be found in the whole net, op by op, with equal attributes and cells.
 If it is not found, the recurrence is written as a Scan.

@@ -1,9 +1,9 @@
 """ONNX ops that become one op of rnnops, in one table, and slices whose start depends on data.
 
 **Slices whose start depends on data, with a length that the file gives** become look-ups, like `dynamic_slice` of JAX.
-The length is known if the ends are the starts plus a constant, or if the steps lead beyond every axis. Where ONNX cuts
+The length is known if the ends are the starts plus a constant, or if a step is longer than any axis. Where ONNX cuts
 off places outside of the axis, a run raises an error here. It also raises one for a negative start whose slice passes
-the end of the axis: the slice's end is then 0 or more, which counts from the front, so that ONNX's Slice is empty.
+the end of the axis: ONNX counts an end of 0 or more from the front, so that its Slice is empty.
 
 **Plain ops** have a small rule each where ONNX and rnnops differ. Constant inputs that decide a shape become
 attributes.

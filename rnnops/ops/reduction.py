@@ -37,7 +37,7 @@ from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape, limit
 
 
 class Reduce(OpSchema):
-    """Base of all reductions: the rule for shapes, and functions that give arrays their reduced axes back, with size 1.
+    """Base of all reductions: the rule for shapes, and functions that put reduced axes back, with size 1.
 
     Args:
         data: [...] {dtypes}.

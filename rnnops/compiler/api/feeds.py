@@ -298,7 +298,7 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
 
 
 def integers_as_declared(net: Net, spec: Input, array: Any) -> Any:
-    """An array of integers in the dtype of its input, as NumPy has int64; other arrays unchanged.
+    """An array of integers in the dtype that its input declares, since NumPy makes int64; other arrays unchanged.
 
     Raises FeedError if a value does not fit the dtype.
     """

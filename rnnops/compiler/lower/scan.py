@@ -367,7 +367,7 @@ def live_nodes(nodes: Sequence[SomeNode], wanted: Collection[str]) -> list[SomeN
 
 
 def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[Stage]:
-    """Split a step into stages.
+    """Split a step into stages. Even stages run once for a tile of steps, odd ones are loops over its steps.
 
     Args:
         nodes: in an order in which one step can run.
@@ -420,9 +420,9 @@ def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> 
 def _earliest(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int]
 ) -> list[int]:
-    """Finds the earliest stage of each node.
+    """The earliest stage of each node: 0 for a product outside of all cycles, else 1 or later.
 
-    Repeats until nothing changes, because all nodes of a cycle need one stage.
+    The search repeats until nothing changes, because all nodes of a cycle need one stage.
     """
     number = [1 if isinstance(node, Statement) or groups[i] in cyclic else 0 for i, node in enumerate(nodes)]
     together: dict[int, list[int]] = {group: [] for group in cyclic}

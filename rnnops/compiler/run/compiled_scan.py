@@ -342,7 +342,7 @@ class CompiledScan(Own):
 
     @cached_property
     def accumulators(self) -> dict[str, Buffer]:
-        """Owner of a sum over steps -> its memory. A sum that needs no more work is a result, and is named so."""
+        """Owner of a sum over steps -> its memory: the result's, if nothing more is computed from the sum."""
         plan, found = self.plan, {}
         results = {owner: result for result, owner in plan.sums.items()}
         for owner, by_row in plan.accumulators.items():

@@ -26,7 +26,7 @@ BY_PARTS = "Write complex numbers as pairs of reals there: x.real, x.imag, and t
 def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     """Register `function(node, *arguments)`. Arguments are blobs for tensors, and integers for sizes.
 
-    All others are as in the graph.
+    Arguments that are neither tensors nor sizes come as the graph has them.
     """
 
     def put(function: Rule) -> Rule:
