@@ -111,7 +111,7 @@ def of_run(run: Any) -> str:
 
 
 PRECISIONS = (EXACT, *FORMATS)
-ROUNDED_ON_CUDA = "The CUDA device multiplies them on tensor cores; the reference device computes the same in NumPy."
+ROUNDED_ON_CUDA = "CUDA devices multiply rounded operands on tensor cores; the reference device does it in NumPy."
 
 
 def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:

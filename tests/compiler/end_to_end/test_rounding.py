@@ -251,5 +251,5 @@ def test_rounded_products_that_a_net_was_written_with() -> None:
 
 
 def test_targets_that_do_not_round_say_so() -> None:
-    with pytest.raises(DeviceError, match=r"device 'cpu' does not round .* wanted float32; got 'bfloat16'"):
+    with pytest.raises(DeviceError, match=r"device 'cpu' does not have this precision; wanted float32; got 'bfloat16'"):
         ro.compile(recurrence(BODIES["low rank"]), precision="bfloat16", tuning=Options(device=C99()))
