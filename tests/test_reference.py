@@ -243,7 +243,7 @@ def check_op(name: str) -> None:
         assert said is not None
         assert int(said[1]) == onnx.defs.get_schema(name, YOUNGER.get(name, WRITTEN_OPSET)).since_version
     if not schema.differentiable:
-        assert re.search("[Gg]radients? (stop|pass)", doc), "it does not say that gradients stop"
+        assert re.search(r"[Gg]radients?\s(stop|pass)", doc), "it does not say that gradients stop"
 
 
 def test_an_op_has_the_sections_that_it_leaves_out_from_its_base() -> None:

@@ -76,7 +76,7 @@ class Div(Binary):
     """`a / b`, with broadcasting. The operator appends it too.
 
     ONNX: Div, op set 14. Integers are rounded towards zero, and an integer divided by 0 gives 0. Floats divided by 0
-        give infinities and NaN.
+    give infinities and NaN.
 
     Example:
         >>> net = ro.Net("n")
@@ -109,7 +109,7 @@ class Pow(Binary):
     """`a ** b`, with broadcasting. The operator appends it too.
 
     ONNX: Pow, op set 15. A negative float has only powers of whole numbers. Other powers are NaN. The gradient of `b`
-        is `dy * y * log(a)`. It is taken as 0 where `a` is 0, and is NaN where `a` is negative.
+    is `dy * y * log(a)`. It is taken as 0 where `a` is 0, and is NaN where `a` is negative.
 
     Raises:
         NetError: neither is a blob, they are of two nets, or a float meets integers.
@@ -365,7 +365,7 @@ class Mod(Binary):
     """The remainder of `a / b`, with the sign of `b`; also written `a % b`.
 
     ONNX: Mod, op set 13. `fmod=0` is only for integers there, and for floats too here. With a divisor of 0 integers
-        give 0, and floats NaN. The gradient of `a` is `dy`. The gradient of `b` is `-dy` times the whole quotient.
+    give 0, and floats NaN. The gradient of `a` is `dy`. The gradient of `b` is `-dy` times the whole quotient.
 
     Args:
         a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
@@ -481,8 +481,8 @@ class Sinh(Unary):
     """Hyperbolic sine.
 
     ONNX: Sinh, op set 9. Its slope is `cosh(x)`. Compiled code computes half of `expm1(x) - expm1(-x)`, which is
-        precise for small x. For large x it is half of `exp(|x|)`, computed as the square of a root, which is finite
-        wherever the result is.
+    precise for small x. For large x it is half of `exp(|x|)`, computed as the square of a root, which is finite
+    wherever the result is.
 
     Example:
         >>> net = ro.Net("n")
@@ -504,7 +504,7 @@ class Cosh(Unary):
     """Hyperbolic cosine.
 
     ONNX: Cosh, op set 9. Its slope is `sinh(x)`. Compiled code computes half of `exp(x) + exp(-x)`, and for large x the
-        same as Sinh.
+    same as Sinh.
 
     Example:
         >>> net = ro.Net("n")

@@ -372,7 +372,7 @@ class WithGradient(OpSchema):
     """`y`, with `slope` as its derivative with respect to `x`: a surrogate gradient.
 
     Not in ONNX: a file gets Identity. The gradient of `x` is the result's gradient times `slope`. The gradient of `y`
-        passes through; use `stop_gradient` for a `y` without a gradient. `slope` gets no gradient.
+    passes through; use `stop_gradient` for a `y` without a gradient. `slope` gets no gradient.
 
     Args:
         y, x, slope: [...] float, of one shape.

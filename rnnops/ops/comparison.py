@@ -162,7 +162,7 @@ class Where(OpSchema):
     """`x` where a condition is True, else `y`. All three broadcast.
 
     ONNX: Where, op set 16. The operand that was taken gets the gradient, and the other one gets 0. The condition gets
-        none.
+    none.
 
     Args:
         condition: bool: a blob, a bool, or an array of bools.
@@ -214,8 +214,8 @@ class Cast(Unary):
     """The same values in another dtype.
 
     ONNX: Cast, op set 19. Floats lose their fraction when they become integers. Every number except 0 becomes True,
-        also NaN. A float outside of an integer's range becomes an undefined number. Gradients pass from float to float
-        and stop elsewhere.
+    also NaN. A float outside of an integer's range becomes an undefined number. Gradients pass from float to float and
+    stop elsewhere.
 
     Args:
         x: [...] any dtype.
@@ -308,7 +308,7 @@ class Min(ExtremumOfSeveral):
     """The smallest of two or more operands, element by element with broadcasting. NaN if one is NaN.
 
     ONNX: Min, op set 13. Operands that tie share the gradient equally. If one is NaN, none gets any. For axes of one
-        blob use `ro.reduce_min`.
+    blob use `ro.reduce_min`.
 
     Example:
         >>> net = ro.Net("n")
@@ -327,7 +327,7 @@ class Max(ExtremumOfSeveral):
     """The largest of two or more operands, element by element with broadcasting. NaN if one is NaN.
 
     ONNX: Max, op set 13. Operands that tie share the gradient equally. If one is NaN, none gets any. For axes of one
-        blob use `ro.reduce_max`.
+    blob use `ro.reduce_max`.
 
     Example:
         >>> net = ro.Net("n")

@@ -135,10 +135,10 @@ MANY_TAPS = 32  # from this number of kernel elements on, they are not summed on
 class Conv(Convolving):
     """The convolution of x with w as in neural networks: the kernel is not flipped.
 
-    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus a sum over c and j of `w[o, c, j] * x[n, c, i * stride + j *
-        dilation - begin]`. x is 0 outside. With groups, the channels of x and y are cut into as many parts, and each
-        part of y depends only on its part of x. The gradients are a ConvTranspose, and products of windows with the
-        gradient of y.
+    ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus a sum over c and j of
+    `w[o, c, j] * x[n, c, i * stride + j * dilation - begin]`. x is 0 outside. With groups, the channels of x and y are
+    cut into as many parts, and each part of y depends only on its part of x. The gradients are a ConvTranspose, and
+    products of windows with the gradient of y.
 
     Args:
         x: [N, C, *sizes] float, with one axis or more to slide over.
@@ -328,7 +328,7 @@ class ConvTranspose(Convolving):
     It is the gradient of a Conv for its operand.
 
     ONNX: ConvTranspose, op set 11. Each axis has `stride * (size - 1) + output_padding + span - pads` places, where
-        `span = (kernel - 1) * dilation + 1`. Gradients are a Conv, and products of windows.
+    `span = (kernel - 1) * dilation + 1`. Gradients are a Conv, and products of windows.
 
     Args:
         x: [N, C, *sizes] float.

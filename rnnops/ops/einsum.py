@@ -129,7 +129,7 @@ class Einsum(OpSchema):
     """Products of all operands, summed over the axes that the result does not have.
 
     ONNX: Einsum, op set 12. Two operands that are summed over a common axis become a matrix product. More operands are
-        multiplied two at a time. Each gradient is an Einsum of the result's gradient and the other operands.
+    multiplied two at a time. Each gradient is an Einsum of the result's gradient and the other operands.
 
     Args:
         equation: for each operand a term with a letter for each axis, with commas between terms, then `->` and the term

@@ -37,7 +37,7 @@ class SelectValid(OpSchema):
     """`new` in rows that have not ended (`timestep < seq_lengths[n]`). In other rows `previous`, or 0 with `drop`.
 
     Not in ONNX: a file gets Less and Where. Cells use it for their states if they get lengths. The operand that was
-        taken gets the gradient.
+    taken gets the gradient.
 
     Args:
         new, previous: [N, ...] of any one dtype and one shape.

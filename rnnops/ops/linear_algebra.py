@@ -49,8 +49,8 @@ class MatMul(Binary):
     """Matrix product over the last two axes. Other axes broadcast. Also written `a @ b`.
 
     ONNX: MatMul, op set 13. An operand with one axis is a row on the left, or a column on the right. The result does
-        not have that axis. For matrices the gradients are `dy @ b.T` and `a.T @ dy`. `precision=` of `ro.compile` may
-        round operands.
+    not have that axis. For matrices the gradients are `dy @ b.T` and `a.T @ dy`. `precision=` of `ro.compile` may round
+    operands.
 
     Args:
         a: [..., M, K] or [K] float, a blob or an array.
@@ -367,7 +367,7 @@ class Solve(Binary):
     """`x` with `a @ x = b`, over the last two axes. Other axes broadcast.
 
     Not in ONNX: exports refuse it. The inverse of a is `ro.solve(a, np.eye(n))`. The gradient of b is `solve(a.T, dx)`.
-        The gradient of a is minus that, times `x.T`. The op runs in the interpreter.
+    The gradient of a is minus that, times `x.T`. The op runs in the interpreter.
 
     Args:
         a: [..., n, n] float, a blob or an array.
@@ -415,7 +415,7 @@ class Cholesky(Unary):
     """The lower triangular `l` with `l @ l.T = x`, over the last two axes.
 
     Not in ONNX: exports refuse it. It is the factor of `(x + x.T) / 2`, which makes the gradient symmetric (Murray,
-        arXiv 1602.07527). The op runs in the interpreter.
+    arXiv 1602.07527). The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float, positive definite.
@@ -457,7 +457,7 @@ class Slogdet(OpSchema):
     """The sign of the determinant over the last two axes, and the logarithm of its absolute value.
 
     Not in ONNX: exports refuse it. The determinant is `sign * ro.exp(logarithm)`. The sign has no gradient. If x is
-        singular, the gradient is a NumericsError. The op runs in the interpreter.
+    singular, the gradient is a NumericsError. The op runs in the interpreter.
 
     Args:
         x: [..., n, n] float.

@@ -25,7 +25,7 @@ class OneHot(OpSchema):
     """A new axis of `depth` classes, with `values[1]` at the class of the index, and `values[0]` elsewhere.
 
     ONNX: OneHot, op set 11. Negative indices count from the end. An index outside of `[-depth, depth)` has no class. If
-        `values` are float, they get the gradient.
+    `values` are float, they get the gradient.
 
     Args:
         indices: [...] integers.
@@ -118,7 +118,7 @@ class SoftmaxCrossEntropyLoss(OpSchema):
     """`-weights[label] * log_softmax(scores)[label]`, for each label, summed, or as a mean that `weights` weight.
 
     ONNX: SoftmaxCrossEntropyLoss, op set 13. The gradient of scores is `weights[label] * (softmax(scores) - one_hot)`
-        times the gradient of the loss. For the mean it is divided by the sum of weights. A mean of nothing is NaN.
+    times the gradient of the loss. For the mean it is divided by the sum of weights. A mean of nothing is NaN.
 
     Args:
         scores: [N, C, ...] float, logits of C classes.

@@ -41,7 +41,7 @@ class Reshape(Regrouping):
     """The same elements in another shape; also written `x.reshape(2, -1)`.
 
     ONNX: Reshape, op set 19. -1 is computed without the sizes that 0 copies, so `[0, -1]` also works for an empty
-        batch. The gradient is reshaped back.
+    batch. The gradient is reshaped back.
 
     Args:
         data: [...] any dtype.
@@ -409,7 +409,7 @@ class Expand(Movement):
     """An array broadcast to a shape.
 
     ONNX: Expand, op set 13. An axis for which the shape says 1 keeps its size. The gradient is summed over repeated
-        axes.
+    axes.
 
     Args:
         x: [...] any dtype.

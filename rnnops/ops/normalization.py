@@ -135,7 +135,7 @@ class LayerNormalization(RowNormalization):
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias` over all axes from `axis` on, in two passes.
 
     ONNX: LayerNormalization, op set 17. Its further results, mean and inverse deviation of each row, are internal. A
-        recomputed result is made from them, and has the same bits.
+    recomputed result is made from them, and has the same bits.
 
     Args:
         x: [...] float.
@@ -288,7 +288,7 @@ class BatchNormalization(OpSchema):
     """`(x - mean) / sqrt(var + epsilon) * scale + bias` for each channel. Axis 1 counts the channels.
 
     ONNX: BatchNormalization, op set 15. With `training_mode`, mean and variance are those of the batch, and gradients
-        pass through them. The variance is that of the elements themselves (divided by n, not by n - 1).
+    pass through them. The variance is that of the elements themselves (divided by n, not by n - 1).
 
     Args:
         x: [N, C, ...] float. Without a second axis there is one channel.

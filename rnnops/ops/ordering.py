@@ -83,8 +83,8 @@ class TopK(OpSchema):
     Of equal elements the first comes first.
 
     ONNX: TopK, op set 11, with sorted results and the largest elements. NaN counts as the largest. The gradient of a
-        value goes to its place. Up to k = 8, compiled code finds elements one after another. Above, it counts the
-        elements before each. The reference sorts axes of more than 512 elements.
+    value goes to its place. Up to k = 8, compiled code finds elements one after another. Above, it counts the elements
+    before each. The reference sorts axes of more than 512 elements.
 
     Args:
         x: [...] float or integer.
@@ -269,8 +269,8 @@ class CumSum(Cumulative):
     """The sum of all elements up to each one along an axis.
 
     ONNX: CumSum, op set 14. Integers wrap around. The gradient is the sum from the other end. Compiled code adds in
-        log2(n) passes, each over twice the distance (Hillis and Steele, CACM 29(12), 1986). So results differ by
-        rounding from sums one after another.
+    log2(n) passes, each over twice the distance (Hillis and Steele, CACM 29(12), 1986). So results differ by rounding
+    from sums one after another.
 
     Args:
         x: [...] float or integer.
@@ -299,7 +299,7 @@ class CumProd(Cumulative):
     """The product of all elements up to each one along an axis.
 
     ONNX: CumProd, op set 26. Integers wrap around. Gradients use no division, so they are right where elements are
-        zero. Compiled code multiplies in log2(n) passes, like `ro.cumsum`.
+    zero. Compiled code multiplies in log2(n) passes, like `ro.cumsum`.
 
     Args:
         x: [...] float or integer.

@@ -122,7 +122,7 @@ class ReduceSum(Reduce):
     """The sum over axes. Also written `x.sum(axis=-1)`, which removes the axes.
 
     ONNX: ReduceSum, op set 13. A sum of no elements is 0, and integers wrap around. Each element gets the gradient of
-        its sum.
+    its sum.
 
     Example:
         >>> net = ro.Net("n")
@@ -143,7 +143,7 @@ class ReduceMean(Reduce):
     """The mean over axes. Also written `x.mean(axis=-1)`, which removes the axes.
 
     ONNX: ReduceMean, op set 18. A mean of no elements is NaN. Each of n elements gets the gradient of its mean, divided
-        by n.
+    by n.
 
     Example:
         >>> net = ro.Net("n")
@@ -206,7 +206,7 @@ class ReduceMax(Extremum):
     """The largest element along axes, or NaN if there is one. Also written `x.max(axis=-1)`, which removes the axes.
 
     ONNX: ReduceMax, op set 20. Over no elements it is the smallest number of the dtype, -inf for floats. Elements that
-        tie share the gradient equally. With a NaN no element gets any.
+    tie share the gradient equally. With a NaN no element gets any.
 
     Example:
         >>> net = ro.Net("n")
@@ -222,7 +222,7 @@ class ReduceMin(Extremum):
     """The smallest element along axes, or NaN if there is one. Also written `x.min(axis=-1)`, which removes the axes.
 
     ONNX: ReduceMin, op set 20. Over no elements it is the largest number of the dtype, inf for floats. Elements that
-        tie share the gradient equally. With a NaN no element gets any.
+    tie share the gradient equally. With a NaN no element gets any.
 
     Example:
         >>> net = ro.Net("n")
@@ -237,8 +237,8 @@ class ReduceMin(Extremum):
 class ReduceSumSquare(Reduce):
     """The sum of squares over axes.
 
-    ONNX: ReduceSumSquare, op set 18. The sum of no elements is 0, and integers wrap around. The gradient is `2 * x *
-        dy`.
+    ONNX: ReduceSumSquare, op set 18. The sum of no elements is 0, and integers wrap around. The gradient is
+    `2 * x * dy`.
 
     Example:
         >>> net = ro.Net("n")
@@ -359,7 +359,7 @@ class Mean(Variadic):
     """The mean of two or more operands, with broadcasting.
 
     ONNX: Mean, op set 13. Each of n operands gets the gradient of the result, divided by n. For axes of one blob use
-        `ro.reduce_mean`.
+    `ro.reduce_mean`.
 
     Example:
         >>> net = ro.Net("n")

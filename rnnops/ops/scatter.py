@@ -189,7 +189,7 @@ class ScatterElements(Scatter):
     An update keeps its own place, except along the axis, where its index counts.
 
     ONNX: ScatterElements, op set 18. Of several updates of one element the last one wins. Gradients are exact with
-        reductions too. Elements that tie for `"max"` or `"min"` share the gradient.
+    reductions too. Elements that tie for `"max"` or `"min"` share the gradient.
 
     Args:
         data: [...] any dtype.
@@ -254,7 +254,7 @@ class ScatterND(Scatter):
     """A copy of data with slices of updates. A row of indices says the place of a slice.
 
     ONNX: ScatterND, op set 18. Of several updates of one element the last one wins. Gradients are exact with reductions
-        too. Elements that tie for `"max"` or `"min"` share the gradient.
+    too. Elements that tie for `"max"` or `"min"` share the gradient.
 
     Args:
         data: [D_1, ..., D_k, ...] any dtype.

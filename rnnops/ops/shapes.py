@@ -27,7 +27,7 @@ class Shape(OpSchema):
     """The sizes of an array from axis `start` up to `end`, as a blob.
 
     ONNX: Shape, op set 19. Its value is known before a run, so shapes of other ops may depend on it. Gradients stop
-        here.
+    here.
 
     Args:
         data: [...] any dtype.
@@ -263,8 +263,8 @@ class DropoutOp(OpSchema):
     Else a copy.
 
     ONNX: Dropout, op set 13. Random numbers come from a counter (Philox): they depend only on the run's seed, the op
-        and the step. So they are equal on every device, for any number of threads, and when backward computes them
-        again. The gradient is masked and scaled like the elements.
+    and the step. So they are equal on every device, for any number of threads, and when backward computes them again.
+    The gradient is masked and scaled like the elements.
 
     Args:
         x: [...] float.
@@ -329,8 +329,8 @@ class RandomUniformLike(Unary):
     """Uniform random numbers in [0, 1), in the operand's shape. They are drawn in training and outside of it.
 
     ONNX: RandomUniformLike, op set 1. Random numbers come from a counter (Philox): they depend only on the run's seed,
-        the op and the step, and are equal on every device. They have 24 random bits in float32 and 32 in float64.
-        Gradients stop here.
+    the op and the step, and are equal on every device. They have 24 random bits in float32 and 32 in float64. Gradients
+    stop here.
 
     Args:
         x: [...] float. Its values do not matter.

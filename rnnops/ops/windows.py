@@ -353,8 +353,8 @@ class MaxPool(Pooling):
     """The largest element of each window, or NaN if the window has one.
 
     ONNX: MaxPool, op set 12, without its second result. The padding is the smallest number of the dtype, -inf for
-        floats. If several elements are largest, the first one gets the gradient, as in PyTorch and JAX. With a NaN no
-        element gets it.
+    floats. If several elements are largest, the first one gets the gradient, as in PyTorch and JAX. With a NaN no
+    element gets it.
 
     Args:
         x: [N, C, *sizes] float or integer, with one axis or more to slide over.

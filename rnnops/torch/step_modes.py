@@ -239,7 +239,7 @@ class Decisions(TorchFunctionMode):
     """`if tensor:` gets the caller's answers, in order. It is an error if there are none left.
 
     Distributions check shapes but not values: checks of values would be decisions by a tensor. Functions that
-        `torch.compile` made run as plain functions.
+    `torch.compile` made run as plain functions.
     """
 
     def __init__(self, answers: Sequence[bool]) -> None:

@@ -70,7 +70,7 @@ def check_bits(net: ro.Net, feeds: dict[str, np.ndarray], made: Any, monkeypatch
 def test_results_have_the_same_bits(cell: str, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net, feeds = net_of(cell, lengths)
     made = device()
-    assert str(made(net).plan(feeds)).count("leave products") == 2
+    assert str(made(net).plan(feeds)).count("skip products and waits") == 2
     check_bits(net, feeds, made, monkeypatch)
 
 
@@ -140,4 +140,4 @@ def test_a_context_that_goes_on_keeps_all_rows() -> None:
     net.outputs(y=cell.apply_over_sequence(net, x, seq_lengths=lengths)[0])
     kinds = {"x": (T, 2, D), "encoded": (3, 2, D), **{spec.name: spec.shape for spec in net.parameters}}
     feeds = {**{name: np.ones(shape) for name, shape in kinds.items()}, "lengths": np.array([1, 0], "int32")}
-    assert "leave products" not in str(device()(net).plan(feeds))
+    assert "skip products" not in str(device()(net).plan(feeds))
