@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
-from devices import on_device
+from devices import DEVICES, device_name, on_device
 from memory_probe import freed_with_pullback, growth, peak_of_run
 
 import rnnops as ro
+from rnnops.testing import check_devices, check_gradient
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -49,6 +50,36 @@ def all_outputs(**options) -> ro.Net:
 
 def test_left_out_whatever_receives_a_gradient_has_one() -> None:
     assert_agrees(all_outputs(), FEEDS, loop)
+
+
+def scalar_outputs(shown: tuple[str, ...], reverse: bool) -> ro.Net:
+    """A recurrence with step outputs without axes: a function of the step, and one of a reference only."""
+    cell = ro.Net("scalars")
+    x, a, w = cell.inputs("x", "a", "w")
+    new = ro.tanh(x + a)
+    cell.outputs(a_t=new, step=ro.reduce_sum(new, keepdims=0), same=ro.reduce_max(w, keepdims=0))
+    net = ro.Net("outer")
+    xs, a0, w = net.inputs("xs", "a0", "w")
+    options = {"references": {"w": w}, "reverse": reverse}
+    results = ro.recurrent_net(net, cell, [("x", xs)], [("a", a0)], {"a": "a_t"}, **options)
+    named = dict(zip(("a_all", "a_last", "step_all", "step_last", "same_all", "same_last"), results, strict=True))
+    net.outputs(**{name: named[name] for name in shown})
+    return net
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shown", [("step_last",), ("same_last",), ("step_all", "step_last", "same_all", "same_last")])
+def test_gradients_of_the_last_step_of_outputs_without_axes(shown: tuple[str, ...], reverse: bool) -> None:
+    net, feeds = scalar_outputs(shown, reverse), random_arrays(xs=(T, N, D), a0=(N, D), w=(2, D))
+    if device_name() == "reference":
+        check_gradient(net, feeds)
+    else:
+        check_devices(net, feeds, {device_name(): DEVICES[device_name()]})
+    run = on_device(net)
+    dys = {name: np.full_like(array, 0.5) for name, array in run(feeds).items()}
+    first, *others = (run.vjp(feeds)[1](dys) for _ in range(4))  # later ones may be replayed
+    for grads in others:
+        np.testing.assert_equal(grads, first)
 
 
 @pytest.mark.parametrize("allowed", [(0,), (3,), (1, 4), ("b_t_last",), (2, "y_all"), [0, 1, 2, 3, 4, 5]])

@@ -272,8 +272,8 @@ class BackwardScan:
     def _add_given(self, tensor: Array, every: int | None, last: int | None, arrays: Sequence[Array | None]) -> None:
         if every is not None:
             tensor[...] = arrays[every]
-        if last is not None:
-            self.compiled.options.target.add(tensor[0 if self.recurrence.reverse else -1], arrays[last][0])  # type: ignore[index]
+        if last is not None:  # a slice: one element of an output without axes would be a copy
+            self.compiled.options.target.add(tensor[:1] if self.recurrence.reverse else tensor[-1:], arrays[last])
 
     def _result(self, name: str, memory: dict[TensorName, Array], sums: dict[str, Array], make: Memory) -> Array | None:
         for state in self.states:
