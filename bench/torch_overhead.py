@@ -153,7 +153,7 @@ def new_shapes(entry: Entry, bench: Bench, grows: str, is_alone: bool = False) -
 
 def _alone(compiled: Any, inputs: Callable[[], tuple[Tensor, Tensor, Tensor]]) -> Contender:
     names, (output,) = compiled.translation.names, compiled.translation.steps
-    parameters = [array_of(tensor) for tensor in compiled.closed_over_now()]
+    parameters = [array_of(compiled.closed_over_now(place)) for place in range(len(compiled.numbers))]
 
     def call(k: int) -> tuple[Any, Any]:
         xs, states, head = inputs()

@@ -26,6 +26,7 @@ from rnnops.net.loop_forms import Reduction, normal_text, places_of
 from rnnops.net.schema import Call
 from rnnops.sizes import is_symbolic
 from rnnops.types import Array, Shape, is_signed
+from rnnops.util import cached_property
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Layout:
     def size(self) -> int:
         return prod(self.shape)
 
+    @cached_property
     def span(self) -> tuple[int, int]:
         """The lowest and the highest number."""
         moves = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]

@@ -131,9 +131,8 @@ def is_register_fold(statement: Statement) -> bool:
 def _start(statement: Statement) -> Statement:
     """The statement that fills a fold's target with the number that the fold starts from."""
     kept = tuple(a for a in range(len(statement.extents)) if a not in statement.folded_axes())
-    start = 0 if statement.start is None else statement.start
     filled = replace(statement, operands=(), fold="", start=None, form="copy").moved(kept)
-    return replace(filled, operands=(start,))
+    return replace(filled, operands=(0 if statement.start is None else statement.start,))
 
 
 class _GrowingNest:
@@ -175,8 +174,7 @@ def _place(nests: list[_GrowingNest], statement: Statement, call: MatrixCall | N
     """Put a statement into a nest that it may join, or into a new one at the end of `nests`."""
     best = None
     for nest in reversed([] if call else nests):
-        alone = nest.call is not None
-        if not alone and nest.extents == statement.extents and _shares_elements(nest, statement):
+        if nest.call is None and nest.extents == statement.extents and _shares_elements(nest, statement):
             best = nest
         if any(True for _ in nest.shared(statement)):  # the statement comes after the nest, or into it
             break
@@ -190,7 +188,7 @@ def _overlap(a: Access, b: Access) -> bool:
     """True if two accesses to one owner may touch the same element: by the ranges of their numbers."""
     if a.index is not None or b.index is not None:
         return True
-    (a_first, a_last), (b_first, b_last) = a.layout.span(), b.layout.span()
+    (a_first, a_last), (b_first, b_last) = a.layout.span, b.layout.span
     return a_first <= b_last and b_first <= a_last
 
 

@@ -161,7 +161,7 @@ def _verify_places(node: Node, types: Mapping[str, Type]) -> None:
 def _verify_access(statement: Statement, access: Access, types: Mapping[str, Type]) -> None:
     _need(access.owner in types, statement, "a target or an operand has no type")
     _need(access.layout.shape == statement.extents, statement, "its extents are not those of an operand")
-    first, last = access.layout.span()
+    first, last = access.layout.span
     size = prod(types[access.owner].shape)
     if access.layout.size and not 0 <= first <= last < size:
         raise PlanError(f"{statement}: '{access.owner}' has {size} numbers, not {first} to {last}")

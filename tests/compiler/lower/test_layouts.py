@@ -32,7 +32,7 @@ def test_views_are_affine(name: str) -> None:
     layout = affine(numbers)
     assert layout is not None
     np.testing.assert_array_equal(layout.numbers(), numbers)
-    assert layout.span() == (numbers.min(), numbers.max())
+    assert layout.span == (numbers.min(), numbers.max())
     assert layout.size == numbers.size
     positions = np.array([[0, layout.size - 1]])
     np.testing.assert_array_equal(layout.numbers_at(positions), numbers.ravel()[positions])

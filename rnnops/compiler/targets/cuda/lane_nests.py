@@ -87,7 +87,7 @@ def stands_apart(statement: Statement, axis: int) -> bool:
     if is_register_fold(statement) and axis in statement.folded_axes():
         return True
     target = statement.target
-    first, last = target.layout.span()
+    first, last = target.layout.span
     if target.index is not None and (target.index.layout.strides[axis] != 0 or last - first >= target.index_step):
         return False  # an index may come twice, or rows may overlap
     return statement.extents[axis] == 1 or target.layout.strides[axis] != 0
@@ -177,7 +177,7 @@ def spans_of_parts(nests: Sequence[RowNest]) -> Mapping[str, tuple[int, int]]:
     indexed = {access.owner for one in nests for access, _ in one.accesses() if access.index is not None}
     for one in nests:
         for access, _ in one.accesses():
-            first, last = access.layout.span()
+            first, last = access.layout.span
             before = found.get(access.owner, (first, last))
             found[access.owner] = min(first, before[0]), max(last, before[1])
     return {owner: span for owner, span in found.items() if owner not in indexed}
