@@ -104,11 +104,12 @@ def _without_unread(ops: Sequence[Op], wanted: set[str]) -> list[Op]:
 def _moved(call: Call, op: Op, rows: dict[str, str], taken: set[str]) -> list[Op] | None:
     """Reshapes of an elementwise op's other operands, then the op on rows. None if an operand cannot fit."""
     form = form_of(call)
-    if not isinstance(form, Pointwise) or form.begins or len(op.outputs) != 1 or not any(n in rows for n in op.inputs):
-        return None
     ops, inputs, shape = list[Op](), list[str](), call.output_types[0].shape
+    whole = {n for n, kind in zip(op.inputs, call.types, strict=True) if n in rows and kind and kind.shape == shape}
+    if not isinstance(form, Pointwise) or form.begins or len(op.outputs) != 1 or not whole:
+        return None
     for name, kind in zip(op.inputs, call.types, strict=True):
-        if kind is None or (name in rows and kind.shape == shape):
+        if kind is None or name in whole:
             inputs.append(rows[name] if kind is not None else name)
             continue
         fitting = _beside_rows(kind.shape, shape)
@@ -116,8 +117,7 @@ def _moved(call: Call, op: Op, rows: dict[str, str], taken: set[str]) -> list[Op
             return None
         inputs.append(free_name(f"{name}/row", taken))
         ops.append(Op("Reshape", (name,), (inputs[-1],), {"shape": fitting}, op.layer))
-    result = free_name(f"{op.outputs[0]}/rows", taken)
-    return [*ops, replace(op, inputs=tuple(inputs), outputs=(result,))]
+    return [*ops, replace(op, inputs=tuple(inputs), outputs=(free_name(f"{op.outputs[0]}/rows", taken),))]
 
 
 def _beside_rows(shape: Shape, full: Shape) -> Shape | None:

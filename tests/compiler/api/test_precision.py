@@ -90,7 +90,7 @@ def test_no_such_precision(precision: Any) -> None:
 
 @pytest.mark.parametrize("precision", ["tfloat32", "float16"])
 def test_precisions_that_processors_have_not(precision: str) -> None:
-    said = rf"net 'net': device 'cpu' does not .* wanted float32 or bfloat16; got '{precision}'. The CUDA device multi"
+    said = rf"net 'net': device 'cpu' does not .* wanted float32 or bfloat16; got '{precision}'. CUDA devices multi"
     with pytest.raises(DeviceError, match=said):
         ro.compile(tanh_net(), "cpu", precision=precision)
 

@@ -14,6 +14,7 @@ from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.net.blob import Blob
 from rnnops.net.schema import RunContext
 from rnnops.ops.windows import channels_first, channels_last
+from rnnops.testing import check_devices
 from rnnops.types import type_of
 
 FEEDS = {name: np.random.default_rng(3).normal(size=(2, 12, 4)) for name in ("x", "z")}
@@ -60,6 +61,15 @@ def test_ops_move_to_the_rows(name: str) -> None:
     moved = sink_channels(program)
     assert [call.op.type for call in moved.calls] == types
     np.testing.assert_array_equal(result_of(moved), result_of(program))
+
+
+def test_one_channel_of_one_place_that_broadcasts_stays() -> None:
+    """The result has more axes than the rows, though every operand is one number."""
+    net = ro.Net("numbers")
+    x, w, c = net.inputs("x", "w", "c")
+    net.outputs(y=ro.tanh(ro.conv_transpose(x, w) + c))
+    feeds = {"x": np.full((1, 1, 1), 0.5), "w": np.full((1, 1, 1), 0.25), "c": np.full((1, 1, 1, 1), 2.0)}
+    check_devices(net, feeds, ["cpu"])
 
 
 def test_what_is_kept_stays() -> None:
